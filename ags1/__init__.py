@@ -1,0 +1,99 @@
+"""Encrypt and decrypt data-lake files at the speed of OpenSSL: AES GCM Stream (AGS1) and Iceberg's keys.
+
+>>> import ags1
+>>> key = ags1.Key.generate()
+>>> stream = ags1.encrypt(b"hello", key)
+>>> ags1.decrypt(stream, key)
+b'hello'
+
+Importing this package loads the codec, the keys and the streams. Everything else (files, arrow, avro, the command
+line) is loaded when it is first used, and names the extra to install if something is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ags1 import layout
+from ags1._version import version as __version__
+from ags1.codec import decrypt, decrypt_into, decrypt_many, encrypt, encrypt_into, encrypt_many
+from ags1.errors import (
+    Ags1Error,
+    AuthenticationError,
+    BackendError,
+    FormatError,
+    KeyAccessError,
+    LimitError,
+    TruncatedError,
+)
+from ags1.keys import Key, KeyMetadata
+from ags1.layout import encrypted_length, plaintext_length, split_offsets
+from ags1.stream import Reader, Writer, open
+
+if TYPE_CHECKING:
+    from ags1 import arrow, avro, files
+    from ags1._backend import backend
+    from ags1.files import decrypt_file, encrypt_file
+
+__all__ = [
+    "Ags1Error",
+    "AuthenticationError",
+    "BackendError",
+    "FormatError",
+    "Key",
+    "KeyAccessError",
+    "KeyMetadata",
+    "LimitError",
+    "Reader",
+    "TruncatedError",
+    "Writer",
+    "__version__",
+    "arrow",
+    "avro",
+    "backend",
+    "decrypt",
+    "decrypt_file",
+    "decrypt_into",
+    "decrypt_many",
+    "encrypt",
+    "encrypt_file",
+    "encrypt_into",
+    "encrypt_many",
+    "encrypted_length",
+    "files",
+    "get_include",
+    "layout",
+    "open",
+    "plaintext_length",
+    "split_offsets",
+]
+
+_LAZY_MODULES = ("arrow", "avro", "files")
+_LAZY_NAMES = {
+    "backend": "ags1._backend",
+    "decrypt_file": "ags1.files",
+    "encrypt_file": "ags1.files",
+}
+
+
+def get_include() -> str:
+    """Directory of the C and Cython contract: an include path for compilers, an ``include_path`` for Cython."""
+    here = Path(__file__).resolve().parent
+    installed = here / "include"
+    return str(installed if installed.is_dir() else here.parent / "include")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"ags1.{name}")
+    if name in _LAZY_NAMES:
+        value = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'ags1' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,71 @@
+"""What the native core runs on: which OpenSSL, how it was linked, which instructions AES-GCM uses, how many threads."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+from ags1 import _gcm
+
+__all__ = ["backend"]
+
+# Bits of OPENSSL_ia32cap: words of 64 bits made of CPUID leaf 1 (EDX, ECX) and leaf 7 (EBX, ECX).
+_X86_FEATURES = (
+    ("AES-NI", 0, 57),
+    ("PCLMULQDQ", 0, 33),
+    ("AVX", 0, 60),
+    ("AVX2", 1, 5),
+    ("AVX512F", 1, 16),
+    ("AVX512BW", 1, 30),
+    ("AVX512VL", 1, 31),
+    ("VAES", 1, 41),
+    ("VPCLMULQDQ", 1, 42),
+)
+_VAES = frozenset({"AVX512F", "AVX512BW", "AVX512VL", "VAES", "VPCLMULQDQ"})
+# The first release whose AES-GCM has the AVX-512 VAES code.
+_FIRST_WITH_VAES = 0x30100000
+
+
+def backend() -> dict[str, Any]:
+    """Describe the native core of this process.
+
+    Returns
+    -------
+    dict
+        ``openssl_version`` (text), ``openssl_number`` (int), ``linkage`` ("bundled-static", "system-shared",
+        "prefix-static", "prefix-shared"), ``cpu_features`` (list of those that AES-GCM could use, as OpenSSL sees
+        them), ``aes_gcm`` (the code path they select), ``threads`` (how many a large call uses by default).
+    """
+    library = _gcm.library()
+    features = _cpu_features(library["cpu_settings"])
+    return {
+        "openssl_version": library["version"],
+        "openssl_number": library["number"],
+        "linkage": library["linkage"],
+        "cpu_features": features,
+        "aes_gcm": _code_path(features, library["number"]),
+        "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+    }
+
+
+def _cpu_features(settings: str) -> list[str]:
+    name, _, value = settings.partition("=")
+    if name == "OPENSSL_ia32cap":
+        # An environment override is appended behind a space.
+        words = [int(word, 16) for word in value.split(" ")[0].split(":") if word]
+        return [feature for feature, word, bit in _X86_FEATURES if word < len(words) and words[word] >> bit & 1]
+    if name == "OPENSSL_armcap":
+        mask = int(value.split(" ")[0], 16)
+        return [feature for feature, bit in (("NEON", 0), ("AES", 2), ("PMULL", 5)) if mask >> bit & 1]
+    return []
+
+
+def _code_path(features: list[str], number: int) -> str:
+    if features and platform.machine().lower() in ("aarch64", "arm64"):
+        return "armv8-aes" if "AES" in features and "PMULL" in features else "generic"
+    if _VAES.issubset(features) and number >= _FIRST_WITH_VAES:
+        return "vaes-avx512"
+    if "AES-NI" in features and "PCLMULQDQ" in features:
+        return "aesni-avx" if "AVX" in features else "aesni"
+    return "generic"

@@ -1,0 +1,126 @@
+"""Owned views over other people's memory: pointer, byte length, read-only or not.
+
+    exporter (bytes, bytearray, mmap, array, numpy, pyarrow.Buffer, ...)
+        |  Py_buffer, held while the view lives: the exporter may neither move nor free the memory
+        v
+    BufferView  .data -> first byte   .nbytes   .readonly
+
+One view per argument, taken on entry and dropped when the object dies, whatever path the function leaves by::
+
+    cdef BufferView source = readable(data, "data")
+    cdef BufferView target = writable(out, "out")
+    with nogil:
+        work(source.data, source.nbytes, target.data)
+
+Lengths are bytes (``nbytes``), never ``len()``: a memoryview of three 32-bit integers has 12. Nothing stops another
+thread from changing the memory while it is read; ags1 then encrypts or refuses some mixture, but stays inside it.
+"""
+
+from cpython.buffer cimport (
+    PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
+    PyBuffer_Release,
+    PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from libc.stdint cimport uint8_t, uintptr_t
+
+
+cdef class BufferView:
+    """A held export of contiguous memory.
+
+    Parameters
+    ----------
+    source : buffer
+        Any C-contiguous object with the buffer protocol.
+    writable : bool
+        Whether the memory must be writable.
+
+    Raises
+    ------
+    TypeError
+        Not a buffer, or read-only where writable memory is needed.
+    ValueError
+        Memory that is not C-contiguous.
+
+    Notes
+    -----
+    The view keeps the exporter alive and locked against resizing until :meth:`release`. It is not safe to release a
+    view in one thread while another uses it.
+    """
+
+    def __cinit__(self, source, writable=False):
+        self.held = False
+        _acquire(self, source, bool(writable), "source")
+
+    cdef void drop(self):
+        if self.held:
+            self.held = False
+            self.data = NULL
+            PyBuffer_Release(&self.view)
+
+    def release(self):
+        """Give the export back. Releasing twice does nothing."""
+        self.drop()
+
+    def overlaps(self, BufferView other):
+        """Whether the two views share a byte."""
+        return overlap(self.data, self.nbytes, other.data, other.nbytes)
+
+    def __dealloc__(self):
+        self.drop()
+
+
+cdef int _acquire(BufferView self, object source, bint needs_writable, str name) except -1:
+    if not PyObject_CheckBuffer(source):
+        hint = "; encode it first, e.g. data.encode()" if isinstance(source, str) else ""
+        raise TypeError(
+            f"{name} must be a bytes-like object (bytes, bytearray, memoryview, mmap, array, numpy array, "
+            f"pyarrow.Buffer), not {type(source).__name__}{hint}"
+        )
+    try:
+        PyObject_GetBuffer(source, &self.view, PyBUF_WRITABLE if needs_writable else PyBUF_SIMPLE)
+    except (BufferError, ValueError, TypeError) as error:
+        raise _refusal(source, needs_writable, name, error) from error
+    self.held = True
+    self.data = <uint8_t *>self.view.buf
+    self.nbytes = self.view.len
+    self.readonly = self.view.readonly
+    return 0
+
+
+cdef object _refusal(object source, bint needs_writable, str name, Exception error):
+    try:
+        view = memoryview(source)
+    except Exception:
+        return ValueError(f"{name} gives no access to its memory: {error}")
+    if not view.c_contiguous:
+        return ValueError(
+            f"{name} must be C-contiguous: pass a contiguous copy, e.g. numpy.ascontiguousarray(...) or bytes(...)"
+        )
+    if needs_writable and view.readonly:
+        return TypeError(f"{name} must be writable, but this {type(source).__name__} is read-only")
+    return ValueError(f"{name} gives no access to its memory: {error}")
+
+
+cdef BufferView _view(object source, bint needs_writable, str name):
+    cdef BufferView self = BufferView.__new__(BufferView, b"")
+    self.drop()
+    _acquire(self, source, needs_writable, name)
+    return self
+
+
+cdef BufferView readable(object source, str name):
+    """A view for reading; `name` is the argument's name, for the error."""
+    return _view(source, False, name)
+
+
+cdef BufferView writable(object target, str name):
+    """A view for writing; `name` is the argument's name, for the error."""
+    return _view(target, True, name)
+
+
+cdef bint overlap(const uint8_t *first, Py_ssize_t first_nbytes, const uint8_t *second, Py_ssize_t second_nbytes) noexcept nogil:
+    cdef uintptr_t a = <uintptr_t>first
+    cdef uintptr_t b = <uintptr_t>second
+    return first_nbytes > 0 and second_nbytes > 0 and a < b + <uintptr_t>second_nbytes and b < a + <uintptr_t>first_nbytes

@@ -1,0 +1,3 @@
+"""The version of the package: the only place that states it."""
+
+version = "0.1.0"

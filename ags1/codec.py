@@ -1,0 +1,239 @@
+"""One-shot and batch functions over buffers.
+
+All of these take any C-contiguous buffer (``bytes``, ``bytearray``, ``memoryview`` of any item size, ``mmap``,
+``array``, numpy arrays, ``pyarrow.Buffer``), count bytes and not items, release the GIL while they work, and may be
+called from any number of threads at once. Buffers are borrowed for the length of the call; changing one meanwhile
+gives a result that nobody can decrypt, or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ags1 import _batch, _blocks
+from ags1._layout import DEFAULT_BLOCK_LENGTH
+from ags1._typing import Buffer, KeyLike
+
+__all__ = ["decrypt", "decrypt_into", "decrypt_many", "encrypt", "encrypt_into", "encrypt_many"]
+
+
+def encrypt(
+    data: Buffer,
+    key: KeyLike,
+    *,
+    aad_prefix: Buffer = b"",
+    block_length: int = DEFAULT_BLOCK_LENGTH,
+    threads: int | None = None,
+) -> bytes:
+    """Encrypt a buffer into a new AGS1 stream.
+
+    Parameters
+    ----------
+    data : buffer
+        Plaintext.
+    key : buffer of 16, 24 or 32 bytes, or Key
+        The AES key.
+    aad_prefix : buffer
+        Identity of the file: authenticated, not stored; decryption needs the same.
+    block_length : int
+        Bytes of plaintext in a block, 1 to 2^31 - 1. Iceberg reads only the default, 1 MiB.
+    threads : int, optional
+        Threads to use. By default one for a little data, every CPU that this process may use for much.
+
+    Returns
+    -------
+    bytes
+        The whole stream: ``encrypted_length(nbytes, block_length)`` bytes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A wrong argument.
+    LimitError
+        More than 2^31 - 1 blocks.
+    BackendError
+        OpenSSL failed, for example its random generator.
+    """
+    result: bytes = _blocks.encrypt_stream(data, None, key, aad_prefix, block_length, threads)
+    return result
+
+
+def encrypt_into(
+    data: Buffer,
+    out: Buffer,
+    key: KeyLike,
+    *,
+    aad_prefix: Buffer = b"",
+    block_length: int = DEFAULT_BLOCK_LENGTH,
+    threads: int | None = None,
+) -> int:
+    """Encrypt a buffer into memory of the caller's.
+
+    Parameters
+    ----------
+    data, key, aad_prefix, block_length, threads
+        As :func:`encrypt`.
+    out : writable buffer
+        At least ``encrypted_length(nbytes, block_length)`` bytes, which must not overlap `data`. Reusing one buffer
+        for many calls is the fastest way: fresh memory costs more than the cipher.
+
+    Returns
+    -------
+    int
+        Bytes written to the start of `out`; the rest of it is untouched.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A wrong argument: `out` too small, read-only, or overlapping `data`.
+    LimitError, BackendError
+        As :func:`encrypt`.
+    """
+    result: int = _blocks.encrypt_stream(data, _required(out), key, aad_prefix, block_length, threads)
+    return result
+
+
+def decrypt(
+    data: Buffer,
+    key: KeyLike,
+    *,
+    aad_prefix: Buffer = b"",
+    length: int | None = None,
+    threads: int | None = None,
+) -> bytes:
+    """Decrypt a whole AGS1 stream into new bytes; every block is authenticated first.
+
+    Parameters
+    ----------
+    data : buffer
+        The stream, header included.
+    key : buffer of 16, 24 or 32 bytes, or Key
+        The AES key.
+    aad_prefix : buffer
+        As it was given to encrypt.
+    length : int, optional
+        Trusted length of the stream in bytes, for example ``KeyMetadata.file_length``. Without it, a stream that lost
+        whole blocks at its end still authenticates.
+    threads : int, optional
+        As :func:`encrypt`.
+
+    Raises
+    ------
+    AuthenticationError
+        A tag failed; names the first block.
+    TruncatedError
+        The stream ends early, or before the trusted length.
+    FormatError
+        Not AGS1, a bad header, or bytes beyond the trusted length.
+    TypeError, ValueError, BackendError
+        As :func:`encrypt`.
+    """
+    result: bytes = _blocks.decrypt_stream(data, None, key, aad_prefix, length, threads)
+    return result
+
+
+def decrypt_into(
+    data: Buffer,
+    out: Buffer,
+    key: KeyLike,
+    *,
+    aad_prefix: Buffer = b"",
+    length: int | None = None,
+    threads: int | None = None,
+) -> int:
+    """Decrypt a whole AGS1 stream into memory of the caller's.
+
+    Parameters
+    ----------
+    data, key, aad_prefix, length, threads
+        As :func:`decrypt`.
+    out : writable buffer
+        At least as many bytes as the plaintext has, which must not overlap `data`. If a tag fails, the plaintext's
+        range of it is zeroed before the error is raised.
+
+    Returns
+    -------
+    int
+        Bytes written to the start of `out`.
+
+    Raises
+    ------
+    AuthenticationError, TruncatedError, FormatError, TypeError, ValueError, BackendError
+        As :func:`decrypt`; ValueError also if `out` is too small.
+    """
+    result: int = _blocks.decrypt_stream(data, _required(out), key, aad_prefix, length, threads)
+    return result
+
+
+def encrypt_many(
+    buffers: Iterable[Buffer],
+    key: KeyLike | Sequence[KeyLike],
+    *,
+    aad_prefixes: Sequence[Buffer] | None = None,
+    block_length: int = DEFAULT_BLOCK_LENGTH,
+    threads: int | None = None,
+) -> list[memoryview]:
+    """Encrypt many buffers, each into an AGS1 stream of its own, in one native call.
+
+    Parameters
+    ----------
+    buffers : iterable of buffers
+        The plaintexts.
+    key : key, or list or tuple of keys
+        One for all, or one each.
+    aad_prefixes : sequence of buffers, optional
+        One for each buffer; none by default. Under one key, streams without a prefix can be swapped unnoticed.
+    block_length, threads
+        As :func:`encrypt`.
+
+    Returns
+    -------
+    list of memoryview
+        Read-only slices of one arena, in order. Each keeps the whole arena alive: copy what you keep for long.
+
+    Raises
+    ------
+    TypeError, ValueError, LimitError, BackendError
+        As :func:`encrypt`; the message names the buffer. Nothing is returned then.
+    """
+    result: list[memoryview] = _batch.encrypt_batch(buffers, key, aad_prefixes, block_length, threads)
+    return result
+
+
+def decrypt_many(
+    buffers: Iterable[Buffer],
+    key: KeyLike | Sequence[KeyLike],
+    *,
+    aad_prefixes: Sequence[Buffer] | None = None,
+    lengths: Sequence[int | None] | None = None,
+    threads: int | None = None,
+) -> list[memoryview]:
+    """Decrypt many AGS1 streams in one native call.
+
+    Parameters
+    ----------
+    buffers : iterable of buffers
+        The streams.
+    key, aad_prefixes, threads
+        As :func:`encrypt_many`.
+    lengths : sequence of int or None, optional
+        Trusted length of each stream in bytes.
+
+    Returns
+    -------
+    list of memoryview
+        Read-only slices of one arena, in order.
+
+    Raises
+    ------
+    AuthenticationError, TruncatedError, FormatError
+        As :func:`decrypt`; the message names the buffer and the block. Nothing is returned then.
+    """
+    result: list[memoryview] = _batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads)
+    return result
+
+
+def _required(out: Buffer) -> Buffer:
+    if out is None:
+        raise TypeError("out must be a writable bytes-like object, not None")
+    return out

@@ -1,0 +1,215 @@
+"""Keys, and Iceberg's StandardKeyMetadata: what decryption of one file needs, in a few dozen bytes.
+
+    01 | encryption_key: length, bytes | aad_prefix: 00, or 02 length, bytes | file_length: 00, or 02 varint
+
+A version byte, then an Avro binary datum without schema or container; lengths and numbers are zigzag varints, and a
+union's null is branch 0. Iceberg 1.10 and older write only the first two fields; both forms are read, the three-field
+form is written. Source: Iceberg's StandardKeyMetadata and the mailing list's key metadata proposal.
+
+Key metadata contains the key itself: keep it only inside something encrypted, or wrapped by a KMS.
+"""
+
+from __future__ import annotations
+
+from ags1._buffer import BufferView
+from ags1._gcm import Key, random_bytes
+from ags1._typing import Buffer, KeyLike
+from ags1.errors import FormatError, TruncatedError
+
+__all__ = ["Key", "KeyMetadata"]
+
+VERSION = 1
+AAD_PREFIX_LENGTH = 16
+"""Bytes of a fresh AAD prefix, as Iceberg makes them."""
+
+
+class KeyMetadata:
+    """Key, AAD prefix and length of one encrypted file.
+
+    Parameters
+    ----------
+    encryption_key : buffer of 16, 24 or 32 bytes, or Key
+        The file's own key.
+    aad_prefix : buffer, optional
+        The file's identity. None and empty differ in the encoded bytes, not in AGS1's AAD.
+    file_length : int, optional
+        Length in bytes of the encrypted file, header included: what protects it against truncation.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A wrong argument.
+
+    Notes
+    -----
+    Immutable, so safe to share between threads. Its repr shows no key, and it cannot be pickled: send
+    :meth:`encode`'s bytes, wrapped by a KMS.
+    """
+
+    __slots__ = ("_aad_prefix", "_encryption_key", "_file_length")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self, encryption_key: KeyLike, aad_prefix: Buffer | None = None, file_length: int | None = None
+    ) -> None:
+        self._encryption_key = encryption_key if isinstance(encryption_key, Key) else Key(encryption_key)
+        self._aad_prefix = None if aad_prefix is None else _to_bytes(aad_prefix, "aad_prefix")
+        if file_length is not None:
+            if isinstance(file_length, bool) or not isinstance(file_length, int):
+                raise TypeError(f"file_length must be an integer or None, not {type(file_length).__name__}")
+            if not 0 <= file_length < 1 << 63:
+                raise ValueError(f"file_length must be 0 to 2^63 - 1 bytes, got {file_length}")
+        self._file_length = file_length
+
+    @classmethod
+    def generate(cls, bits: int = 256) -> KeyMetadata:
+        """Make a fresh random key and a 16-byte AAD prefix, for one file."""
+        return cls(Key.generate(bits), random_bytes(AAD_PREFIX_LENGTH))
+
+    @property
+    def encryption_key(self) -> Key:
+        """The file's key."""
+        return self._encryption_key
+
+    @property
+    def aad_prefix(self) -> bytes | None:
+        """The file's AAD prefix, or None."""
+        return self._aad_prefix
+
+    @property
+    def file_length(self) -> int | None:
+        """Length in bytes of the encrypted file, or None if nobody recorded it."""
+        return self._file_length
+
+    def with_length(self, file_length: int | None) -> KeyMetadata:
+        """The same key and prefix with another length."""
+        return KeyMetadata(self._encryption_key, self._aad_prefix, file_length)
+
+    def encode(self) -> bytes:
+        """Iceberg's bytes for this key metadata, in the three-field form. They contain the key."""
+        key = bytes(self._encryption_key)
+        out = bytearray([VERSION])
+        out += _varint(len(key)) + key
+        if self._aad_prefix is None:
+            out += b"\x00"
+        else:
+            out += b"\x02" + _varint(len(self._aad_prefix)) + self._aad_prefix
+        out += b"\x00" if self._file_length is None else b"\x02" + _varint(self._file_length)
+        return bytes(out)
+
+    @classmethod
+    def decode(cls, data: Buffer) -> KeyMetadata:
+        """Read key metadata as Iceberg writes it, in the two-field or the three-field form.
+
+        Bytes behind the last field are ignored, as Iceberg ignores them: a later version may add fields.
+
+        Raises
+        ------
+        TruncatedError
+            The bytes end inside a field.
+        FormatError
+            Another version, a key of a wrong size, a negative or overlong number. No message contains key bytes.
+        """
+        fields = _Fields(_to_bytes(data, "key metadata"))
+        version = fields.byte("the version byte")
+        if version != VERSION:
+            raise FormatError(
+                f"Cannot resolve schema for version: {version} of key metadata; only version {VERSION} is known. "
+                "These bytes may be wrapped (encrypted) key metadata, or no key metadata at all"
+            )
+        key = fields.octets("encryption_key")
+        if len(key) not in (16, 24, 32):
+            raise FormatError(f"key metadata has an encryption_key of {len(key)} bytes; AES keys have 16, 24 or 32")
+        aad_prefix = fields.octets("aad_prefix") if fields.is_present("aad_prefix") else None
+        file_length = None
+        if not fields.at_end() and fields.is_present("file_length"):
+            file_length = fields.number("file_length")
+            if file_length < 0:
+                raise FormatError(f"key metadata has a negative file_length ({file_length})")
+        return cls(key, aad_prefix, file_length)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KeyMetadata):
+            return NotImplemented
+        return (
+            self._encryption_key == other._encryption_key
+            and self._aad_prefix == other._aad_prefix
+            and self._file_length == other._file_length
+        )
+
+    def __repr__(self) -> str:
+        prefix = "None" if self._aad_prefix is None else f"<{len(self._aad_prefix)} bytes>"
+        return (
+            f"ags1.KeyMetadata(encryption_key=<AES-{self._encryption_key.bits} redacted>, aad_prefix={prefix}, "
+            f"file_length={self._file_length})"
+        )
+
+    def __reduce__(self) -> str:
+        raise TypeError("ags1.KeyMetadata cannot be pickled or copied: it holds a key; send it wrapped by a KMS")
+
+
+class _Fields:
+    """Reads Avro binary fields one after the other; names the field that is cut short."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def at_end(self) -> bool:
+        return self._position == len(self._data)
+
+    def byte(self, field: str) -> int:
+        if self.at_end():
+            raise TruncatedError(f"key metadata ends before {field} ({len(self._data)} bytes in all)")
+        self._position += 1
+        return self._data[self._position - 1]
+
+    def number(self, field: str) -> int:
+        """Read a zigzag varint of at most 64 bits."""
+        value = 0
+        for shift in range(0, 70, 7):
+            octet = self.byte(f"the end of {field}")
+            value |= (octet & 0x7F) << shift
+            if octet < 0x80:
+                if value >> 64:
+                    break
+                return (value >> 1) ^ -(value & 1)
+        raise FormatError(f"key metadata has a number of more than 64 bits in {field}")
+
+    def is_present(self, field: str) -> bool:
+        branch = self.number(field)
+        if branch not in (0, 1):
+            raise FormatError(f"key metadata has union branch {branch} in {field}; only 0 (null) and 1 exist")
+        return branch == 1
+
+    def octets(self, field: str) -> bytes:
+        length = self.number(field)
+        if length < 0:
+            raise FormatError(f"key metadata has a negative length ({length}) in {field}")
+        if length > len(self._data) - self._position:
+            raise TruncatedError(
+                f"key metadata ends inside {field}: {length} bytes announced, "
+                f"{len(self._data) - self._position} left"
+            )
+        self._position += length
+        return self._data[self._position - length : self._position]
+
+
+def _to_bytes(data: Buffer, name: str) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        raise TypeError(f"{name} must be a bytes-like object, not str; encode it first")
+    BufferView(data).release()
+    return memoryview(data).cast("B").tobytes()
+
+
+def _varint(value: int) -> bytes:
+    """Avro's encoding of a number that is not negative: zigzag doubles it."""
+    value <<= 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

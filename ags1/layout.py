@@ -1,0 +1,50 @@
+"""Sizes and offsets of AGS1: how long a stream is, where a block lies, where to split.
+
+Pure arithmetic on Python integers; see :mod:`ags1._layout` for the picture of the bytes.
+"""
+
+from __future__ import annotations
+
+from ags1._layout import (
+    BLOCK_OVERHEAD,
+    DEFAULT_BLOCK_LENGTH,
+    HEADER_LENGTH,
+    MAGIC,
+    MAX_BLOCK_LENGTH,
+    MAX_BLOCKS,
+    MIN_ENCRYPTED_LENGTH,
+    NONCE_LENGTH,
+    TAG_LENGTH,
+    block_count,
+    block_to_ciphertext,
+    ciphertext_to_plaintext,
+    encrypted_length,
+    plaintext_length,
+    plaintext_to_block,
+    read_header,
+    split_offsets,
+    stored_length,
+    write_header,
+)
+
+__all__ = [
+    "BLOCK_OVERHEAD",
+    "DEFAULT_BLOCK_LENGTH",
+    "HEADER_LENGTH",
+    "MAGIC",
+    "MAX_BLOCKS",
+    "MAX_BLOCK_LENGTH",
+    "MIN_ENCRYPTED_LENGTH",
+    "NONCE_LENGTH",
+    "TAG_LENGTH",
+    "block_count",
+    "block_to_ciphertext",
+    "ciphertext_to_plaintext",
+    "encrypted_length",
+    "plaintext_length",
+    "plaintext_to_block",
+    "read_header",
+    "split_offsets",
+    "stored_length",
+    "write_header",
+]

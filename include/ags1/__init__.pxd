@@ -1,0 +1,1 @@
+# Marks include/ags1 as a Cython package: `cimport ags1.layout` and friends resolve here.

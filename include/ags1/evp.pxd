@@ -1,0 +1,54 @@
+# OpenSSL's EVP, DRBG and error queue: extern declarations only, of what ags1 calls. OpenSSL 3.0 or newer.
+from libc.stddef cimport size_t
+from libc.stdint cimport uint64_t
+
+cdef extern from "openssl/evp.h" nogil:
+    ctypedef struct EVP_CIPHER:
+        pass
+    ctypedef struct EVP_CIPHER_CTX:
+        pass
+
+    EVP_CIPHER *EVP_CIPHER_fetch(void *library_context, const char *algorithm, const char *properties)
+    EVP_CIPHER_CTX *EVP_CIPHER_CTX_new()
+    void EVP_CIPHER_CTX_free(EVP_CIPHER_CTX *context)
+    int EVP_CIPHER_CTX_get_params(EVP_CIPHER_CTX *context, OSSL_PARAM *parameters)
+    int EVP_CipherInit_ex2(
+        EVP_CIPHER_CTX *context, const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *iv,
+        int encrypt, const OSSL_PARAM *parameters)
+    int EVP_CipherUpdate(
+        EVP_CIPHER_CTX *context, unsigned char *out, int *out_length, const unsigned char *data, int length)
+    int EVP_CipherFinal_ex(EVP_CIPHER_CTX *context, unsigned char *out, int *out_length)
+
+cdef extern from "openssl/core.h" nogil:
+    ctypedef struct OSSL_PARAM:
+        const char *key
+        unsigned int data_type
+        void *data
+        size_t data_size
+        size_t return_size
+
+cdef extern from "openssl/params.h" nogil:
+    OSSL_PARAM OSSL_PARAM_construct_octet_string(const char *key, void *data, size_t length)
+    OSSL_PARAM OSSL_PARAM_construct_end()
+
+cdef extern from "openssl/core_names.h" nogil:
+    const char *OSSL_CIPHER_PARAM_AEAD_TAG
+
+cdef extern from "openssl/rand.h" nogil:
+    int RAND_bytes(unsigned char *out, int length)
+    int RAND_priv_bytes(unsigned char *out, int length)
+
+cdef extern from "openssl/err.h" nogil:
+    unsigned long ERR_peek_last_error()
+    void ERR_clear_error()
+    void ERR_error_string_n(unsigned long error, char *out, size_t length)
+
+cdef extern from "openssl/crypto.h" nogil:
+    enum:
+        OPENSSL_VERSION
+        OPENSSL_INFO_CPU_SETTINGS
+    void OPENSSL_cleanse(void *data, size_t length)
+    int CRYPTO_memcmp(const void *a, const void *b, size_t length)
+    const char *OpenSSL_version(int what)
+    const char *OPENSSL_info(int what)
+    unsigned long OpenSSL_version_num()

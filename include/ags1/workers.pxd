@@ -1,0 +1,24 @@
+# workers.h for Cython: extern declarations only. See workers.h for what a crew and a failure are.
+from libc.stdint cimport int64_t
+
+cdef extern from "ags1/workers.h" nogil:
+    enum:
+        AGS1_MAX_CREW
+
+    ctypedef void *(*ags1_work)(void *job) noexcept nogil
+
+    ctypedef struct ags1_failure:
+        int failed
+        int status
+        int system_error
+        unsigned long backend_error
+        int64_t run
+        int64_t block_index
+
+    void ags1_run_crew(ags1_work work, void *job, int threads)
+    int64_t ags1_take(int64_t *counter)
+    void ags1_failure_init(ags1_failure *failure)
+    bint ags1_has_failed(const ags1_failure *failure)
+    void ags1_fail(
+        ags1_failure *failure, int status, int64_t run, int64_t block_index, int system_error,
+        unsigned long backend_error)
