@@ -9,7 +9,6 @@ nothing behind. Elsewhere it has a temporary name beside the target, which any e
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import weakref
 
@@ -122,7 +121,7 @@ def _temporary_name(target: str) -> str:
     directory, base = os.path.split(target)
     # 255 bytes is the longest name that file systems take.
     short = os.fsdecode(os.fsencode(base)[:200])
-    return os.path.join(directory, f".{short}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+    return os.path.join(directory, f".{short}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
 
 
 def _link(descriptor: int, target: str) -> str:

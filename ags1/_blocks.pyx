@@ -58,6 +58,7 @@ from ags1.layout cimport (
 )
 from ags1.workers cimport (
     AGS1_MAX_CREW,
+    ags1_add,
     ags1_fail,
     ags1_failure,
     ags1_failure_init,
@@ -109,6 +110,8 @@ cdef struct Job:
     int64_t weight               # of all runs
     int64_t share                # of weight that a worker takes at once
     int64_t next_share
+    int64_t units                # blocks of all runs
+    int64_t done                 # blocks that were sealed or opened, over all workers
     size_t longest_aad_prefix
     const uint8_t *nonces        # NULL when opening
     ags1_failure failure
@@ -132,7 +135,7 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef const Run *run
     cdef const uint8_t *data
     cdef uint8_t *out
-    cdef int64_t start, end, low, high, middle, block, weight, step, length, stride
+    cdef int64_t start, end, low, high, middle, block, weight, step, length, stride, done = 0
     cdef int status = GCM_OK
 
     if job.longest_aad_prefix + 4 > STACK_AAD:
@@ -159,6 +162,10 @@ cdef void *_work(void *argument) noexcept nogil:
             step = run.block_length + BLOCK_WEIGHT
             stride = run.block_length + AGS1_BLOCK_OVERHEAD
             block = max(0, (start - run.first_weight + step - 1) // step)
+            if block * run.block_length >= run.length and block > 0:
+                # The share starts inside this run's last block, which belongs to the share before.
+                low += 1
+                continue
             weight = run.first_weight + block * step
             if weight >= end:
                 break
@@ -193,7 +200,9 @@ cdef void *_work(void *argument) noexcept nogil:
                     break
                 block += 1
                 weight += step
+                done += 1
             low += 1
+    ags1_add(&job.done, done)
 
     gcm_context_free(context)
     if aad != stack_aad:
@@ -207,6 +216,7 @@ cdef void _prepare(Job *job, Run *runs, int64_t count, int64_t *units) noexcept 
     job.count = count
     job.weight = 0
     job.next_share = 0
+    job.done = 0
     job.longest_aad_prefix = 0
     job.nonces = NULL
     units[0] = 0
@@ -219,6 +229,7 @@ cdef void _prepare(Job *job, Run *runs, int64_t count, int64_t *units) noexcept 
         job.weight += (blocks - 1) * (runs[index].block_length + BLOCK_WEIGHT) + BLOCK_WEIGHT
         job.weight += runs[index].length - (blocks - 1) * runs[index].block_length
         job.longest_aad_prefix = max(job.longest_aad_prefix, runs[index].aad_prefix_length)
+    job.units = units[0]
     ags1_failure_init(&job.failure)
 
 
@@ -227,6 +238,9 @@ cdef int _run(Job *job, int threads) except -1:
     threads = <int>min(threads, (job.weight + job.share - 1) // job.share)
     with nogil:
         ags1_run_crew(_work, job, threads)
+    if not job.failure.failed and job.done != job.units:
+        # Fresh memory would pass for a result: a block that nobody took must never go unnoticed.
+        raise SystemError(f"{job.done} of {job.units} blocks were processed; this is a defect of ags1")
     return 0
 
 

@@ -45,6 +45,12 @@ static inline int64_t ags1_take(int64_t *counter)
     return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
+/* What a member adds to a sum of the crew's. */
+static inline void ags1_add(int64_t *sum, int64_t value)
+{
+    __atomic_fetch_add(sum, value, __ATOMIC_RELAXED);
+}
+
 /* The first failure of a job, by position: whoever fails earliest in the data wins, so the same damage gives the
  * same report whatever the threads did. Shares are taken in ascending order and a member finishes the one that it
  * has taken, so everything before the reported position was looked at. */

@@ -17,6 +17,7 @@ cdef extern from "ags1/workers.h" nogil:
 
     void ags1_run_crew(ags1_work work, void *job, int threads)
     int64_t ags1_take(int64_t *counter)
+    void ags1_add(int64_t *sum, int64_t value)
     void ags1_failure_init(ags1_failure *failure)
     bint ags1_has_failed(const ags1_failure *failure)
     void ags1_fail(

@@ -1,0 +1,32 @@
+"""Fixtures of the interoperability tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.java_peer import JavaPeer, available
+
+TWO_FIELD_VERSION = "1.10.1"
+
+
+def _start(iceberg_version: str | None = None) -> Iterator[JavaPeer]:
+    if (reason := available()) is not None:
+        refuse = pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip
+        refuse(f"Iceberg's Java classes cannot run here: {reason}")
+    with JavaPeer(iceberg_version) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def java_peer() -> Iterator[JavaPeer]:
+    """A running JVM with the Iceberg release that the project file names."""
+    yield from _start()
+
+
+@pytest.fixture(scope="session")
+def two_field_peer() -> Iterator[JavaPeer]:
+    """A running JVM with an Iceberg release whose key metadata has no file length."""
+    yield from _start(TWO_FIELD_VERSION)
