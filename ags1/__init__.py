@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ags1 import arrow, avro, files
     from ags1._backend import backend
     from ags1.files import decrypt_file, encrypt_file
+    from ags1.verify import verify_file
 
 __all__ = [
     "Ags1Error",
@@ -68,6 +69,7 @@ __all__ = [
     "open",
     "plaintext_length",
     "split_offsets",
+    "verify_file",
 ]
 
 _LAZY_MODULES = ("arrow", "avro", "files")
@@ -75,6 +77,7 @@ _LAZY_NAMES = {
     "backend": "ags1._backend",
     "decrypt_file": "ags1.files",
     "encrypt_file": "ags1.files",
+    "verify_file": "ags1.verify",
 }
 
 

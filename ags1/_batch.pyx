@@ -14,10 +14,10 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject_GetItem
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uintptr_t
 
 from ags1._blocks cimport Run, choose_threads, new_bytes, open_runs, seal_runs
-from ags1._buffer cimport BufferView, readable
+from ags1._buffer cimport BufferView, holds_objects, readable
 from ags1._gcm cimport Key, as_key
 from ags1.layout cimport (
     AGS1_HEADER_LENGTH,
@@ -51,7 +51,8 @@ cdef class _Batch:
     cdef tuple keys            # one, or one a buffer
     cdef tuple aad_prefixes    # none, or one a buffer
     cdef int64_t count
-    cdef int64_t *starts       # offset in the arena of each result; starts[count] is the arena's length
+    cdef int64_t *starts       # offset in the arena of each result
+    cdef int64_t *sizes        # bytes of each result
     cdef Run *runs
     cdef Py_buffer *exports
     cdef int64_t held
@@ -63,7 +64,7 @@ cdef class _Batch:
         self.held = 0
         self.total = 0
         if isinstance(key, (list, tuple)):
-            self.keys = tuple([as_key(each) for each in key])
+            self.keys = tuple([_as_key(each, index) for index, each in enumerate(key)])
             if len(self.keys) != self.count:
                 raise ValueError(f"{len(self.keys)} keys for {self.count} buffers: give one for all, or one each")
         else:
@@ -73,18 +74,20 @@ cdef class _Batch:
         elif isinstance(aad_prefixes, (bytes, bytearray, memoryview, str)):
             raise TypeError("aad_prefixes must be a sequence with one prefix for each buffer, or None")
         else:
-            self.aad_prefixes = tuple([_as_bytes(each) for each in aad_prefixes])
+            self.aad_prefixes = tuple([_as_bytes(each, index) for index, each in enumerate(aad_prefixes)])
             if len(self.aad_prefixes) != self.count:
                 raise ValueError(f"{len(self.aad_prefixes)} aad_prefixes for {self.count} buffers: give one each")
         self.starts = <int64_t *>PyMem_Malloc((self.count + 1) * sizeof(int64_t))
+        self.sizes = <int64_t *>PyMem_Malloc((self.count + 1) * sizeof(int64_t))
         self.runs = <Run *>PyMem_Malloc(CHUNK * sizeof(Run))
         self.exports = <Py_buffer *>PyMem_Malloc(CHUNK * sizeof(Py_buffer))
-        if self.starts == NULL or self.runs == NULL or self.exports == NULL:
+        if self.starts == NULL or self.sizes == NULL or self.runs == NULL or self.exports == NULL:
             raise MemoryError(f"no memory for a batch of {self.count} buffers")
 
     def __dealloc__(self):
         self.let_go()
         PyMem_Free(self.starts)
+        PyMem_Free(self.sizes)
         PyMem_Free(self.runs)
         PyMem_Free(self.exports)
 
@@ -101,6 +104,9 @@ cdef class _Batch:
         except (TypeError, ValueError, BufferError):
             view = readable(buffer, f"buffer {index}")
             raise
+        if holds_objects(buffer):
+            PyBuffer_Release(&self.exports[self.held])
+            view = readable(buffer, f"buffer {index}")
         data[0] = <const uint8_t *>self.exports[self.held].buf
         nbytes[0] = self.exports[self.held].len
         self.held += 1
@@ -129,24 +135,32 @@ cdef class _Batch:
         """A memoryview of each result. The collector rests meanwhile: it would look at every view again and again."""
         cdef list result = [None] * self.count
         cdef object view = memoryview(arena)
-        cdef int64_t index
+        cdef int64_t index, start
         cdef bint was_enabled = gc.isenabled()
         if was_enabled:
             gc.disable()
         try:
             for index in range(self.count):
-                result[index] = PyObject_GetItem(view, slice(self.starts[index], self.starts[index + 1], None))
+                start = self.starts[index]
+                result[index] = PyObject_GetItem(view, slice(start, start + self.sizes[index], None))
         finally:
             if was_enabled:
                 gc.enable()
         return result
 
 
-cdef bytes _as_bytes(object value):
+cdef Key _as_key(object value, int64_t index):
+    try:
+        return as_key(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"buffer {index}: {error}") from None
+
+
+cdef bytes _as_bytes(object value, int64_t index):
     cdef BufferView view
     if PyBytes_CheckExact(value):
         return <bytes>value
-    view = readable(value, "aad_prefix")
+    view = readable(value, f"aad_prefix of buffer {index}")
     return view.data[:view.nbytes]
 
 
@@ -165,9 +179,9 @@ def encrypt_batch(buffers, key, aad_prefixes, block_length, threads):
         if ags1_encrypted_length(nbytes, block, &length):
             _layout.encrypted_length(nbytes, block)
         batch.starts[index] = total
+        batch.sizes[index] = length
         batch.total += nbytes
         total += length
-    batch.starts[batch.count] = total
     arena = new_bytes(total)
     start = <uint8_t *>PyBytes_AS_STRING(arena)
     cdef int crew = choose_threads(threads, batch.total)
@@ -179,7 +193,7 @@ def encrypt_batch(buffers, key, aad_prefixes, block_length, threads):
                 run = &batch.runs[index - first]
                 batch.hold(index, &data, &nbytes)
                 ags1_encrypted_length(nbytes, block, &length)
-                if length != batch.starts[index + 1] - batch.starts[index]:
+                if length != batch.sizes[index]:
                     raise ValueError(f"buffer {index} changed its size while it was being encrypted")
                 batch.set_run(index, run)
                 ags1_write_header(start + batch.starts[index], block)
@@ -198,6 +212,10 @@ cdef int64_t _measure(int64_t index, const uint8_t *data, int64_t nbytes, object
     cdef int64_t length = 0
     if nbytes < AGS1_HEADER_LENGTH or ags1_read_header(data, block_length):
         _layout.read_header(data[:min(nbytes, 16)], f"buffer {index}")
+    if trusted is not None and (isinstance(trusted, bool) or not isinstance(trusted, int)):
+        raise TypeError(f"buffer {index}: length must be an integer or None, not {type(trusted).__name__}")
+    if trusted is not None and trusted < 0:
+        raise ValueError(f"buffer {index}: length must not be negative, got {trusted}")
     if trusted is not None and nbytes != trusted:
         kind = TruncatedError if nbytes < trusted else FormatError
         raise kind(f"buffer {index}: has {nbytes} bytes, but its trusted length is {trusted}")
@@ -209,10 +227,13 @@ cdef int64_t _measure(int64_t index, const uint8_t *data, int64_t nbytes, object
     return length
 
 
-def decrypt_batch(buffers, key, aad_prefixes, lengths, threads):
-    """Decrypt each buffer, a stream of its own. See :func:`ags1.decrypt_many`."""
+def decrypt_batch(buffers, key, aad_prefixes, lengths, threads, int64_t alignment=1):
+    """Decrypt each buffer, a stream of its own. See :func:`ags1.decrypt_many`.
+
+    Every result starts at an address that is a multiple of `alignment`, a power of two: Arrow wants 64.
+    """
     cdef _Batch batch = _Batch(buffers, key, aad_prefixes)
-    cdef int64_t index, first, last, nbytes = 0, total = 0, block = 0, size
+    cdef int64_t index, first, last, nbytes = 0, total = 0, block = 0, size, shift
     cdef const uint8_t *data = NULL
     cdef uint8_t *start
     cdef Run *run
@@ -226,10 +247,14 @@ def decrypt_batch(buffers, key, aad_prefixes, lengths, threads):
         finally:
             batch.let_go()
         batch.starts[index] = total
-        total += size
-    batch.starts[batch.count] = total
-    arena = new_bytes(total)
+        batch.sizes[index] = size
+        total += (size + alignment - 1) & ~(alignment - 1)
+    arena = new_bytes(total + alignment - 1)
     start = <uint8_t *>PyBytes_AS_STRING(arena)
+    if alignment > 1:
+        shift = -<int64_t><uintptr_t>start & (alignment - 1)
+        for index in range(batch.count):
+            batch.starts[index] += shift
     cdef int crew = choose_threads(threads, total)
     first = 0
     while first < batch.count:
@@ -239,7 +264,7 @@ def decrypt_batch(buffers, key, aad_prefixes, lengths, threads):
                 run = &batch.runs[index - first]
                 batch.hold(index, &data, &nbytes)
                 size = _measure(index, data, nbytes, trusted[index], &block)
-                if size != batch.starts[index + 1] - batch.starts[index]:
+                if size != batch.sizes[index]:
                     raise ValueError(f"buffer {index} changed its size while it was being decrypted")
                 batch.set_run(index, run)
                 run.data = data + AGS1_HEADER_LENGTH

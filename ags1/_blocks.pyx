@@ -67,6 +67,7 @@ from ags1.workers cimport (
     ags1_take,
 )
 
+import operator
 import os
 
 from ags1 import _layout
@@ -368,17 +369,20 @@ cdef int _fill_run(
 
 
 cdef int64_t _block_length(object block_length) except -1:
+    block_length = operator.index(block_length)
     if not 1 <= block_length <= _layout.MAX_BLOCK_LENGTH:
         raise ValueError(f"block_length must be 1 to {_layout.MAX_BLOCK_LENGTH} bytes, got {block_length}")
     return block_length
 
 
-cdef int _check_apart(BufferView data, BufferView out, int64_t used) except -1:
+cdef int _check_apart(BufferView data, BufferView aad_prefix, BufferView out, int64_t used) except -1:
     if overlap(data.data, data.nbytes, out.data, used):
         raise ValueError(
             "data and out overlap in memory: a block is 28 bytes longer encrypted than plain, so nothing can be "
             "converted in place; pass separate memory"
         )
+    if overlap(aad_prefix.data, aad_prefix.nbytes, out.data, used):
+        raise ValueError("aad_prefix and out overlap in memory: the prefix would be overwritten; pass a copy of it")
     return 0
 
 
@@ -423,7 +427,7 @@ def seal_blocks(data, out, key, aad_prefix, block_length, first_block, threads):
     length = source.nbytes + count * AGS1_BLOCK_OVERHEAD
     if target.nbytes < length:
         raise ValueError(f"out has {target.nbytes} bytes, but {count} blocks of this data take {length}")
-    _check_apart(source, target, length)
+    _check_apart(source, prefix, target, length)
     _fill_run(&run, source.data, target.data, source.nbytes, block, first_block, secret, prefix)
     seal_runs(&run, 1, choose_threads(threads, source.nbytes), None)
     return length
@@ -462,7 +466,7 @@ def open_blocks(data, out, key, aad_prefix, block_length, first_block, threads, 
     length = source.nbytes // (block + AGS1_BLOCK_OVERHEAD) * block + (tail - AGS1_BLOCK_OVERHEAD if tail else 0)
     if target.nbytes < length:
         raise ValueError(f"out has {target.nbytes} bytes, but the plaintext has {length}")
-    _check_apart(source, target, length)
+    _check_apart(source, prefix, target, length)
     _fill_run(&run, source.data, target.data, length, block, first_block, secret, prefix)
     open_runs(&run, 1, choose_threads(threads, length), [name])
     return length
@@ -479,6 +483,7 @@ def encrypt_stream(data, out, key, aad_prefix, block_length, threads):
     cdef BufferView source = readable(data, "data"), prefix = readable(aad_prefix, "aad_prefix"), target
     cdef Key secret = as_key(key)
     cdef int64_t block = _block_length(block_length), length = 0
+    cdef int crew = choose_threads(threads, source.nbytes)
     cdef object result = None
     cdef uint8_t *start
     cdef Run run
@@ -494,11 +499,11 @@ def encrypt_stream(data, out, key, aad_prefix, block_length, threads):
                 f"out has {target.nbytes} bytes, but the encrypted stream takes {length}: size it with "
                 "ags1.encrypted_length(...)"
             )
-        _check_apart(source, target, length)
+        _check_apart(source, prefix, target, length)
         start = target.data
     ags1_write_header(start, block)
     _fill_run(&run, source.data, start + AGS1_HEADER_LENGTH, source.nbytes, block, 0, secret, prefix)
-    seal_runs(&run, 1, choose_threads(threads, source.nbytes), None)
+    seal_runs(&run, 1, crew, None)
     return length if out is not None else result
 
 
@@ -560,7 +565,7 @@ def decrypt_stream(data, out, key, aad_prefix, length, threads, name=None):
             raise ValueError(
                 f"out has {target.nbytes} bytes, but the plaintext has {size}: size it with ags1.plaintext_length(...)"
             )
-        _check_apart(source, target, size)
+        _check_apart(source, prefix, target, size)
         start = target.data
     _fill_run(&run, source.data + AGS1_HEADER_LENGTH, start, size, block, 0, secret, prefix)
     open_runs(&run, 1, choose_threads(threads, size), [name])

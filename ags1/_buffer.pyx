@@ -83,10 +83,23 @@ cdef int _acquire(BufferView self, object source, bint needs_writable, str name)
     except (BufferError, ValueError, TypeError) as error:
         raise _refusal(source, needs_writable, name, error) from error
     self.held = True
+    if holds_objects(source):
+        self.drop()
+        raise TypeError(
+            f"{name} is an array of Python objects (dtype object): its memory holds pointers, not data; "
+            "convert it to a dtype of fixed size first, or serialise it"
+        )
     self.data = <uint8_t *>self.view.buf
     self.nbytes = self.view.len
     self.readonly = self.view.readonly
     return 0
+
+
+cdef bint holds_objects(object source) except -1:
+    """Whether the bytes of a buffer are pointers to Python objects, which mean nothing once they are stored."""
+    if isinstance(source, memoryview):
+        source = source.obj
+    return getattr(getattr(source, "dtype", None), "hasobject", False) is True
 
 
 cdef object _refusal(object source, bint needs_writable, str name, Exception error):

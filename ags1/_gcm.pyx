@@ -125,14 +125,13 @@ cdef class Key:
         BackendError
             The random generator failed.
         """
-        cdef uint8_t octets[32]
         cdef Key key
         if bits not in (128, 192, 256):
             raise ValueError(f"bits must be 128, 192 or 256, got {bits!r}")
-        if RAND_priv_bytes(octets, bits // 8) != 1:
+        # Drawn in place: any other memory that held the key would have to be wiped too.
+        key = Key(bytes(bits // 8))
+        if RAND_priv_bytes(key.octets, <int>key.length) != 1:
             raise_status(GCM_NO_RANDOM, gcm_last_error(), "drawing a key")
-        key = Key(octets[:bits // 8])
-        OPENSSL_cleanse(octets, sizeof(octets))
         return key
 
     @property
@@ -146,6 +145,8 @@ cdef class Key:
     def __eq__(self, other):
         cdef BufferView theirs
         if not isinstance(other, (Key, bytes, bytearray, memoryview)):
+            return NotImplemented
+        if isinstance(other, memoryview) and not other.c_contiguous:
             return NotImplemented
         theirs = readable(other, "other")
         return theirs.nbytes == <Py_ssize_t>self.length and CRYPTO_memcmp(self.octets, theirs.data, self.length) == 0
@@ -224,6 +225,18 @@ cdef inline int _update(EVP_CIPHER_CTX *context, const uint8_t *data, int64_t le
     return GCM_OK
 
 
+cdef inline int _authenticate(EVP_CIPHER_CTX *context, const uint8_t *aad, size_t length) noexcept nogil:
+    cdef int done = 0
+    cdef size_t piece
+    while length > 0:
+        piece = min(length, <size_t>MAX_UPDATE)
+        if EVP_CipherUpdate(context, NULL, &done, aad, <int>piece) != 1:
+            return GCM_BACKEND
+        aad += piece
+        length -= piece
+    return GCM_OK
+
+
 cdef int gcm_seal(
     EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
     const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag) noexcept nogil:
@@ -232,7 +245,7 @@ cdef int gcm_seal(
     cdef OSSL_PARAM parameters[2]
     if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, NULL) != 1:
         return GCM_BACKEND
-    if aad_length and EVP_CipherUpdate(context, NULL, &done, aad, <int>aad_length) != 1:
+    if _authenticate(context, aad, aad_length) != GCM_OK:
         return GCM_BACKEND
     if _update(context, data, length, out) != GCM_OK:
         return GCM_BACKEND
@@ -255,7 +268,7 @@ cdef int gcm_open(
     parameters[1] = OSSL_PARAM_construct_end()
     if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, parameters) != 1:
         return GCM_BACKEND
-    if aad_length and EVP_CipherUpdate(context, NULL, &done, aad, <int>aad_length) != 1:
+    if _authenticate(context, aad, aad_length) != GCM_OK:
         return GCM_BACKEND
     if _update(context, data, length, out) != GCM_OK:
         memset(out, 0, <size_t>length)

@@ -46,8 +46,8 @@ class Sink(Protocol):
     def commit(self) -> None:
         """Publish the complete stream, and give back what the sink owns."""
 
-    def abort(self, *, wrote_blocks: bool) -> None:
-        """Make sure that what was stored cannot pass for a complete stream, and give back what the sink owns."""
+    def abort(self, *, mark: bool) -> None:
+        """Give back what the sink owns; with `mark`, what was stored can no longer pass for a complete stream."""
 
 
 def open_sink(file: Any) -> Sink:
@@ -108,11 +108,13 @@ class FileObjectSink(_ScratchSink):
     def __init__(self, file: Any) -> None:
         super().__init__()
         self._file = file
+        self._wrote = False
         name = getattr(file, "name", None)
         self.name = name if isinstance(name, str) else None
 
     def write(self, data: memoryview) -> None:
         done = 0
+        self._wrote = True
         while done < len(data):
             count = self._file.write(data[done:])
             if count is None:
@@ -134,9 +136,14 @@ class FileObjectSink(_ScratchSink):
     def commit(self) -> None:
         self.flush()
 
-    def abort(self, *, wrote_blocks: bool) -> None:
+    def close(self) -> None:
+        """Close the file: for whoever opened it for this sink."""
+        self._file.close()
+
+    def abort(self, *, mark: bool) -> None:
         # Whole blocks without the last authenticate as a shorter stream. One byte more and no reader accepts them.
-        if wrote_blocks:
+        # A write that failed may have stored some too, so what counts is that anything was written.
+        if mark and self._wrote:
             try:
                 self._file.write(_INCOMPLETE)
                 self.flush()
@@ -157,8 +164,8 @@ class DirectSink(FileObjectSink):
         self._file.close()
         self._output.commit()
 
-    def abort(self, *, wrote_blocks: bool) -> None:
-        super().abort(wrote_blocks=wrote_blocks)
+    def abort(self, *, mark: bool) -> None:
+        super().abort(mark=mark)
         self._file.close()
         self._output.abort()
 
@@ -199,7 +206,7 @@ class LocalFileSink:
     def commit(self) -> None:
         self._output.commit()
 
-    def abort(self, *, wrote_blocks: bool) -> None:
+    def abort(self, *, mark: bool) -> None:
         self._output.abort()
 
 
@@ -207,11 +214,21 @@ class RemoteSink(FileObjectSink):
     """An object behind an fsspec file system, published on commit where the file system can (S3, GCS, local)."""
 
     def __init__(self, file_system: Any, path: str, name: str) -> None:
-        try:
-            file = file_system.open(path, "wb", autocommit=False)
-            self._deferred = hasattr(file, "commit") and hasattr(file, "discard")
-        except TypeError:
-            file, self._deferred = file_system.open(path, "wb"), False
+        if file_system.protocol == "memory":
+            # Its open() publishes at once; the file by itself does so when it is told to.
+            from fsspec.implementations.memory import MemoryFile
+
+            file = MemoryFile(file_system, path)
+        else:
+            try:
+                file = file_system.open(path, "wb", autocommit=False)
+            except TypeError:
+                file = file_system.open(path, "wb")
+            waiting = file_system.transaction.files
+            if waiting and waiting[-1] is file:
+                # The file system would keep it for a transaction of its own; this file is committed here.
+                waiting.pop()
+        self._deferred = hasattr(file, "commit") and hasattr(file, "discard")
         super().__init__(file)
         self.name = name
 
@@ -220,14 +237,14 @@ class RemoteSink(FileObjectSink):
         if self._deferred:
             self._file.commit()
 
-    def abort(self, *, wrote_blocks: bool) -> None:
+    def abort(self, *, mark: bool) -> None:
         try:
             if self._deferred:
                 self._file.discard()
                 # Its destructor would close, and so upload.
                 self._file.closed = True
             else:
-                super().abort(wrote_blocks=wrote_blocks)
+                super().abort(mark=mark)
                 self._file.close()
         except Exception:
             # The service itself is what failed. An upload that was never completed is no object.

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import threading
+from pickle import PickleBuffer
 from typing import Any, Protocol
 
 from ags1 import _blocks, _descriptors
@@ -23,6 +24,7 @@ from ags1.layout import stored_length
 
 __all__ = ["PipeSource", "Source", "is_url", "open_source", "remote_file_system"]
 
+_PIPE_STEP = 1 << 20
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(://|::)")
 
 
@@ -76,9 +78,23 @@ def open_source(file: Any) -> Source | PipeSource:
         return RemoteSource(file_system, path, file)
     if isinstance(file, (str, os.PathLike)):
         return _local(os.fspath(file))
-    if hasattr(file, "read") and not isinstance(file, memoryview):
+    if hasattr(file, "read") and not _is_buffer(file):
         return _from_file_object(file)
     return MemorySource(file)
+
+
+def _is_buffer(file: Any) -> bool:
+    """Whether `file` is memory first of all: an mmap has methods of a file too."""
+    try:
+        memoryview(file).release()
+    except TypeError:
+        return False
+    return True
+
+
+def octets(buffer: Buffer) -> memoryview:
+    """The bytes of a contiguous buffer, whatever its items are. (memoryview.cast knows only native formats.)"""
+    return PickleBuffer(buffer).raw()
 
 
 def _local(path: str | bytes) -> Source | PipeSource:
@@ -120,6 +136,10 @@ def _is_seekable(file: Any) -> bool:
     return bool(seekable()) if seekable is not None else hasattr(file, "seek")
 
 
+def _too_much(name: str | None, wanted: int, got: int) -> OSError:
+    return OSError(f"{name or 'the file object'} answered {got} bytes to a read of {wanted}")
+
+
 def _truncated(name: str | None, offset: int, wanted: int, got: int) -> TruncatedError:
     where = f"{name}: " if name else ""
     return TruncatedError(
@@ -137,7 +157,7 @@ class MemorySource:
         self.name: str | None = None
         # The view keeps the exporter alive and refuses what is not contiguous; the memoryview slices it.
         self._view = BufferView(buffer)
-        self._bytes = memoryview(buffer).cast("B") if self._view.nbytes else memoryview(b"")
+        self._bytes = octets(buffer)
         self.size = self._view.nbytes
 
     def read(self, offset: int, size: int) -> Buffer:
@@ -279,6 +299,8 @@ class FileObjectSource:
                     raise BlockingIOError(11, f"{self.name or 'the file object'} is non-blocking and has no data now")
                 if not piece:
                     raise _truncated(self.name, offset, size, done)
+                if len(piece) > size - done:
+                    raise _too_much(self.name, size - done, len(piece))
                 if not pieces and len(piece) == size:
                     return bytes(piece) if not isinstance(piece, bytes) else piece
                 pieces.append(piece)
@@ -333,11 +355,15 @@ class PipeSource:
         pieces: list[bytes] = []
         done = 0
         while done < size:
-            piece = self._file.read(size - done)
+            # In steps: a header may promise blocks of gigabytes, and files take the memory before they read.
+            step = min(size - done, _PIPE_STEP)
+            piece = self._file.read(step)
             if piece is None:
                 raise BlockingIOError(11, f"{self.name or 'the file object'} is non-blocking and has no data now")
             if not piece:
                 break
+            if len(piece) > step:
+                raise _too_much(self.name, step, len(piece))
             pieces.append(piece)
             done += len(piece)
         return b"".join(pieces)

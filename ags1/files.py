@@ -9,6 +9,7 @@ that take about a fifth of a second; between them progress is reported and signa
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import time
@@ -90,17 +91,14 @@ def encrypt_file(
     secret, prefix = metadata.encryption_key, metadata.aad_prefix or b""
     layout.encrypted_length(0, block_length)
     _refuse_same(source, target)
-    if _is_path(source) and _is_path(target):
-        descriptor, regular = _open_source(source)
+    if _between_files(source, target):
+        descriptor, _ = _open_source(source)
         try:
-            if regular:
-                output = AtomicFile(_local_path(target))
-                if output.seekable:
-                    length = _encrypt_regular(
-                        descriptor, os.fsdecode(source), output, secret, prefix, block_length, threads, progress, fsync
-                    )
-                    return metadata.with_length(length)
-                output.abort()
+            output = AtomicFile(_local_path(target))
+            length = _encrypt_regular(
+                descriptor, os.fsdecode(source), output, secret, prefix, block_length, threads, progress, fsync
+            )
+            return metadata.with_length(length)
         finally:
             os.close(descriptor)
     with _PlainInput(source) as plain:
@@ -126,7 +124,7 @@ def decrypt_file(
     Parameters
     ----------
     source, target : path, URL or binary file object
-        As :func:`encrypt_file`. A source may also be a buffer. A target that is a pipe or a file object receives each
+        As :func:`encrypt_file`. A source may also be a buffer (bytes are one, not a path). A target that is a pipe or a file object receives each
         block once it is authenticated, but cannot take back what it received if a later block fails.
     key, aad_prefix : optional
         As the file was encrypted with; or `key_metadata` instead.
@@ -153,15 +151,14 @@ def decrypt_file(
     TypeError, ValueError
         No key, two keys, or another wrong argument.
     """
-    _refuse_same(source, target)
+    if not isinstance(source, bytes):
+        _refuse_same(source, target)
     with open(
         source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads
     ) as reader:
-        if _is_path(source) and _is_path(target) and reader.size is not None:
+        if not isinstance(source, bytes) and _between_files(source, target):
             output = AtomicFile(_local_path(target))
-            if output.seekable:
-                return _decrypt_regular(os.fsdecode(source), reader, output, threads, progress, fsync)
-            output.abort()
+            return _decrypt_regular(os.fsdecode(source), reader, output, threads, progress, fsync)
         with _PlainOutput(target) as plain:
             _copy(reader, plain, reader.size, progress)
         return reader.tell()
@@ -263,12 +260,16 @@ def _copy(source: Any, target: Any, size: int | None, progress: Progress | None)
         progress(0, size)
     while True:
         count = source.readinto(memory)
+        if count is None:
+            raise BlockingIOError(11, "the source is non-blocking and has no data now")
         if not count:
             break
         target.write(memory[:count])
         done += count
         if progress is not None:
             progress(done, size)
+    if size is not None and done != size:
+        raise OSError(f"the source had {size} bytes when it was opened, but {done} could be read: it was changed")
 
 
 class _PlainInput:
@@ -282,10 +283,12 @@ class _PlainInput:
             self.size = int(file_system.info(path)["size"])
             self.file = file_system.open(path, "rb")
         elif _is_path(source):
-            path = _local_path(source)
-            self.file = os.fdopen(os.open(path, os.O_RDONLY), "rb", buffering=0)
-            if stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
-                self.size = os.fstat(self.file.fileno()).st_size
+            descriptor, regular = _open_source(source)
+            self.file = os.fdopen(descriptor, "rb", buffering=0)
+            if regular:
+                self.size = os.fstat(descriptor).st_size
+        elif isinstance(source, io.TextIOBase):
+            raise TypeError("a binary file object is needed, but this one is text: open it with mode 'rb'")
         elif hasattr(source, "read"):
             self.file, self._owned = source, False
             if not hasattr(source, "readinto"):
@@ -307,8 +310,12 @@ class _ReadInto:
     def __init__(self, file: Any) -> None:
         self._file = file
 
-    def readinto(self, memory: memoryview) -> int:
+    def readinto(self, memory: memoryview) -> int | None:
         data = self._file.read(len(memory))
+        if data is None:
+            return None
+        if len(data) > len(memory):
+            raise OSError(f"the source answered {len(data)} bytes to a read of {len(memory)}")
         memory[: len(data)] = data
         return len(data)
 
@@ -338,12 +345,14 @@ class _PlainOutput:
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         if kind is not None:
             if isinstance(self._sink, RemoteSink):
-                self._sink.abort(wrote_blocks=False)
+                self._sink.abort(mark=False)
             if self._atomic is not None:
+                self._sink.close()
                 self._atomic.abort()
             return
         self._sink.commit()
         if self._atomic is not None:
+            self._sink.close()
             self._atomic.commit()
 
 
@@ -355,6 +364,19 @@ def _is_path(file: Any) -> bool:
 
 def _local_path(file: Any) -> Any:
     return file[len("file://") :] if isinstance(file, str) and file.startswith("file://") else os.fspath(file)
+
+
+def _between_files(source: Any, target: Any) -> bool:
+    """Whether both are regular files by their paths, the target perhaps yet to be. Asked before either is opened:
+    opening a FIFO and closing it again would be seen at its other end."""
+    if not (_is_path(source) and _is_path(target)) or not stat.S_ISREG(os.stat(_local_path(source)).st_mode):
+        return False
+    try:
+        mode = os.stat(_local_path(target)).st_mode
+    except OSError:
+        # What is wrong with it, AtomicFile says.
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _open_source(source: Any) -> tuple[int, bool]:

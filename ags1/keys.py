@@ -201,7 +201,7 @@ def _to_bytes(data: Buffer, name: str) -> bytes:
     if isinstance(data, str):
         raise TypeError(f"{name} must be a bytes-like object, not str; encode it first")
     BufferView(data).release()
-    return memoryview(data).cast("B").tobytes()
+    return memoryview(data).tobytes()
 
 
 def _varint(value: int) -> bytes:

@@ -27,7 +27,7 @@ from ags1 import _blocks, layout
 from ags1._buffer import BufferView
 from ags1._gcm import Key
 from ags1._sinks import Sink, open_sink
-from ags1._sources import PipeSource, Source, open_source
+from ags1._sources import PipeSource, Source, octets, open_source
 from ags1._typing import Buffer, KeyLike
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
 from ags1.keys import KeyMetadata
@@ -123,6 +123,10 @@ class _Plaintext:
         _blocks.open_blocks(
             data, out, self.key, self.aad_prefix, self.block_length, first, self.threads, self.source.name
         )
+
+    def open_whole(self, first: int, out: memoryview) -> None:
+        """Decrypt whole blocks; a failure says nothing about the others, and is not remembered."""
+        self._open(first, out, None, 0)
 
     def _copy_from_block(self, index: int, within: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
         with self._lock:
@@ -441,8 +445,8 @@ class Reader(io.BufferedReader):
         try:
             if held.nbytes == 0:
                 return 0
-            with memoryview(out) as view, view.cast("B") as octets:
-                return self._read_at(plaintext, offset, octets)
+            with octets(out) as view:
+                return self._read_at(plaintext, offset, view)
         finally:
             held.release()
 
@@ -568,8 +572,8 @@ class Writer(io.BufferedIOBase):
         try:
             if held.nbytes == 0:
                 return 0
-            with memoryview(data) as view, view.cast("B") as octets:
-                self._take(octets)
+            with octets(data) as view:
+                self._take(view)
             return held.nbytes
         except BaseException as error:
             self._fail(error)
@@ -653,7 +657,7 @@ class Writer(io.BufferedIOBase):
             self._error = error
             self._gathered = bytearray()
             if self._sink is not None and self._owner == os.getpid():
-                self._sink.abort(wrote_blocks=self._next_block > 0)
+                self._sink.abort(mark=True)
 
 
     @property

@@ -1,0 +1,379 @@
+r"""Avro container files by plaintext range: the rows that belong to one split of a file.
+
+    offset 0                                    marker          marker             marker
+           | Obj\x01 | metadata map            | sync | block   | sync | block     | sync |
+                                                ^ starts here: a block belongs to the split in which
+                                                  the marker in front of it starts
+
+Ranges that tile the plaintext give every row exactly once, wherever they are cut: inside a header, a block or
+a marker, aligned to AGS1 blocks or not. A range is in plaintext bytes and may reach beyond the end of the
+file, as Iceberg's does (it tiles the encrypted length)::
+
+    with ags1.open("part.avro", key=key) as reader:
+        for start, end in splits(reader.size, 64 << 20):
+            rows = read_split(reader, start, end)
+
+The container (header, block lengths, markers) is read here, and each length is checked before memory is taken
+for it; the rows are decoded by fastavro. Source: Apache Avro specification, "Object Container Files".
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ags1 import layout
+from ags1.errors import FormatError, TruncatedError
+from ags1.layout import DEFAULT_BLOCK_LENGTH
+
+__all__ = ["AvroBlock", "AvroHeader", "iter_blocks", "read_header", "read_split", "splits"]
+
+_MAGIC = b"Obj\x01"
+_MARKER_LENGTH = 16
+# A schema has kilobytes. What claims more than this is damaged, or meant to exhaust the memory.
+_MAX_HEADER = 16 << 20
+# Avro's own implementations cannot read a larger block either.
+_MAX_BLOCK = (1 << 31) - 1
+_MAX_VARINT = 10
+_SCAN_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class AvroHeader:
+    """What a container says at its start.
+
+    Attributes
+    ----------
+    metadata : dict
+        The entries of the metadata map: ``avro.schema``, ``avro.codec`` and the writer's own.
+    marker : bytes
+        The 16 bytes behind the header and behind every block.
+    length : int
+        Bytes of the header, its marker included: where the first block starts.
+    """
+
+    metadata: dict[str, bytes]
+    marker: bytes
+    length: int
+
+
+@dataclass(frozen=True)
+class AvroBlock:
+    """One block of a container.
+
+    Attributes
+    ----------
+    offset : int
+        Plaintext offset of the block's first byte, behind the marker in front of it.
+    count : int
+        Rows in it.
+    data : bytes
+        The rows as they are stored: compressed, if the container has a codec.
+    """
+
+    offset: int
+    count: int
+    data: bytes
+
+
+def read_header(reader: Any) -> AvroHeader:
+    """Read the header of an Avro container.
+
+    Parameters
+    ----------
+    reader : binary file
+        A :class:`ags1.Reader` or any other seekable binary file.
+
+    Raises
+    ------
+    TruncatedError
+        The file ends inside the header.
+    FormatError
+        Not an Avro container, or an impossible length in its header.
+    """
+    return _parse_header(_Input(reader))
+
+
+def iter_blocks(reader: Any, start: int, end: int) -> Iterator[AvroBlock]:
+    """The blocks that belong to a plaintext range: those whose marker in front starts inside it.
+
+    Parameters
+    ----------
+    reader : binary file
+        A :class:`ags1.Reader` or any other seekable binary file; its position is moved.
+    start, end : int
+        Plaintext offsets, `end` exclusive; both may lie beyond the end of the file.
+
+    Yields
+    ------
+    AvroBlock
+
+    Raises
+    ------
+    TruncatedError
+        The file ends inside its header or a block.
+    FormatError
+        Not an Avro container, an impossible length, or a block that is not followed by the marker.
+    ValueError
+        A negative `start`.
+    """
+    _check_range(start, end)
+    return _blocks_of(_Input(reader), start, end)
+
+
+def read_split(reader: Any, start: int, end: int, *, reader_schema: Any = None) -> Iterator[Any]:
+    """The rows of an Avro container that belong to a plaintext range.
+
+    Parameters
+    ----------
+    reader : binary file
+        A :class:`ags1.Reader` or any other seekable binary file; its position is moved.
+    start, end : int
+        Plaintext offsets, `end` exclusive; both may lie beyond the end of the file.
+    reader_schema : dict, list or str, optional
+        Avro schema to read the rows as, as for ``fastavro.reader``.
+
+    Returns
+    -------
+    iterator
+        The rows, dicts for records. Over ranges that tile the file, each row comes exactly once.
+
+    Raises
+    ------
+    ImportError
+        fastavro is not installed.
+    ValueError
+        A negative `start`; from the iterator, a codec that fastavro does not know or has no library for.
+    FormatError, TruncatedError
+        From the iterator, as :func:`iter_blocks`.
+    """
+    _check_range(start, end)
+    try:
+        import fastavro
+    except ImportError as error:
+        raise ImportError("reading Avro needs fastavro: pip install 'ags1[avro]'") from error
+    return _rows(fastavro, _Input(reader), start, end, reader_schema)
+
+
+def splits(
+    plaintext_size: int, split_size: int, block_length: int = DEFAULT_BLOCK_LENGTH
+) -> list[tuple[int, int]]:
+    """Ranges that tile a plaintext, cut at AGS1 block boundaries so that no block is decrypted twice.
+
+    Parameters
+    ----------
+    plaintext_size : int
+        Bytes of plaintext: ``reader.size``.
+    split_size, block_length : int
+        As :func:`ags1.split_offsets`.
+
+    Returns
+    -------
+    list of (int, int)
+        Starts and ends, for :func:`read_split`.
+    """
+    starts = layout.split_offsets(plaintext_size, split_size, block_length)
+    return list(zip(starts, [*starts[1:], plaintext_size], strict=True))
+
+
+def _check_range(start: int, end: int) -> None:
+    if start < 0:
+        raise ValueError(f"start must not be negative, got {start}")
+    if end < start:
+        raise ValueError(f"end must not be below start, got {start} and {end}")
+
+
+def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any) -> Iterator[Any]:
+    # The header is checked before it is believed by anyone else, also where no block follows.
+    if start >= file.size:
+        return
+    header = _parse_header(file)
+    if "avro.schema" not in header.metadata:
+        raise FormatError(f"{file.where}the Avro header has no schema")
+    container = _Container(
+        file.read_at(0, header.length), header.marker, _blocks_of(file, start, end, header)
+    )
+    yield from fastavro.reader(container, reader_schema)
+
+
+def _blocks_of(file: _Input, start: int, end: int, header: AvroHeader | None = None) -> Iterator[AvroBlock]:
+    if start >= file.size:
+        return
+    if header is None:
+        header = _parse_header(file)
+    marker = header.marker
+    first = header.length - _MARKER_LENGTH
+    # Not header.length: `start` may lie inside the header's own marker, which then starts before it.
+    found = first if start <= first else _find(file, marker, start, min(end, file.size))
+    while found is not None and found < end and found + _MARKER_LENGTH < file.size:
+        block, found = _read_block(file, found + _MARKER_LENGTH, marker)
+        yield block
+
+
+def _find(file: _Input, marker: bytes, start: int, end: int) -> int | None:
+    """Offset at which the first marker that starts in [start, end) starts."""
+    position = start
+    while position < end:
+        # 15 bytes more than are asked about: the rest of a marker that starts at the last of them.
+        wanted = min(_SCAN_BYTES, end - position)
+        data = file.read_at(position, min(wanted + _MARKER_LENGTH - 1, file.size - position))
+        index = data.find(marker)
+        if index >= 0:
+            return position + index
+        position += wanted
+    return None
+
+
+def _read_block(file: _Input, offset: int, marker: bytes) -> tuple[AvroBlock, int]:
+    """A block, and the offset of the marker behind it."""
+    head = _Fields(file, offset, min(file.size, offset + 2 * _MAX_VARINT), "block")
+    count = head.number("count of rows")
+    length = head.number("length")
+    if count < 0:
+        raise FormatError(
+            f"{file.where}the Avro block at offset {offset} has a negative count of rows ({count})"
+        )
+    if not 0 <= length <= _MAX_BLOCK:
+        raise FormatError(
+            f"{file.where}the Avro block at offset {offset} has an impossible length of {length} bytes: "
+            "the file is damaged, or the bytes in front of the block only look like its marker"
+        )
+    behind = head.position + length
+    if behind + _MARKER_LENGTH > file.size:
+        raise TruncatedError(
+            f"{file.where}the Avro block at offset {offset} has {length} bytes and a marker, but only "
+            f"{file.size - head.position} bytes follow: the file is truncated or damaged"
+        )
+    data = file.read_at(head.position, length)
+    if file.read_at(behind, _MARKER_LENGTH) != marker:
+        raise FormatError(
+            f"{file.where}the bytes at offset {behind}, behind the Avro block at offset {offset}, are not its "
+            "marker: the file is damaged, or the bytes in front of the block only look like its marker"
+        )
+    return AvroBlock(offset, count, data), behind
+
+
+def _parse_header(file: _Input) -> AvroHeader:
+    magic = file.read_at(0, min(len(_MAGIC), file.size))
+    if magic != _MAGIC:
+        if magic and not _MAGIC.startswith(magic):
+            raise FormatError(
+                f"{file.where}not an Avro container: it starts with {magic.hex(' ')} instead of 4f 62 6a 01"
+            )
+        raise TruncatedError(f"{file.where}only {file.size} bytes: an Avro container has a header")
+    fields = _Fields(file, len(_MAGIC), min(file.size, _MAX_HEADER), "header")
+    metadata: dict[str, bytes] = {}
+    while (count := fields.number("count of metadata entries")) != 0:
+        if count < 0:
+            # The form with the block's length in bytes, for readers that skip it.
+            count = -count
+            fields.number("length of the metadata")
+        for _ in range(count):
+            key = fields.octets("metadata key")
+            value = fields.octets("metadata value")
+            metadata[key.decode("utf-8", "replace")] = value
+    return AvroHeader(metadata, fields.take(_MARKER_LENGTH, "marker"), fields.position)
+
+
+class _Fields:
+    """Reads the numbers and byte strings of Avro's binary encoding at one place of a file."""
+
+    def __init__(self, file: _Input, position: int, end: int, what: str) -> None:
+        self._file = file
+        self._start = position
+        self.position = position
+        self._end = end
+        self._what = what
+
+    def take(self, length: int, field: str) -> bytes:
+        if length < 0:
+            raise FormatError(f"{self._name(field)} has a negative length ({length})")
+        if length > self._end - self.position:
+            if self._end < self._file.size:
+                raise FormatError(f"{self._name(field)} has an impossible length of {length} bytes")
+            raise TruncatedError(
+                f"{self._name(field)} needs {length} bytes, but only {self._end - self.position} follow"
+            )
+        data = self._file.read_at(self.position, length)
+        self.position += length
+        return data
+
+    def octets(self, field: str) -> bytes:
+        return self.take(self.number(f"length of a {field}"), field)
+
+    def number(self, field: str) -> int:
+        """A zigzag varint of at most 64 bits."""
+        data = self._file.read_at(self.position, min(_MAX_VARINT, self._end - self.position))
+        value = 0
+        for index, octet in enumerate(data):
+            value |= (octet & 0x7F) << (7 * index)
+            if octet < 0x80 and value < 1 << 64:
+                self.position += index + 1
+                return (value >> 1) ^ -(value & 1)
+        if len(data) < _MAX_VARINT and value < 1 << 64:
+            self.take(len(data) + 1, field)
+        raise FormatError(f"{self._name(field)} is a number of more than 64 bits")
+
+    def _name(self, field: str) -> str:
+        return f"{self._file.where}the {field} of the Avro {self._what} at offset {self._start}"
+
+
+class _Input:
+    """A seekable binary file, read at offsets."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        size = file.seek(0, os.SEEK_END)
+        self.size: int = file.tell() if size is None else size
+        name = getattr(file, "name", None)
+        self.where = f"{name}: " if isinstance(name, str) else ""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes. The position is set each time: the file is the caller's, who may move it."""
+        self._file.seek(offset)
+        pieces: list[bytes] = []
+        left = size
+        while left > 0:
+            piece = self._file.read(left)
+            if not piece:
+                raise TruncatedError(
+                    f"{self.where}only {size - left} of {size} bytes could be read at offset {offset}"
+                )
+            pieces.append(piece)
+            left -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class _Container:
+    """A container with the same header and some of the blocks, for fastavro to read from front to back."""
+
+    def __init__(self, header: bytes, marker: bytes, blocks: Iterator[AvroBlock]) -> None:
+        self._marker = marker
+        self._blocks = blocks
+        self._current = io.BytesIO(header)
+
+    def read(self, size: int) -> bytes:
+        data = self._current.read(size)
+        if data or size == 0:
+            # A read never spans blocks: fastavro asks for the fields of one after the other.
+            return data
+        block = next(self._blocks, None)
+        if block is None:
+            return b""
+        head = _varint(block.count) + _varint(len(block.data))
+        self._current = io.BytesIO(b"".join((head, block.data, self._marker)))
+        return self._current.read(size)
+
+
+def _varint(value: int) -> bytes:
+    """Avro's encoding of a number that is not negative: zigzag doubles it."""
+    value <<= 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

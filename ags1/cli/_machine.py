@@ -1,0 +1,96 @@
+"""``ags1 info`` and ``ags1 bench``."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import time
+from collections.abc import Callable
+
+from ags1._backend import backend
+from ags1._version import version
+from ags1.codec import decrypt_into, encrypt_into
+from ags1.keys import Key
+from ags1.layout import encrypted_length
+
+__all__ = ["bench", "info"]
+
+_LINKAGE = {
+    "bundled-static": "its own copy, linked statically",
+    "system-shared": "the system's shared library",
+    "prefix-static": "a static library chosen at build time",
+    "prefix-shared": "a shared library chosen at build time",
+}
+_PATHS = {
+    "vaes-avx512": "AVX-512 with VAES and VPCLMULQDQ: the fastest there is",
+    "aesni-avx": "AES-NI and PCLMULQDQ with AVX",
+    "aesni": "AES-NI and PCLMULQDQ",
+    "armv8-aes": "ARMv8 AES and PMULL",
+    "generic": "portable code without AES instructions: slow",
+}
+_ROUNDS = 5
+
+
+def info(options: argparse.Namespace) -> int:
+    """Run ``ags1 info``."""
+    found = backend()
+    if options.json:
+        import json
+
+        print(json.dumps({"ags1_version": version, "python": platform.python_version(), **found}))
+        return 0
+    print(f"ags1       {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    print(f"OpenSSL    {found['openssl_version']}: {_LINKAGE.get(found['linkage'], found['linkage'])}")
+    print(f"AES-GCM    {_PATHS.get(found['aes_gcm'], found['aes_gcm'])}")
+    print(f"CPU        {' '.join(found['cpu_features']) or 'no AES instructions seen'}")
+    print(f"threads    {found['threads']} for large calls by default")
+    if "VAES" in found["cpu_features"] and found["aes_gcm"] != "vaes-avx512":
+        print("note       this CPU has VAES, but this OpenSSL does not use it: build with AGS1_OPENSSL=bundled")
+    return 0
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Run ``ags1 bench``: medians of interleaved rounds, in memory."""
+    threads = sorted({1, backend()["threads"]})
+    if not options.json:
+        print(f"AES-256-GCM in memory, {options.bytes:,} bytes of plaintext, median of {_ROUNDS} rounds, GB/s (10^9)\n")
+        print("block length   threads   encrypt   decrypt      copy")
+    for block_length in (1 << 20, 64 << 10, 4 << 10, 1 << 10):
+        for count in threads:
+            row = _measure(options.bytes, block_length, count)
+            if options.json:
+                import json
+
+                print(json.dumps(row))
+            else:
+                print(
+                    f"{block_length:>12,}{count:>10}{row['encrypt_gb_s']:>10.2f}{row['decrypt_gb_s']:>10.2f}"
+                    f"{row['copy_gb_s']:>10.2f}"
+                )
+    return 0
+
+
+def _measure(size: int, block_length: int, threads: int) -> dict[str, float]:
+    key = Key.generate()
+    plain, stream = bytearray(size), bytearray(encrypted_length(size, block_length))
+    source, target = memoryview(plain), memoryview(stream)
+
+    def copy() -> None:
+        target[:size] = source
+
+    steps: dict[str, Callable[[], object]] = {
+        "copy": copy,
+        "encrypt": lambda: encrypt_into(plain, stream, key, block_length=block_length, threads=threads),
+        "decrypt": lambda: decrypt_into(stream, plain, key, threads=threads),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(_ROUNDS + 1):
+        for name, step in steps.items():
+            started = time.perf_counter()
+            step()
+            seconds[name].append(time.perf_counter() - started)
+    row: dict[str, float] = {"block_length": block_length, "threads": threads, "bytes": size}
+    for name, values in seconds.items():
+        # The first round paid for the memory.
+        row[f"{name}_gb_s"] = round(size / sorted(values[1:])[_ROUNDS // 2] / 1e9, 3)
+    return row

@@ -1,0 +1,130 @@
+"""Authenticate every block of an AGS1 file without keeping its plaintext, and say which blocks fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ags1 import layout
+from ags1.errors import AuthenticationError
+from ags1.stream import open
+
+if TYPE_CHECKING:
+    from ags1._typing import Buffer, KeyLike
+    from ags1.files import Progress
+    from ags1.keys import KeyMetadata
+
+__all__ = ["VerifyReport", "verify_file"]
+
+_WINDOW_BYTES = 16 << 20
+_REPORTED = 1000
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What :func:`verify_file` found.
+
+    Attributes
+    ----------
+    block_count, block_length, plaintext_length, encrypted_length : int
+        Shape of the stream; lengths in bytes.
+    failed_blocks : list of int
+        Indices of the blocks whose tags did not verify, ascending, the first thousand of them.
+    failed_count : int
+        How many failed in all.
+    length_trusted : bool
+        Whether a trusted length was given. If not, blocks missing at the end cannot be noticed.
+    """
+
+    block_count: int
+    block_length: int
+    plaintext_length: int
+    encrypted_length: int
+    length_trusted: bool
+    failed_blocks: list[int] = field(default_factory=list)
+    failed_count: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether every block authenticated."""
+        return self.failed_count == 0
+
+
+def verify_file(
+    source: Any,
+    key: KeyLike | None = None,
+    *,
+    key_metadata: KeyMetadata | Buffer | None = None,
+    aad_prefix: Buffer = b"",
+    length: int | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> VerifyReport:
+    """Authenticate every block of a stream.
+
+    Parameters
+    ----------
+    source : path, URL, seekable file object or buffer
+        The stream.
+    key, key_metadata, aad_prefix, length, threads
+        As :func:`ags1.open`.
+    progress : callable, optional
+        Called as ``progress(done, total)`` with bytes of plaintext.
+
+    Returns
+    -------
+    VerifyReport
+        Unlike reading, verifying goes on behind a block that fails, so that all of them are named.
+
+    Raises
+    ------
+    FormatError, TruncatedError
+        Not AGS1, a bad header, or a length that does not agree.
+    OSError
+        Reading failed.
+    ValueError
+        The source is a pipe, which cannot be verified without releasing what it says.
+    """
+    with open(
+        source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads
+    ) as reader:
+        plaintext = reader._plaintext
+        if plaintext is None:
+            raise ValueError("a pipe cannot be verified: give a file, or decrypt the pipe to /dev/null")
+        block_length, size = plaintext.block_length, plaintext.size
+        count = layout.block_count(size, block_length)
+        window = max(1, _WINDOW_BYTES // block_length)
+        memory = memoryview(bytearray(min(size, window * block_length)))
+        failed: list[int] = []
+        failures = 0
+        first = 0
+        if progress is not None:
+            progress(0, size)
+        while first < count:
+            last = min(first + window, count)
+            start = first
+            while start < last:
+                offset = start * block_length
+                out = memory[: min(last * block_length, size) - offset]
+                try:
+                    plaintext.open_whole(start, out)
+                    start = last
+                except AuthenticationError as error:
+                    assert error.block_index is not None
+                    failures += 1
+                    if len(failed) < _REPORTED:
+                        failed.append(error.block_index)
+                    # Blocks before it were verified, those behind it not yet.
+                    start = error.block_index + 1
+            first = last
+            if progress is not None:
+                progress(min(last * block_length, size), size)
+        return VerifyReport(
+            block_count=count,
+            block_length=block_length,
+            plaintext_length=size,
+            encrypted_length=plaintext.encrypted_length,
+            length_trusted=plaintext.length_trusted,
+            failed_blocks=failed,
+            failed_count=failures,
+        )
