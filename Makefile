@@ -1,0 +1,97 @@
+# Every target works in a fresh clone: each makes .venv and installs what it needs, once.
+# A stamp in .venv/.stamps stands for an install; it is older than pyproject.toml when that must be done again.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
+
+# Arguments for pytest: make test PYTEST_ARGS='-x -k layout'
+PYTEST_ARGS ?=
+# Length of a fuzz run, for each target of it.
+SECONDS ?= 20
+# Revision that bench-compare compares the working tree with.
+BASE ?= HEAD
+
+comma := ,
+STUBBED = $(subst /,.,$(basename $(wildcard ags1/_*.pyi ags1/*/_*.pyi)))
+
+.DEFAULT_GOAL := help
+.PHONY: help venv build test demo check format bench bench-compare wheel fuzz sanitize clean distclean
+
+help: ## show this text
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=python3.12 chooses the interpreter of a new .venv; AGS1_OPENSSL and AGS1_OPENSSL_SOURCE choose"
+	@echo "  the OpenSSL (buildtools/openssl.py says how); AGS1_DEBUG=1 keeps debug symbols."
+
+$(STAMPS)/venv:
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS)
+	@touch $@
+
+# What pyproject.toml's build-system says, read from there. An old pip finds no way through the pins of boto3 and
+# s3fs, so it is renewed first.
+$(STAMPS)/tools: $(STAMPS)/venv pyproject.toml Makefile
+	$(PIP) --upgrade 'pip>=25'
+	$(PIP) $$(sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr -d '",')
+	@touch $@
+
+# The modules are built before each install, so that its output is seen and the install finds nothing to compile.
+define install
+$(STAMPS)/$(1): $(STAMPS)/tools pyproject.toml setup.py | build
+	$$(PIP) --no-build-isolation --editable '.$(2)'
+	@touch $$@
+endef
+$(eval $(call install,package,))
+$(eval $(call install,test,[all$(comma)test]))
+$(eval $(call install,demo,[cli]))
+$(eval $(call install,check,[all$(comma)check]))
+$(eval $(call install,bench,[all$(comma)bench]))
+
+venv: $(STAMPS)/tools ## make .venv with the build tools in it
+
+# Always asked: setuptools and Cython know what is out of date, also when only the flags changed.
+build: $(STAMPS)/tools ## compile the extension modules in place
+	$(BIN)/python setup.py --quiet build_ext --inplace
+
+test: build $(STAMPS)/test ## run the tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack a file, and say how fast
+	$(BIN)/python -m ags1.cli.demo
+
+check: build $(STAMPS)/check ## format, lint and type checks
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ags1 include
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest --concise $(STUBBED)
+
+format: build $(STAMPS)/check ## format the sources
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: build $(STAMPS)/bench ## run the benchmarks: a table, and a picture
+	$(BIN)/python -m bench
+
+bench-compare: build $(STAMPS)/bench ## compare the working tree with BASE=<revision>
+	$(BIN)/python -m bench.compare $(BASE)
+
+wheel: $(STAMPS)/test ## make dist/*.tar.gz, and dist/*.whl from it
+	$(BIN)/python -m build --no-isolation --outdir dist
+
+fuzz: build $(STAMPS)/test ## feed the parsers damaged input for SECONDS=20 each
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS)
+
+sanitize: $(STAMPS)/test ## run the native code under the address and undefined-behaviour sanitizers
+	tests/sanitize/run.sh
+
+clean: ## remove what was built
+	rm -rf build dist ags1.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks .hypothesis
+	find ags1 tests -name '*.so' -delete
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
+
+distclean: clean ## remove .venv too
+	rm -rf $(VENV)

@@ -1,0 +1,170 @@
+"""Build the extension modules; everything else about the package is in pyproject.toml."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext as _build_ext
+from setuptools.command.build_py import build_py as _build_py
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "buildtools"))
+
+import openssl  # noqa: E402
+
+INCLUDE = Path("include", "ags1")
+GENERATED = Path("build", "cython")
+LINKS_OPENSSL = "ags1._gcm"
+"""The one module that links libcrypto; the others reach it by cimport, so there is one copy of its state."""
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "initializedcheck": False,
+    "cdivision": True,
+    # Signatures and docs for tools come from the .pyi beside each module.
+    "embedsignature": False,
+    "binding": True,
+}
+
+
+def sources() -> list[Path]:
+    """Cython sources of the package, relative to the root."""
+    package = ROOT / "ags1"
+    return sorted(path.relative_to(ROOT) for path in package.glob("**/_*.pyx"))
+
+
+def headers() -> list[str]:
+    """What every extension module is rebuilt for when it changes."""
+    found = [
+        *(ROOT / INCLUDE).glob("*.pxd"),
+        *(ROOT / INCLUDE).glob("*.h"),
+        *(ROOT / "ags1").glob("**/*.pxd"),
+    ]
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def forget_stale(source: Path) -> None:
+    """Remove the C of `source` if its own .pxd is newer: Cython looks for that one beside the .pyx only."""
+    generated = ROOT / GENERATED / source.with_suffix(".c")
+    own = ROOT / "include" / source.with_suffix(".pxd")
+    if generated.is_file() and own.is_file() and own.stat().st_mtime > generated.stat().st_mtime:
+        generated.unlink()
+
+
+def flags() -> tuple[list[str], list[str]]:
+    """Return the arguments of compiler and linker that all modules share."""
+    compile_args = ["-O3", "-pthread", "-fvisibility=hidden", "-Wno-unused-function"]
+    link_args = ["-pthread"]
+    sanitize = os.environ.get("AGS1_SANITIZE", "")
+    if sanitize:
+        extra = [f"-fsanitize={sanitize}", "-g", "-fno-omit-frame-pointer"]
+        return [*compile_args, *extra, "-O1", "-fno-sanitize-recover=all"], [*link_args, *extra]
+    if os.environ.get("AGS1_DEBUG"):
+        return [*compile_args, "-g"], link_args
+    strip = ["-Wl,-S,-x"] if sys.platform == "darwin" else ["-Wl,-s"]
+    return [*compile_args, "-g0"], [*link_args, *strip]
+
+
+class build_ext(_build_ext):
+    """Choose OpenSSL and run Cython when modules are really built, so that metadata alone needs neither."""
+
+    def finalize_options(self) -> None:
+        """Build modules in parallel unless told otherwise."""
+        super().finalize_options()
+        if self.parallel is None:
+            self.parallel = os.cpu_count() or 1
+
+    def run(self) -> None:
+        """Configure the extensions, then build them."""
+        if self.editable_mode:
+            # An editable install would build everything again in a temporary directory; this is where
+            # build_ext --inplace builds.
+            platform = f"{self.plat_name}-{sys.implementation.cache_tag}"
+            self.build_temp = os.path.join("build", f"temp.{platform}")
+            self.build_lib = os.path.join("build", f"lib.{platform}")
+        self._configure()
+        super().run()
+
+    def _configure(self) -> None:
+        from Cython.Build import cythonize
+
+        compile_args, link_args = flags()
+        state: dict[str, object] = {"compile": compile_args, "link": link_args, "directives": DIRECTIVES}
+        for extension in self.extensions:
+            extension.extra_compile_args = list(compile_args)
+            extension.extra_link_args = list(link_args)
+            if extension.name == LINKS_OPENSSL:
+                chosen = openssl.choose()
+                openssl.warn(chosen)
+                state["openssl"] = repr(chosen)
+                extension.include_dirs += chosen.include_dirs
+                extension.library_dirs += chosen.library_dirs
+                extension.runtime_library_dirs += chosen.runtime_library_dirs
+                extension.libraries += chosen.libraries
+                extension.extra_objects += chosen.extra_objects
+                extension.extra_compile_args += chosen.extra_compile_args
+                extension.extra_link_args += chosen.extra_link_args
+                extension.define_macros += chosen.define_macros
+                extension.depends += chosen.extra_objects
+        # Cython and setuptools look at the age of files, not at flags: so the flags are a file.
+        stamp = ROOT / "build" / "flags.json"
+        text = json.dumps(state, indent=1, sort_keys=True)
+        changed = not stamp.is_file() or stamp.read_text() != text
+        if changed:
+            stamp.parent.mkdir(exist_ok=True)
+            stamp.write_text(text)
+        for extension in self.extensions:
+            forget_stale(Path(extension.sources[0]))
+        generated = cythonize(
+            [Extension(extension.name, list(extension.sources)) for extension in self.extensions],
+            include_path=["include"],
+            build_dir=str(GENERATED),
+            force=changed,
+            compiler_directives=DIRECTIVES,
+        )
+        for extension, done in zip(self.extensions, generated, strict=True):
+            extension.sources = done.sources
+            extension.depends = sorted({*extension.depends, *done.depends, str(stamp.relative_to(ROOT))})
+
+
+class build_py(_build_py):
+    """Add the C and Cython contract to the package as ``ags1/include``, where `ags1.get_include` finds it."""
+
+    def _include_files(self) -> dict[str, str]:
+        target = Path(self.build_lib, "ags1", "include", "ags1")
+        files = sorted(path for path in INCLUDE.glob("*") if path.suffix in {".pxd", ".h"})
+        return {str(target / path.name): str(path) for path in files}
+
+    def run(self) -> None:
+        """Copy the modules, then the include files; an editable install uses those of the checkout."""
+        super().run()
+        if not self.editable_mode:
+            for target, source in self._include_files().items():
+                self.mkpath(os.path.dirname(target))
+                shutil.copyfile(source, target)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """Name the include files among the outputs, so that installers know of them."""
+        outputs = super().get_outputs(include_bytecode)
+        return outputs if self.editable_mode else [*outputs, *self._include_files()]
+
+
+setup(
+    ext_modules=[
+        Extension(
+            ".".join(path.with_suffix("").parts),
+            [str(path)],
+            include_dirs=["include"],
+            depends=headers(),
+        )
+        for path in sources()
+    ],
+    cmdclass={"build_ext": build_ext, "build_py": build_py},
+)
