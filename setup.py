@@ -31,6 +31,8 @@ DIRECTIVES = {
     # Signatures and docs for tools come from the .pyi beside each module.
     "embedsignature": False,
     "binding": True,
+    # Nothing native is picklable, and the support for it would import pickle.
+    "auto_pickle": False,
 }
 
 

@@ -13,8 +13,7 @@ line) is loaded when it is first used, and names the extra to install if somethi
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import os
 
 from ags1 import layout
 from ags1._version import version as __version__
@@ -32,7 +31,10 @@ from ags1.keys import Key, KeyMetadata
 from ags1.layout import encrypted_length, plaintext_length, split_offsets
 from ags1.stream import Reader, Writer, open
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ags1 import arrow, avro, files
     from ags1._backend import backend
     from ags1.files import decrypt_file, encrypt_file
@@ -83,9 +85,9 @@ _LAZY_NAMES = {
 
 def get_include() -> str:
     """Directory of the C and Cython contract: an include path for compilers, an ``include_path`` for Cython."""
-    here = Path(__file__).resolve().parent
-    installed = here / "include"
-    return str(installed if installed.is_dir() else here.parent / "include")
+    here = os.path.dirname(os.path.abspath(__file__))
+    installed = os.path.join(here, "include")
+    return installed if os.path.isdir(installed) else os.path.join(os.path.dirname(here), "include")
 
 
 def __getattr__(name: str) -> Any:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Any
 
 from ags1 import _gcm
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["backend"]
 

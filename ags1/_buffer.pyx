@@ -19,6 +19,7 @@ thread from changing the memory while it is read; ags1 then encrypts or refuses 
 from cpython.buffer cimport (
     PyBUF_SIMPLE,
     PyBUF_WRITABLE,
+    PyBuffer_FillInfo,
     PyBuffer_Release,
     PyObject_CheckBuffer,
     PyObject_GetBuffer,
@@ -51,6 +52,7 @@ cdef class BufferView:
 
     def __cinit__(self, source, writable=False):
         self.held = False
+        self.exports = 0
         _acquire(self, source, bool(writable), "source")
 
     cdef void drop(self):
@@ -60,8 +62,26 @@ cdef class BufferView:
             PyBuffer_Release(&self.view)
 
     def release(self):
-        """Give the export back. Releasing twice does nothing."""
+        """Give the export back. Releasing twice does nothing.
+
+        Raises
+        ------
+        BufferError
+            A memoryview of this view is still in use.
+        """
+        if self.exports:
+            raise BufferError(f"{self.exports} memoryviews of this BufferView are still in use")
         self.drop()
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        # memoryview(BufferView(x)) is x as bytes, whatever its items are; memoryview.cast knows only some formats.
+        if not self.held:
+            raise BufferError("this BufferView was released")
+        PyBuffer_FillInfo(buffer, self, self.data, self.nbytes, self.readonly, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self.exports -= 1
 
     def overlaps(self, BufferView other):
         """Whether the two views share a byte."""
@@ -97,6 +117,8 @@ cdef int _acquire(BufferView self, object source, bint needs_writable, str name)
 
 cdef bint holds_objects(object source) except -1:
     """Whether the bytes of a buffer are pointers to Python objects, which mean nothing once they are stored."""
+    if isinstance(source, (bytes, bytearray)):
+        return False
     if isinstance(source, memoryview):
         source = source.obj
     return getattr(getattr(source, "dtype", None), "hasobject", False) is True

@@ -7,13 +7,18 @@ and stores them. For one thread at a time.
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol
 
 from ags1 import _blocks, _descriptors
 from ags1._atomic import AtomicFile
 from ags1._gcm import Key
 from ags1._sources import is_url, remote_file_system
 from ags1.layout import stored_length
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+else:
+    Protocol = object
 
 __all__ = ["Sink", "open_sink"]
 

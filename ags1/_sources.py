@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import stat
 import threading
-from pickle import PickleBuffer
-from typing import Any, Protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+else:
+    # typing costs more to import than all of this package; only a type checker needs it.
+    Protocol = object
 
 from ags1 import _blocks, _descriptors
 from ags1._buffer import BufferView
@@ -25,7 +29,6 @@ from ags1.layout import stored_length
 __all__ = ["PipeSource", "Source", "is_url", "open_source", "remote_file_system"]
 
 _PIPE_STEP = 1 << 20
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(://|::)")
 
 
 class Source(Protocol):
@@ -56,7 +59,11 @@ class Source(Protocol):
 
 def is_url(file: object) -> bool:
     """Whether `file` is a text with a scheme, for fsspec, rather than a path."""
-    return isinstance(file, str) and _URL.match(file) is not None
+    if not isinstance(file, str):
+        return False
+    scheme = file.partition("://")[0] if "://" in file else file.partition("::")[0] if "::" in file else ""
+    # One letter is a drive, as in C:\\data.
+    return len(scheme) > 1 and scheme[0].isalpha() and scheme.replace("+", "").replace(".", "").replace("-", "").isalnum()
 
 
 def remote_file_system(url: str) -> tuple[Any, str]:
@@ -92,9 +99,9 @@ def _is_buffer(file: Any) -> bool:
     return True
 
 
-def octets(buffer: Buffer) -> memoryview:
-    """The bytes of a contiguous buffer, whatever its items are. (memoryview.cast knows only native formats.)"""
-    return PickleBuffer(buffer).raw()
+def octets(buffer: Buffer, *, writable: bool = False) -> memoryview:
+    """The bytes of a contiguous buffer, whatever its items are; it holds the exporter until it is released."""
+    return memoryview(BufferView(buffer, writable))
 
 
 def _local(path: str | bytes) -> Source | PipeSource:
@@ -155,10 +162,8 @@ class MemorySource:
 
     def __init__(self, buffer: Buffer) -> None:
         self.name: str | None = None
-        # The view keeps the exporter alive and refuses what is not contiguous; the memoryview slices it.
-        self._view = BufferView(buffer)
         self._bytes = octets(buffer)
-        self.size = self._view.nbytes
+        self.size = len(self._bytes)
 
     def read(self, offset: int, size: int) -> Buffer:
         if offset + size > self.size:
@@ -181,7 +186,6 @@ class MemorySource:
 
     def close(self) -> None:
         self._bytes.release()
-        self._view.release()
 
 
 class DescriptorSource:

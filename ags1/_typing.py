@@ -1,11 +1,12 @@
-"""Types that the public signatures share."""
+"""Types that the public signatures share. For type checkers only: at run time they are all ``object``."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any, TypeAlias
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import sys
+    from typing import TypeAlias
+
     from ags1._gcm import Key
 
     if sys.version_info >= (3, 12):
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
     KeyLike: TypeAlias = Key | Buffer
 else:
-    Buffer = Any
-    KeyLike = Any
+    # typing costs more to import than all of the package.
+    Buffer = object
+    KeyLike = object
 
 __all__ = ["Buffer", "KeyLike"]

@@ -8,11 +8,13 @@ gives a result that nobody can decrypt, or an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from ags1 import _batch, _blocks
 from ags1._layout import DEFAULT_BLOCK_LENGTH
 from ags1._typing import Buffer, KeyLike
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["decrypt", "decrypt_into", "decrypt_many", "encrypt", "encrypt_into", "encrypt_many"]
 

@@ -14,7 +14,6 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ags1 import _descriptors, layout
 from ags1._atomic import AtomicFile
@@ -26,6 +25,10 @@ from ags1.errors import LimitError
 from ags1.keys import AAD_PREFIX_LENGTH, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.stream import Reader, Writer, open
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Progress", "decrypt_file", "encrypt_file"]
 

@@ -20,8 +20,6 @@ import io
 import os
 import threading
 import warnings
-from types import TracebackType
-from typing import Any, NoReturn
 
 from ags1 import _blocks, layout
 from ags1._buffer import BufferView
@@ -32,6 +30,11 @@ from ags1._typing import Buffer, KeyLike
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
 from ags1.keys import KeyMetadata
 from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, NoReturn
 
 __all__ = ["Reader", "Writer", "open"]
 
@@ -441,14 +444,8 @@ class Reader(io.BufferedReader):
             Bytes written: fewer than `out` has only at the end of the stream.
         """
         plaintext = self._positional(offset)
-        held = BufferView(out, writable=True)
-        try:
-            if held.nbytes == 0:
-                return 0
-            with octets(out) as view:
-                return self._read_at(plaintext, offset, view)
-        finally:
-            held.release()
+        with octets(out, writable=True) as view:
+            return self._read_at(plaintext, offset, view)
 
     def _positional(self, offset: int) -> _Plaintext:
         if self.closed:
@@ -568,18 +565,13 @@ class Writer(io.BufferedIOBase):
     def write(self, data: Buffer) -> int:  # type: ignore[override]
         """Take all of `data`; answer its length in bytes."""
         self._check_usable()
-        held = BufferView(data)
-        try:
-            if held.nbytes == 0:
-                return 0
-            with octets(data) as view:
+        with octets(data) as view:
+            try:
                 self._take(view)
-            return held.nbytes
-        except BaseException as error:
-            self._fail(error)
-            raise
-        finally:
-            held.release()
+            except BaseException as error:
+                self._fail(error)
+                raise
+            return len(view)
 
     def _take(self, data: memoryview) -> None:
         done = 0

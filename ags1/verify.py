@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 from ags1 import layout
 from ags1.errors import AuthenticationError
 from ags1.stream import open
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ags1._typing import Buffer, KeyLike
     from ags1.files import Progress
     from ags1.keys import KeyMetadata

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ags1 import layout
 from ags1.cli import EXIT_DATA, EXIT_IO, describe
@@ -18,6 +17,10 @@ from ags1.cli._report import format_bytes, format_rate
 from ags1.cli._transfer import UNPROTECTED, work_through
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.verify import verify_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["inspect", "verify"]
 

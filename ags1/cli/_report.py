@@ -7,7 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Reporter", "format_bytes", "format_rate"]
 

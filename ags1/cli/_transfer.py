@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ags1.cli import describe, exit_code
 from ags1.cli._keys import KEY_METADATA_SUFFIX, aad_prefix, has_key, key_metadata_for, write_private
@@ -17,6 +16,10 @@ from ags1.cli._report import Reporter, format_bytes, format_rate
 from ags1.files import decrypt_file, encrypt_file
 from ags1.keys import KeyMetadata
 from ags1.stream import open as open_stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["cat", "decrypt", "encrypt", "work_through"]
 

@@ -6,6 +6,7 @@ cdef class BufferView:
     # Owned by self: the export is held until release() or until self dies, so `data` stays valid without the GIL.
     cdef Py_buffer view
     cdef bint held
+    cdef Py_ssize_t exports      # memoryviews of self in use
     cdef uint8_t *data
     cdef readonly Py_ssize_t nbytes
     cdef readonly bint readonly

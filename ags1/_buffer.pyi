@@ -1,0 +1,41 @@
+"""Owned views over other people's memory: pointer, byte length, read-only or not."""
+# ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
+
+from typing_extensions import Self
+
+from ags1._typing import Buffer
+
+class BufferView:
+    """A held export of contiguous memory.
+
+    Parameters
+    ----------
+    source : buffer
+        Any C-contiguous object with the buffer protocol.
+    writable : bool
+        Whether the memory must be writable.
+
+    Raises
+    ------
+    TypeError
+        Not a buffer, read-only where writable memory is needed, or an array of Python objects.
+    ValueError
+        Memory that is not C-contiguous.
+
+    Notes
+    -----
+    The view keeps the exporter alive and locked against resizing until :meth:`release`. It is not safe to
+    release a view in one thread while another uses it.
+    """
+
+    def __new__(cls, source: Buffer, writable: bool = False) -> Self: ...
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes, whatever the items are."""
+    @property
+    def readonly(self) -> bool:
+        """Whether the exporter said that nobody may write."""
+    def release(self) -> None:
+        """Give the export back. Releasing twice does nothing."""
+    def overlaps(self, other: BufferView) -> bool:
+        """Whether the two views share a byte."""

@@ -1,0 +1,103 @@
+"""AES-GCM by OpenSSL's EVP on raw memory, and the keys for it. The only module that links libcrypto."""
+# ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
+
+from typing import ClassVar, NoReturn, TypedDict, type_check_only
+
+from typing_extensions import Self
+
+from ags1._typing import Buffer, KeyLike
+
+@type_check_only
+class _Library(TypedDict):
+    version: str
+    number: int
+    linkage: str
+    cpu_settings: str
+
+class Key:
+    """An AES key: 16, 24 or 32 bytes that are never printed, never pickled, and wiped when the object dies.
+
+    Parameters
+    ----------
+    key : bytes-like or Key
+        The key's bytes; they are copied. Wiping the source is the caller's business.
+
+    Raises
+    ------
+    TypeError
+        Not a bytes-like object.
+    ValueError
+        Not 16, 24 or 32 bytes.
+
+    Notes
+    -----
+    Immutable, so safe to share between threads. ``bytes(key)`` and ``memoryview(key)`` give the bytes to code
+    that needs them; a copy made that way is not wiped. Comparison takes constant time.
+    """
+
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+    def __new__(cls, key: KeyLike) -> Self: ...
+    @staticmethod
+    def generate(bits: int = 256) -> Key:
+        """A fresh random key from OpenSSL's private DRBG.
+
+        Parameters
+        ----------
+        bits : int
+            128, 192 or 256.
+
+        Raises
+        ------
+        ValueError
+            Another size.
+        BackendError
+            The random generator failed.
+        """
+    @property
+    def bits(self) -> int:
+        """Size of the key in bits."""
+    def __len__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> NoReturn: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def random_bytes(length: int) -> bytes:
+    """`length` random bytes from OpenSSL's public DRBG.
+
+    Raises
+    ------
+    BackendError
+        The random generator failed.
+    """
+
+def seal_message(data: Buffer, key: KeyLike, nonce: Buffer, aad: Buffer = b"") -> bytes:
+    """Seal one GCM message with a given nonce: for known-answer tests and for wrapping keys.
+
+    Parameters
+    ----------
+    data, aad : bytes-like
+        Plaintext, and what is authenticated beside it.
+    key : bytes-like or Key
+        16, 24 or 32 bytes.
+    nonce : bytes-like
+        12 bytes that this key has never been used with. Repeating one destroys the security of both messages.
+
+    Returns
+    -------
+    bytes
+        Ciphertext and tag.
+    """
+
+def open_message(data: Buffer, key: KeyLike, nonce: Buffer, aad: Buffer = b"") -> bytes | None:
+    """Open one GCM message: the inverse of :func:`seal_message`.
+
+    Returns
+    -------
+    bytes or None
+        The plaintext; None if the tag does not verify or `data` is shorter than a tag.
+    """
+
+def library() -> _Library:
+    """What libcrypto this is: version text, version number, how it was linked, its CPU settings."""
