@@ -62,7 +62,7 @@ class AtomicFile:
                 os.posix_fallocate(self.descriptor, 0, size)
             except OSError as error:
                 if error.errno not in _NO_FALLOCATE:
-                    raise OSError(error.errno, f"{os.strerror(error.errno)}: {size} bytes are needed", self.name) from None
+                    raise OSError(error.errno, f"{error.strerror}: {size} bytes are needed", self.name) from None
 
     def commit(self, *, fsync: bool = False) -> None:
         """Publish the file under its target name, replacing what is there.

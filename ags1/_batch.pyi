@@ -2,9 +2,12 @@
 # ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
 
 from collections.abc import Iterable, Sequence
-from typing import SupportsIndex
+from typing import Final, SupportsIndex
 
 from ags1._typing import Buffer, KeyLike
+
+# Of every Cython module.
+__test__: Final[dict[str, str]]
 
 def encrypt_batch(
     buffers: Iterable[Buffer],

@@ -4,19 +4,22 @@
     arena     | stream 0 | stream 1        | stream 2 |            one bytes object, sliced by memoryviews
 
 Every result keeps the whole arena alive. Buffers are taken in chunks, so that the native bookkeeping of a million of
-them stays in the cache::
+them stays in the cache, and while a crew works on one chunk, this thread makes the memoryviews of the chunk before and
+prepares the next one: making a million Python objects takes longer than encrypting a gigabyte::
 
-    for each chunk of 4096 buffers:
-        hold their memory; fill one run each; seal_runs(...) without the GIL; let go
+    for each chunk of buffers:
+        hold their memory, fill one run each
+        land the chunk before, launch this one
+        make the views of the chunk before
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from cpython.object cimport PyObject_GetItem
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 
-from ags1._blocks cimport Run, choose_threads, new_bytes, open_runs, seal_runs
+from ags1._blocks cimport MAX_UNITS, Flight, Run, blocks_in, choose_threads, new_bytes, open_runs, seal_runs
 from ags1._buffer cimport BufferView, holds_objects, readable
 from ags1._gcm cimport Key, as_key
 from ags1.layout cimport (
@@ -24,7 +27,6 @@ from ags1.layout cimport (
     ags1_encrypted_length,
     ags1_plaintext_length,
     ags1_read_header,
-    ags1_write_header,
 )
 
 import gc
@@ -32,7 +34,8 @@ import gc
 from ags1 import _layout
 from ags1.errors import FormatError, LimitError, TruncatedError
 
-cdef int64_t CHUNK = 4096
+# Buffers whose memory is held and whose runs are kept at once.
+cdef int64_t CHUNK = 8192
 
 
 class _Names:
@@ -45,55 +48,31 @@ class _Names:
         return f"buffer {self.first + index}"
 
 
-cdef class _Batch:
-    # One prepared batch: the arguments, and a chunk's worth of runs and exports.
-    cdef tuple buffers
-    cdef tuple keys            # one, or one a buffer
-    cdef tuple aad_prefixes    # none, or one a buffer
+cdef class _Chunk:
+    # Consecutive buffers of a batch: their memory, one run each, and the crew that works on them.
+    cdef int64_t first
     cdef int64_t count
-    cdef int64_t *starts       # offset in the arena of each result
-    cdef int64_t *sizes        # bytes of each result
+    cdef int64_t units
+    cdef int64_t held
     cdef Run *runs
     cdef Py_buffer *exports
-    cdef int64_t held
-    cdef int64_t total
+    cdef Flight flight
 
-    def __cinit__(self, buffers, key, aad_prefixes):
-        self.buffers = tuple(buffers)
-        self.count = len(self.buffers)
+    def __cinit__(self):
         self.held = 0
-        self.total = 0
-        if isinstance(key, (list, tuple)):
-            self.keys = tuple([_as_key(each, index) for index, each in enumerate(key)])
-            if len(self.keys) != self.count:
-                raise ValueError(f"{len(self.keys)} keys for {self.count} buffers: give one for all, or one each")
-        else:
-            self.keys = (as_key(key),)
-        if aad_prefixes is None:
-            self.aad_prefixes = ()
-        elif isinstance(aad_prefixes, (bytes, bytearray, memoryview, str)):
-            raise TypeError("aad_prefixes must be a sequence with one prefix for each buffer, or None")
-        else:
-            self.aad_prefixes = tuple([_as_bytes(each, index) for index, each in enumerate(aad_prefixes)])
-            if len(self.aad_prefixes) != self.count:
-                raise ValueError(f"{len(self.aad_prefixes)} aad_prefixes for {self.count} buffers: give one each")
-        self.starts = <int64_t *>PyMem_Malloc((self.count + 1) * sizeof(int64_t))
-        self.sizes = <int64_t *>PyMem_Malloc((self.count + 1) * sizeof(int64_t))
+        self.flight = Flight.__new__(Flight)
         self.runs = <Run *>PyMem_Malloc(CHUNK * sizeof(Run))
         self.exports = <Py_buffer *>PyMem_Malloc(CHUNK * sizeof(Py_buffer))
-        if self.starts == NULL or self.sizes == NULL or self.runs == NULL or self.exports == NULL:
-            raise MemoryError(f"no memory for a batch of {self.count} buffers")
+        if self.runs == NULL or self.exports == NULL:
+            raise MemoryError(f"no memory for {CHUNK} buffers")
 
     def __dealloc__(self):
         self.let_go()
-        PyMem_Free(self.starts)
-        PyMem_Free(self.sizes)
         PyMem_Free(self.runs)
         PyMem_Free(self.exports)
 
-    cdef int hold(self, int64_t index, const uint8_t **data, int64_t *nbytes) except -1:
+    cdef int hold(self, object buffer, int64_t index, const uint8_t **data, int64_t *nbytes) except -1:
         """Memory of one buffer; held until let_go() unless it is bytes, which cannot change or move."""
-        cdef object buffer = self.buffers[index]
         cdef BufferView view
         if PyBytes_CheckExact(buffer):
             data[0] = <const uint8_t *>PyBytes_AS_STRING(buffer)
@@ -102,51 +81,203 @@ cdef class _Batch:
         try:
             PyObject_GetBuffer(buffer, &self.exports[self.held], PyBUF_SIMPLE)
         except (TypeError, ValueError, BufferError):
+            # Again, for the message.
             view = readable(buffer, f"buffer {index}")
             raise
-        if holds_objects(buffer):
-            PyBuffer_Release(&self.exports[self.held])
-            view = readable(buffer, f"buffer {index}")
-        data[0] = <const uint8_t *>self.exports[self.held].buf
-        nbytes[0] = self.exports[self.held].len
         self.held += 1
+        if holds_objects(buffer):
+            view = readable(buffer, f"buffer {index}")
+        data[0] = <const uint8_t *>self.exports[self.held - 1].buf
+        nbytes[0] = self.exports[self.held - 1].len
         return 0
 
-    cdef void let_go(self):
+    cdef int launch(self, int threads, bint encrypt) except -1:
+        if self.units <= MAX_UNITS:
+            return self.flight.launch(self.runs, self.count, threads, encrypt)
+        # One buffer of very many blocks: its nonces come in windows, while this thread waits.
+        if encrypt:
+            return seal_runs(self.runs, self.count, threads, None)
+        return open_runs(self.runs, self.count, threads, _Names(self.first))
+
+    cdef int land(self) except -1:
+        if self.flight.flying:
+            self.flight.land(_Names(self.first))
+        self.let_go()
+        return 0
+
+    cdef void let_go(self) noexcept:
+        self.flight.wait()
         while self.held > 0:
             self.held -= 1
             PyBuffer_Release(&self.exports[self.held])
 
-    cdef int set_run(self, int64_t index, Run *run) except -1:
-        cdef Key key = <Key>(self.keys[index] if len(self.keys) != 1 else self.keys[0])
-        cdef bytes prefix
-        run.key = key.octets
-        run.key_length = key.length
-        run.aad_prefix = <const uint8_t *>b""
-        run.aad_prefix_length = 0
-        if self.aad_prefixes:
-            prefix = <bytes>self.aad_prefixes[index]
-            run.aad_prefix = <const uint8_t *>PyBytes_AS_STRING(prefix)
-            run.aad_prefix_length = PyBytes_GET_SIZE(prefix)
-        run.first_block = 0
+
+cdef class _Batch:
+    # The arguments of a batch, and where each result lies in the arena.
+    cdef tuple buffers
+    cdef tuple keys            # one, or one a buffer
+    cdef tuple aad_prefixes    # none, or one a buffer
+    cdef tuple lengths         # decrypting: trusted lengths, none or one a buffer
+    cdef bint encrypt
+    cdef int64_t block_length  # encrypting
+    cdef int64_t count
+    cdef int64_t *starts       # offset in the arena of each result
+    cdef int64_t *sizes        # bytes of each result
+    cdef int64_t plaintext_length
+    cdef object arena
+    cdef uint8_t *base
+
+    def __cinit__(self, buffers, key, aad_prefixes, lengths, bint encrypt, int64_t block_length):
+        self.buffers = tuple(buffers)
+        self.count = len(self.buffers)
+        self.encrypt = encrypt
+        self.block_length = block_length
+        if isinstance(key, (list, tuple)):
+            self.keys = tuple([_as_key(each, index) for index, each in enumerate(key)])
+            if len(self.keys) != self.count:
+                raise ValueError(f"{len(self.keys)} keys for {self.count} buffers: give one for all, or one each")
+        else:
+            self.keys = (as_key(key),)
+        self.aad_prefixes = ()
+        if isinstance(aad_prefixes, (bytes, bytearray, memoryview, str)):
+            raise TypeError("aad_prefixes must be a sequence with one prefix for each buffer, or None")
+        if aad_prefixes is not None:
+            self.aad_prefixes = tuple([_as_bytes(each, index) for index, each in enumerate(aad_prefixes)])
+            if len(self.aad_prefixes) != self.count:
+                raise ValueError(f"{len(self.aad_prefixes)} aad_prefixes for {self.count} buffers: give one each")
+        self.lengths = () if lengths is None else tuple(lengths)
+        if lengths is not None and len(self.lengths) != self.count:
+            raise ValueError(f"{len(self.lengths)} lengths for {self.count} buffers: give one each")
+        self.starts = <int64_t *>PyMem_Malloc((self.count + 1) * sizeof(int64_t))
+        self.sizes = <int64_t *>PyMem_Malloc((self.count + 1) * sizeof(int64_t))
+        if self.starts == NULL or self.sizes == NULL:
+            raise MemoryError(f"no memory for a batch of {self.count} buffers")
+
+    def __dealloc__(self):
+        PyMem_Free(self.starts)
+        PyMem_Free(self.sizes)
+
+    cdef int64_t measure(self, int64_t index, const uint8_t *data, int64_t nbytes, int64_t *block_length) except -1:
+        """Bytes of one result; checks a stream's header and length."""
+        cdef int64_t length = 0
+        if self.encrypt:
+            block_length[0] = self.block_length
+            if ags1_encrypted_length(nbytes, self.block_length, &length):
+                _layout.encrypted_length(nbytes, self.block_length)
+            return length
+        return _plaintext_length(index, data, nbytes, self.lengths[index] if self.lengths else None, block_length)
+
+    cdef int lay_out(self, int64_t alignment) except -1:
+        """Measure every buffer and make the arena; each result starts at a multiple of `alignment`."""
+        cdef _Chunk chunk = _Chunk.__new__(_Chunk)
+        cdef const uint8_t *data = NULL
+        cdef int64_t index, nbytes = 0, block_length = 0, total = 0, shift
+        self.plaintext_length = 0
+        for index in range(self.count):
+            chunk.hold(self.buffers[index], index, &data, &nbytes)
+            self.starts[index] = total
+            self.sizes[index] = self.measure(index, data, nbytes, &block_length)
+            chunk.let_go()
+            self.plaintext_length += nbytes
+            total += (self.sizes[index] + alignment - 1) & ~(alignment - 1)
+        self.arena = new_bytes(total + alignment - 1)
+        self.base = <uint8_t *>PyBytes_AS_STRING(self.arena)
+        shift = -<int64_t><uintptr_t>self.base & (alignment - 1)
+        if shift:
+            for index in range(self.count):
+                self.starts[index] += shift
         return 0
 
-    cdef list slices(self, object arena):
-        """A memoryview of each result. The collector rests meanwhile: it would look at every view again and again."""
+    cdef int fill(self, _Chunk chunk, int64_t first) except -1:
+        """Hold as many buffers from `first` on as make a chunk, and describe the work on each."""
+        cdef const uint8_t *data = NULL
+        cdef int64_t index = first, nbytes = 0, size, blocks
+        cdef Run *run
+        cdef Key key
+        cdef bytes prefix
+        chunk.first = first
+        chunk.count = 0
+        chunk.units = 0
+        while index < self.count and chunk.count < CHUNK:
+            run = &chunk.runs[chunk.count]
+            chunk.hold(self.buffers[index], index, &data, &nbytes)
+            size = self.measure(index, data, nbytes, &run.block_length)
+            if size != self.sizes[index]:
+                raise ValueError(f"buffer {index} changed its size while it was being worked on")
+            run.header = self.encrypt
+            run.first_block = 0
+            run.data = data
+            run.out = self.base + self.starts[index]
+            run.length = size
+            if self.encrypt:
+                run.out += AGS1_HEADER_LENGTH
+                run.length = nbytes
+            else:
+                run.data += AGS1_HEADER_LENGTH
+            key = <Key>self.keys[index if len(self.keys) > 1 else 0]
+            run.key = key.octets
+            run.key_length = key.length
+            run.aad_prefix = <const uint8_t *>b""
+            run.aad_prefix_length = 0
+            if len(self.aad_prefixes) > 0:
+                prefix = <bytes>self.aad_prefixes[index]
+                run.aad_prefix = <const uint8_t *>PyBytes_AS_STRING(prefix)
+                run.aad_prefix_length = PyBytes_GET_SIZE(prefix)
+            blocks = blocks_in(run)
+            if chunk.count and chunk.units + blocks > MAX_UNITS:
+                # It opens the next chunk; what is held of it here is let go with this one.
+                break
+            chunk.units += blocks
+            chunk.count += 1
+            index += 1
+        return 0
+
+    cdef list run(self, object threads):
+        """Do all of it, and answer a memoryview of each result."""
+        cdef int crew = choose_threads(threads, self.plaintext_length)
+        cdef _Chunk working = None, spare = _Chunk.__new__(_Chunk), filled
         cdef list result = [None] * self.count
-        cdef object view = memoryview(arena)
-        cdef int64_t index, start
-        cdef bint was_enabled = gc.isenabled()
-        if was_enabled:
+        cdef object view = memoryview(self.arena)
+        cdef int64_t first = 0
+        # The collector would look at every view again and again.
+        cdef bint collecting = gc.isenabled()
+        if collecting:
             gc.disable()
         try:
-            for index in range(self.count):
-                start = self.starts[index]
-                result[index] = PyObject_GetItem(view, slice(start, start + self.sizes[index], None))
+            while first < self.count or working is not None:
+                filled = None
+                if first < self.count:
+                    filled = spare if spare is not None else _Chunk.__new__(_Chunk)
+                    spare = None
+                    self.fill(filled, first)
+                    first += filled.count
+                if working is not None:
+                    working.land()
+                if filled is not None:
+                    filled.launch(crew, self.encrypt)
+                if working is not None:
+                    self.add_views(result, view, working.first, working.count)
+                    spare = working
+                working = filled
         finally:
-            if was_enabled:
+            if collecting:
                 gc.enable()
         return result
+
+    cdef int add_views(self, list result, object view, int64_t first, int64_t count) except -1:
+        cdef int64_t index
+        cdef object one
+        cdef Py_buffer *buffer
+        for index in range(first, first + count):
+            # A memoryview of a memoryview has a description of its own, which may be narrowed: a third less work than
+            # slicing with two Python integers.
+            one = PyMemoryView_FromObject(view)
+            buffer = PyMemoryView_GET_BUFFER(one)
+            buffer.buf = self.base + self.starts[index]
+            buffer.len = self.sizes[index]
+            buffer.shape[0] = self.sizes[index]
+            result[index] = one
+        return 0
 
 
 cdef Key _as_key(object value, int64_t index):
@@ -164,51 +295,7 @@ cdef bytes _as_bytes(object value, int64_t index):
     return view.data[:view.nbytes]
 
 
-def encrypt_batch(buffers, key, aad_prefixes, block_length, threads):
-    """Encrypt each buffer into a stream of its own. See :func:`ags1.encrypt_many`."""
-    cdef _Batch batch = _Batch(buffers, key, aad_prefixes)
-    cdef int64_t index, first, last, nbytes = 0, length = 0, total = 0
-    cdef const uint8_t *data = NULL
-    cdef uint8_t *start
-    cdef Run *run
-    _layout.encrypted_length(0, block_length)
-    cdef int64_t block = block_length
-    for index in range(batch.count):
-        batch.hold(index, &data, &nbytes)
-        batch.let_go()
-        if ags1_encrypted_length(nbytes, block, &length):
-            _layout.encrypted_length(nbytes, block)
-        batch.starts[index] = total
-        batch.sizes[index] = length
-        batch.total += nbytes
-        total += length
-    arena = new_bytes(total)
-    start = <uint8_t *>PyBytes_AS_STRING(arena)
-    cdef int crew = choose_threads(threads, batch.total)
-    first = 0
-    while first < batch.count:
-        last = min(first + CHUNK, batch.count)
-        try:
-            for index in range(first, last):
-                run = &batch.runs[index - first]
-                batch.hold(index, &data, &nbytes)
-                ags1_encrypted_length(nbytes, block, &length)
-                if length != batch.sizes[index]:
-                    raise ValueError(f"buffer {index} changed its size while it was being encrypted")
-                batch.set_run(index, run)
-                ags1_write_header(start + batch.starts[index], block)
-                run.data = data
-                run.out = start + batch.starts[index] + AGS1_HEADER_LENGTH
-                run.length = nbytes
-                run.block_length = block
-            seal_runs(batch.runs, last - first, crew, None)
-        finally:
-            batch.let_go()
-        first = last
-    return batch.slices(arena)
-
-
-cdef int64_t _measure(int64_t index, const uint8_t *data, int64_t nbytes, object trusted, int64_t *block_length) except -1:
+cdef int64_t _plaintext_length(int64_t index, const uint8_t *data, int64_t nbytes, object trusted, int64_t *block_length) except -1:
     cdef int64_t length = 0
     if nbytes < AGS1_HEADER_LENGTH or ags1_read_header(data, block_length):
         _layout.read_header(data[:min(nbytes, 16)], f"buffer {index}")
@@ -227,52 +314,19 @@ cdef int64_t _measure(int64_t index, const uint8_t *data, int64_t nbytes, object
     return length
 
 
+def encrypt_batch(buffers, key, aad_prefixes, block_length, threads):
+    """Encrypt each buffer into a stream of its own. See :func:`ags1.encrypt_many`."""
+    _layout.encrypted_length(0, block_length)
+    cdef _Batch batch = _Batch(buffers, key, aad_prefixes, None, True, block_length)
+    batch.lay_out(1)
+    return batch.run(threads)
+
+
 def decrypt_batch(buffers, key, aad_prefixes, lengths, threads, int64_t alignment=1):
     """Decrypt each buffer, a stream of its own. See :func:`ags1.decrypt_many`.
 
     Every result starts at an address that is a multiple of `alignment`, a power of two: Arrow wants 64.
     """
-    cdef _Batch batch = _Batch(buffers, key, aad_prefixes)
-    cdef int64_t index, first, last, nbytes = 0, total = 0, block = 0, size, shift
-    cdef const uint8_t *data = NULL
-    cdef uint8_t *start
-    cdef Run *run
-    trusted = (None,) * batch.count if lengths is None else tuple(lengths)
-    if len(trusted) != batch.count:
-        raise ValueError(f"{len(trusted)} lengths for {batch.count} buffers: give one each")
-    for index in range(batch.count):
-        batch.hold(index, &data, &nbytes)
-        try:
-            size = _measure(index, data, nbytes, trusted[index], &block)
-        finally:
-            batch.let_go()
-        batch.starts[index] = total
-        batch.sizes[index] = size
-        total += (size + alignment - 1) & ~(alignment - 1)
-    arena = new_bytes(total + alignment - 1)
-    start = <uint8_t *>PyBytes_AS_STRING(arena)
-    if alignment > 1:
-        shift = -<int64_t><uintptr_t>start & (alignment - 1)
-        for index in range(batch.count):
-            batch.starts[index] += shift
-    cdef int crew = choose_threads(threads, total)
-    first = 0
-    while first < batch.count:
-        last = min(first + CHUNK, batch.count)
-        try:
-            for index in range(first, last):
-                run = &batch.runs[index - first]
-                batch.hold(index, &data, &nbytes)
-                size = _measure(index, data, nbytes, trusted[index], &block)
-                if size != batch.sizes[index]:
-                    raise ValueError(f"buffer {index} changed its size while it was being decrypted")
-                batch.set_run(index, run)
-                run.data = data + AGS1_HEADER_LENGTH
-                run.out = start + batch.starts[index]
-                run.length = size
-                run.block_length = block
-            open_runs(batch.runs, last - first, crew, _Names(first))
-        finally:
-            batch.let_go()
-        first = last
-    return batch.slices(arena)
+    cdef _Batch batch = _Batch(buffers, key, aad_prefixes, lengths, False, 0)
+    batch.lay_out(alignment)
+    return batch.run(threads)

@@ -1,9 +1,13 @@
 """AGS1 blocks in memory: seal or open ranges of blocks, over a crew of threads."""
 # ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
 
-from typing import SupportsIndex, overload
+from typing import Final, SupportsIndex, overload
 
 from ags1._typing import Buffer, KeyLike
+
+# Of every Cython module.
+__pyx_capi__: Final[dict[str, object]]
+__test__: Final[dict[str, str]]
 
 def fresh_bytes(length: int) -> bytes:
     """Uninitialised bytes, to be filled through :func:`writable_view` before anyone else sees them."""

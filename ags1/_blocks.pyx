@@ -48,7 +48,6 @@ from ags1.layout cimport (
     AGS1_HEADER_LENGTH,
     AGS1_MAX_BLOCKS,
     AGS1_NONCE_LENGTH,
-    AGS1_TAG_LENGTH,
     ags1_block_count,
     ags1_encrypted_length,
     ags1_plaintext_length,
@@ -60,10 +59,11 @@ from ags1.workers cimport (
     AGS1_MAX_CREW,
     ags1_add,
     ags1_fail,
-    ags1_failure,
     ags1_failure_init,
     ags1_has_failed,
+    ags1_join_crew,
     ags1_run_crew,
+    ags1_start_crew,
     ags1_take,
 )
 
@@ -91,8 +91,6 @@ cdef extern from *:
     """
     int AGS1_ADVISE_HUGE
 
-# Blocks whose nonces are drawn at once: 1.5 MiB of random bytes, about a millisecond with the GIL held.
-cdef int64_t MAX_UNITS = 1 << 17
 # What a block costs beside its bytes (nonce, AAD, tag, call), in bytes of AES-GCM.
 cdef int64_t BLOCK_WEIGHT = 1024
 # Below this a crew costs more than it saves.
@@ -105,20 +103,7 @@ cdef enum:
     STACK_AAD = 512
 
 
-cdef struct Job:
-    Run *runs
-    int64_t count
-    int64_t weight               # of all runs
-    int64_t share                # of weight that a worker takes at once
-    int64_t next_share
-    int64_t units                # blocks of all runs
-    int64_t done                 # blocks that were sealed or opened, over all workers
-    size_t longest_aad_prefix
-    const uint8_t *nonces        # NULL when opening
-    ags1_failure failure
-
-
-cdef inline int64_t _blocks_in(const Run *run) noexcept nogil:
+cdef int64_t blocks_in(const Run *run) noexcept nogil:
     cdef int64_t count = 1
     ags1_block_count(run.length, run.block_length, &count)
     return count
@@ -186,6 +171,8 @@ cdef void *_work(void *argument) noexcept nogil:
                     if encrypt:
                         data = run.data + block * run.block_length
                         out = run.out + block * stride
+                        if block == 0 and run.header:
+                            ags1_write_header(out - AGS1_HEADER_LENGTH, run.block_length)
                         memcpy(out, job.nonces + (run.first_unit + block) * AGS1_NONCE_LENGTH, AGS1_NONCE_LENGTH)
                         status = gcm_seal(
                             context, out, aad, run.aad_prefix_length + 4, data, length,
@@ -222,7 +209,7 @@ cdef void _prepare(Job *job, Run *runs, int64_t count, int64_t *units) noexcept 
     job.nonces = NULL
     units[0] = 0
     for index in range(count):
-        blocks = _blocks_in(&runs[index])
+        blocks = blocks_in(&runs[index])
         runs[index].first_unit = units[0]
         runs[index].first_weight = job.weight
         units[0] += blocks
@@ -234,14 +221,83 @@ cdef void _prepare(Job *job, Run *runs, int64_t count, int64_t *units) noexcept 
     ags1_failure_init(&job.failure)
 
 
-cdef int _run(Job *job, int threads) except -1:
+cdef class Flight:
+    """Blocks on their way: between launch and land a crew seals or opens runs while the caller does something else."""
+
+    def __cinit__(self):
+        self.flying = False
+        self.nonces = NULL
+
+    cdef int launch(self, Run *runs, int64_t count, int threads, bint encrypt) except -1:
+        """Start `threads` members on the runs; with one thread, do all of it here and now."""
+        cdef int64_t units
+        cdef int status
+        _prepare(&self.job, runs, count, &units)
+        if encrypt:
+            self.nonces = <uint8_t *>PyMem_Malloc(units * AGS1_NONCE_LENGTH)
+            if self.nonces == NULL:
+                raise MemoryError(f"no memory for the nonces of {units} blocks")
+            status = gcm_random(self.nonces, units * AGS1_NONCE_LENGTH)
+            if status != GCM_OK:
+                raise_status(status, gcm_last_error(), "drawing nonces")
+            self.job.nonces = self.nonces
+        threads = _share_out(&self.job, threads)
+        self.flying = True
+        if threads > 1:
+            ags1_start_crew(&self.crew, _work, &self.job, threads)
+        else:
+            self.crew.count = 0
+        if self.crew.count == 0:
+            with nogil:
+                _work(&self.job)
+        return 0
+
+    cdef int land(self, object names) except -1:
+        """Wait for the crew, and raise what the earliest failure means."""
+        cdef bint encrypt = self.job.nonces != NULL
+        self.wait()
+        return _judge(&self.job, encrypt, names)
+
+    cdef void wait(self) noexcept:
+        if self.flying:
+            with nogil:
+                ags1_join_crew(&self.crew)
+            self.flying = False
+        PyMem_Free(self.nonces)
+        self.nonces = NULL
+
+    def __dealloc__(self):
+        self.wait()
+
+
+cdef int _share_out(Job *job, int threads) noexcept:
+    """Choose how much a worker takes at once; answer how many workers can have a share."""
     job.share = max(64 << 10, min(1 << 20, job.weight // (16 * threads)))
-    threads = <int>min(threads, (job.weight + job.share - 1) // job.share)
-    with nogil:
-        ags1_run_crew(_work, job, threads)
-    if not job.failure.failed and job.done != job.units:
+    return <int>min(threads, (job.weight + job.share - 1) // job.share)
+
+
+cdef int _judge(Job *job, bint encrypt, object names) except -1:
+    """Raise what the earliest failure of a finished job means; wipe what was decrypted."""
+    cdef int64_t index
+    if job.failure.failed:
+        if encrypt:
+            raise_status(job.failure.status, job.failure.backend_error, "encrypting blocks")
+        for index in range(job.count):
+            memset(job.runs[index].out, 0, <size_t>job.runs[index].length)
+        if job.failure.status == GCM_BAD_TAG:
+            raise AuthenticationError.for_block(
+                job.failure.block_index, names[job.failure.run] if names is not None else None)
+        raise_status(job.failure.status, job.failure.backend_error, "decrypting blocks")
+    if job.done != job.units:
         # Fresh memory would pass for a result: a block that nobody took must never go unnoticed.
         raise SystemError(f"{job.done} of {job.units} blocks were processed; this is a defect of ags1")
+    return 0
+
+
+cdef int _run(Job *job, int threads) except -1:
+    threads = _share_out(job, threads)
+    with nogil:
+        ags1_run_crew(_work, job, threads)
     return 0
 
 
@@ -262,8 +318,7 @@ cdef int _seal_window(Run *runs, int64_t count, int threads) except -1:
             raise_status(status, gcm_last_error(), "drawing nonces")
         job.nonces = nonces
         _run(&job, threads)
-        if job.failure.failed:
-            raise_status(job.failure.status, job.failure.backend_error, "encrypting blocks")
+        _judge(&job, True, None)
     finally:
         if nonces != few:
             PyMem_Free(nonces)
@@ -274,7 +329,7 @@ cdef int seal_runs(Run *runs, int64_t count, int threads, object names) except -
     cdef Run part
     cdef int64_t first = 0, last, units, blocks, done
     while first < count:
-        blocks = _blocks_in(&runs[first])
+        blocks = blocks_in(&runs[first])
         if blocks > MAX_UNITS:
             # One long run: its nonces come in windows.
             part = runs[first]
@@ -284,6 +339,7 @@ cdef int seal_runs(Run *runs, int64_t count, int threads, object names) except -
                 part.out = runs[first].out + done // part.block_length * (part.block_length + AGS1_BLOCK_OVERHEAD)
                 part.length = min(runs[first].length - done, MAX_UNITS * part.block_length)
                 part.first_block = runs[first].first_block + done // part.block_length
+                part.header = runs[first].header and done == 0
                 _seal_window(&part, 1, threads)
                 done += part.length
             first += 1
@@ -291,7 +347,7 @@ cdef int seal_runs(Run *runs, int64_t count, int threads, object names) except -
         units = blocks
         last = first + 1
         while last < count:
-            blocks = _blocks_in(&runs[last])
+            blocks = blocks_in(&runs[last])
             if units + blocks > MAX_UNITS:
                 break
             units += blocks
@@ -303,17 +359,10 @@ cdef int seal_runs(Run *runs, int64_t count, int threads, object names) except -
 
 cdef int open_runs(Run *runs, int64_t count, int threads, object names) except -1:
     cdef Job job
-    cdef int64_t units, index
+    cdef int64_t units
     _prepare(&job, runs, count, &units)
     _run(&job, threads)
-    if job.failure.failed:
-        for index in range(count):
-            memset(runs[index].out, 0, <size_t>runs[index].length)
-        if job.failure.status == GCM_BAD_TAG:
-            raise AuthenticationError.for_block(
-                job.failure.block_index, names[job.failure.run] if names is not None else None)
-        raise_status(job.failure.status, job.failure.backend_error, "decrypting blocks")
-    return 0
+    return _judge(&job, False, names)
 
 
 cdef int choose_threads(object threads, int64_t nbytes) except -1:
@@ -361,6 +410,7 @@ cdef int _fill_run(
     run.length = length
     run.block_length = block_length
     run.first_block = first_block
+    run.header = False
     run.key = key.octets
     run.key_length = key.length
     run.aad_prefix = aad_prefix.data
@@ -454,16 +504,22 @@ def open_blocks(data, out, key, aad_prefix, block_length, first_block, threads, 
     ------
     AuthenticationError
         Names the first block that failed.
+    LimitError
+        An index above 2^31 - 2.
     """
     cdef BufferView source = readable(data, "data"), target = writable(out, "out")
     cdef BufferView prefix = readable(aad_prefix, "aad_prefix")
     cdef Key secret = as_key(key)
-    cdef int64_t block = _block_length(block_length), length
+    cdef int64_t block = _block_length(block_length), length, count
     cdef int64_t tail = source.nbytes % (block + AGS1_BLOCK_OVERHEAD)
     cdef Run run
-    if source.nbytes == 0 or 0 < tail < AGS1_BLOCK_OVERHEAD:
+    # An empty block behind a full one would have no place in `out`, and so go unread.
+    if source.nbytes == 0 or 0 < tail < AGS1_BLOCK_OVERHEAD or tail == AGS1_BLOCK_OVERHEAD < source.nbytes:
         raise ValueError(f"{source.nbytes} bytes are not whole blocks of {block} + {AGS1_BLOCK_OVERHEAD} bytes")
-    length = source.nbytes // (block + AGS1_BLOCK_OVERHEAD) * block + (tail - AGS1_BLOCK_OVERHEAD if tail else 0)
+    count = source.nbytes // (block + AGS1_BLOCK_OVERHEAD) + (tail > 0)
+    if first_block < 0 or first_block + count > AGS1_MAX_BLOCKS:
+        raise LimitError(f"block {first_block + count} is above the {AGS1_MAX_BLOCKS} blocks that a stream can have")
+    length = source.nbytes - count * AGS1_BLOCK_OVERHEAD
     if target.nbytes < length:
         raise ValueError(f"out has {target.nbytes} bytes, but the plaintext has {length}")
     _check_apart(source, prefix, target, length)

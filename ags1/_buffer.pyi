@@ -1,11 +1,18 @@
 """Owned views over other people's memory: pointer, byte length, read-only or not."""
 # ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
 
-from typing_extensions import Self
+from typing import Final
+
+from typing_extensions import Self, disjoint_base
 
 from ags1._typing import Buffer
 
-class BufferView:
+# Of every Cython module.
+__pyx_capi__: Final[dict[str, object]]
+__test__: Final[dict[str, str]]
+
+@disjoint_base
+class BufferView(Buffer):
     """A held export of contiguous memory.
 
     Parameters

@@ -5,6 +5,9 @@ from typing import Final
 
 from ags1._typing import Buffer, KeyLike
 
+# Of every Cython module.
+__test__: Final[dict[str, str]]
+
 MAX_WINDOW_BLOCKS: Final[int]
 
 def seal_file(

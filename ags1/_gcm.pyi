@@ -1,11 +1,15 @@
 """AES-GCM by OpenSSL's EVP on raw memory, and the keys for it. The only module that links libcrypto."""
 # ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
 
-from typing import ClassVar, NoReturn, TypedDict, type_check_only
+from typing import ClassVar, Final, NoReturn, TypedDict, type_check_only
 
-from typing_extensions import Self
+from typing_extensions import Self, disjoint_base
 
 from ags1._typing import Buffer, KeyLike
+
+# Of every Cython module.
+__pyx_capi__: Final[dict[str, object]]
+__test__: Final[dict[str, str]]
 
 @type_check_only
 class _Library(TypedDict):
@@ -14,7 +18,8 @@ class _Library(TypedDict):
     linkage: str
     cpu_settings: str
 
-class Key:
+@disjoint_base
+class Key(Buffer):
     """An AES key: 16, 24 or 32 bytes that are never printed, never pickled, and wiped when the object dies.
 
     Parameters
@@ -61,7 +66,6 @@ class Key:
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __reduce__(self) -> NoReturn: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 def random_bytes(length: int) -> bytes:
     """`length` random bytes from OpenSSL's public DRBG.

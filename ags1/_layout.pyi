@@ -3,6 +3,9 @@
 
 from typing import Final, SupportsIndex
 
+# Of every Cython module.
+__test__: Final[dict[str, str]]
+
 MAGIC: Final[bytes]
 HEADER_LENGTH: Final[int]
 NONCE_LENGTH: Final[int]
@@ -104,8 +107,8 @@ def ciphertext_to_plaintext(
 ) -> int:
     """Plaintext offset for an offset in the encrypted stream, for planning splits.
 
-    The function never decreases, and maps the start of a block to the block's first byte, so split points that
-    are converted with it tile the plaintext exactly when they tile the ciphertext.
+    The function never decreases, and maps the start of a block to the block's first byte, so split points
+    that are converted with it tile the plaintext exactly when they tile the ciphertext.
 
     Parameters
     ----------

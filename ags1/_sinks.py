@@ -6,6 +6,7 @@ and stores them. For one thread at a time.
 
 from __future__ import annotations
 
+import io
 import os
 
 from ags1 import _blocks, _descriptors
@@ -66,7 +67,7 @@ def open_sink(file: Any) -> Sink:
         return _local(os.fspath(file))
     if not hasattr(file, "write"):
         raise TypeError(f"a path, a URL or a binary file object is needed to write to, not {type(file).__name__}")
-    if hasattr(file, "encoding") and hasattr(file, "buffer"):
+    if isinstance(file, io.TextIOBase):
         raise TypeError("a binary file object is needed, but this one is text: open it with mode 'wb'")
     return FileObjectSink(file)
 

@@ -250,8 +250,8 @@ def _read_block(file: _Input, offset: int, marker: bytes) -> tuple[AvroBlock, in
     data = file.read_at(head.position, length)
     if file.read_at(behind, _MARKER_LENGTH) != marker:
         raise FormatError(
-            f"{file.where}the bytes at offset {behind}, behind the Avro block at offset {offset}, are not its "
-            "marker: the file is damaged, or the bytes in front of the block only look like its marker"
+            f"{file.where}the bytes at offset {behind}, behind the Avro block at offset {offset}, are not "
+            "its marker: the file is damaged, or the bytes in front of the block only look like its marker"
         )
     return AvroBlock(offset, count, data), behind
 

@@ -164,7 +164,8 @@ def decrypt_file(
             return _decrypt_regular(os.fsdecode(source), reader, output, threads, progress, fsync)
         with _PlainOutput(target) as plain:
             _copy(reader, plain, reader.size, progress)
-        return reader.tell()
+        count: int = reader.tell()
+        return count
 
 
 def _encrypt_regular(

@@ -217,6 +217,8 @@ class _RawReader(io.RawIOBase):
         return position
 
     def tell(self) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
         return self._position
 
     def close(self) -> None:
@@ -298,6 +300,8 @@ class _PipeReader(io.RawIOBase):
         return self._stored if self._ended else self._length
 
     def tell(self) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
         return self._position
 
     def close(self) -> None:
@@ -352,8 +356,7 @@ class Reader(io.BufferedReader):
     ) -> None:
         secret, prefix = _key_and_prefix(key, aad_prefix)
         _check_threads(threads)
-        if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 0):
-            raise ValueError(f"length must be a number of bytes or None, got {length!r}")
+        _check_trusted_length(length)
         opened = open_source(source)
         try:
             if isinstance(opened, PipeSource):
@@ -370,12 +373,12 @@ class Reader(io.BufferedReader):
             raise
 
     @property
-    def name(self) -> str | None:  # type: ignore[override]
+    def name(self) -> str | None:
         """Path or URL of the source, if it has one."""
         return self._plaintext.source.name if self._plaintext is not None else self._pipe._source.name
 
     @property
-    def mode(self) -> str:  # type: ignore[override]
+    def mode(self) -> str:
         """Always "rb"."""
         return "rb"
 
@@ -562,7 +565,7 @@ class Writer(io.BufferedIOBase):
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def write(self, data: Buffer) -> int:  # type: ignore[override]
+    def write(self, data: Buffer) -> int:
         """Take all of `data`; answer its length in bytes."""
         self._check_usable()
         with octets(data) as view:
@@ -620,6 +623,10 @@ class Writer(io.BufferedIOBase):
         """Write the last block and publish the stream. Closing twice does nothing; after a failure it only cleans up."""
         if self.closed:
             return
+        if self._owner != os.getpid():
+            # A forked child's copy. The stream is its parent's to complete.
+            self._finished = True
+            return
         try:
             if self._error is None and self._sink is not None:
                 if self._gathered or self._next_block == 0:
@@ -660,6 +667,8 @@ class Writer(io.BufferedIOBase):
     def _check_usable(self) -> None:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
+        if self._owner != os.getpid():
+            raise ValueError("this Writer belongs to the process that opened it, not to a forked child")
         if self._error is not None:
             _refuse(self._error, "Writer")
 
@@ -676,8 +685,9 @@ class Writer(io.BufferedIOBase):
         # IOBase.__del__ would close, and so complete a stream that nobody finished.
         if getattr(self, "_sink", None) is None or self.closed or self._owner != os.getpid():
             return
-        warnings.warn(f"unclosed Writer {self.name or ''} was dropped: its output is discarded", ResourceWarning, 2)
+        # First, since a warning may be an exception.
         self.abort()
+        warnings.warn(f"unclosed Writer {self.name or ''} was dropped: its output is discarded", ResourceWarning, 2)
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("an ags1.Writer cannot be pickled")
@@ -759,6 +769,11 @@ def _check_threads(threads: int | None) -> None:
         raise TypeError(f"threads must be an integer or None, not {type(threads).__name__}")
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
+
+
+def _check_trusted_length(length: object) -> None:
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 0):
+        raise ValueError(f"length must be a number of bytes or None, got {length!r}")
 
 
 def _check_length(actual: int, trusted: int | None, name: str | None) -> int:

@@ -4,9 +4,9 @@
  *                                             \------- work(job) ---/
  *                                             \------- work(job) ---/
  *
- * Every member runs the same function on the same job and takes its share from a counter in it. The caller is a
- * member too, so threads = 1 starts nothing. No thread outlives the call: a child forked before or after inherits
- * nothing. Members block all signals, so that handlers run in the caller's threads. If the system gives fewer
+ * Every member runs the same function on the same job and takes its share from a counter in it. In ags1_run_crew the
+ * caller is a member too, so threads = 1 starts nothing; between ags1_start_crew and ags1_join_crew it is free to do
+ * something else. No thread outlives the call that started it: a child forked before or after inherits nothing. Members block all signals, so that handlers run in the caller's threads. If the system gives fewer
  * threads than asked for, fewer do the same work.
  */
 #ifndef AGS1_WORKERS_H
@@ -20,23 +20,38 @@
 
 typedef void *(*ags1_work)(void *job);
 
+typedef struct {
+    pthread_t members[AGS1_MAX_CREW];
+    int count;
+} ags1_crew;
+
+static inline void ags1_start_crew(ags1_crew *crew, ags1_work work, void *job, int members)
+{
+    sigset_t all, before;
+    crew->count = 0;
+    if (members <= 0)
+        return;
+    if (members > AGS1_MAX_CREW)
+        members = AGS1_MAX_CREW;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (crew->count < members && pthread_create(&crew->members[crew->count], NULL, work, job) == 0)
+        crew->count++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static inline void ags1_join_crew(ags1_crew *crew)
+{
+    while (crew->count > 0)
+        pthread_join(crew->members[--crew->count], NULL);
+}
+
 static inline void ags1_run_crew(ags1_work work, void *job, int threads)
 {
-    pthread_t members[AGS1_MAX_CREW];
-    sigset_t all, before;
-    int started = 0;
-    if (threads > AGS1_MAX_CREW)
-        threads = AGS1_MAX_CREW;
-    if (threads > 1) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        while (started < threads - 1 && pthread_create(&members[started], NULL, work, job) == 0)
-            started++;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
+    ags1_crew crew;
+    ags1_start_crew(&crew, work, job, threads - 1);
     work(job);
-    while (started > 0)
-        pthread_join(members[--started], NULL);
+    ags1_join_crew(&crew);
 }
 
 /* The counter from which members take their shares. */

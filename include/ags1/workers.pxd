@@ -15,6 +15,11 @@ cdef extern from "ags1/workers.h" nogil:
         int64_t run
         int64_t block_index
 
+    ctypedef struct ags1_crew:
+        int count
+
+    void ags1_start_crew(ags1_crew *crew, ags1_work work, void *job, int members)
+    void ags1_join_crew(ags1_crew *crew)
     void ags1_run_crew(ags1_work work, void *job, int threads)
     int64_t ags1_take(int64_t *counter)
     void ags1_add(int64_t *sum, int64_t value)
