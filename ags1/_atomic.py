@@ -12,6 +12,8 @@ import os
 import stat
 import weakref
 
+from ags1 import _descriptors
+
 __all__ = ["AtomicFile"]
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -26,6 +28,8 @@ class AtomicFile:
     path : path
         The target. A symbolic link is followed: its target is replaced, not the link. A target that is no regular
         file (a FIFO, a device) cannot be replaced: it is written directly, and `seekable` is False.
+    private : bool
+        Only the owner may read the file, from its first moment on; the mode of an old target is not taken over.
 
     Attributes
     ----------
@@ -38,7 +42,7 @@ class AtomicFile:
         The directory is missing, not writable, or the target is a directory.
     """
 
-    def __init__(self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> None:
+    def __init__(self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes], *, private: bool = False) -> None:
         self.name = os.fsdecode(path)
         self._target = os.path.realpath(self.name) if os.path.islink(self.name) else os.path.abspath(self.name)
         self._temporary: str | None = None
@@ -50,19 +54,15 @@ class AtomicFile:
             self.seekable = False
             self.descriptor = os.open(self._target, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0))
         else:
-            self.descriptor, self._temporary = _create(self._target, self.name)
-            if mode is not None:
+            self.descriptor, self._temporary = _create(self._target, self.name, 0o600 if private else 0o666)
+            if mode is not None and not private:
                 os.fchmod(self.descriptor, stat.S_IMODE(mode))
         self._clean_up = weakref.finalize(self, _discard, self.descriptor, self._temporary, os.getpid())
 
     def reserve(self, size: int) -> None:
         """Take the disk space now, so that a full disk is noticed before the work and not after it."""
-        if self.seekable and size > 0 and hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(self.descriptor, 0, size)
-            except OSError as error:
-                if error.errno not in _NO_FALLOCATE:
-                    raise OSError(error.errno, f"{error.strerror}: {size} bytes are needed", self.name) from None
+        if self.seekable:
+            _descriptors.reserve(self.descriptor, size, self.name)
 
     def commit(self, *, fsync: bool = False) -> None:
         """Publish the file under its target name, replacing what is there.
@@ -91,10 +91,6 @@ class AtomicFile:
         self._clean_up()
 
 
-# Not every file system can reserve space; that is no reason to fail.
-_NO_FALLOCATE = (22, 38, 95, 45)
-
-
 def _mode_of(path: str) -> int | None:
     try:
         return os.stat(path).st_mode
@@ -102,17 +98,17 @@ def _mode_of(path: str) -> int | None:
         return None
 
 
-def _create(target: str, name: str) -> tuple[int, str | None]:
+def _create(target: str, name: str, permissions: int) -> tuple[int, str | None]:
     directory = os.path.dirname(target)
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         try:
-            return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666), None
+            return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, permissions), None
         except OSError:
             # Not on this file system, or a real fault that the next attempt will meet and name.
             pass
     temporary = _temporary_name(target)
     try:
-        return os.open(temporary, _CREATE, 0o666), temporary
+        return os.open(temporary, _CREATE, permissions), temporary
     except OSError as error:
         raise type(error)(error.errno, error.strerror, name) from None
 

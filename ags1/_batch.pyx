@@ -36,6 +36,7 @@ from ags1.errors import FormatError, LimitError, TruncatedError
 
 # Buffers whose memory is held and whose runs are kept at once.
 cdef int64_t CHUNK = 8192
+cdef int64_t MAX_ARENA = <int64_t>1 << 61
 
 
 class _Names:
@@ -178,6 +179,9 @@ cdef class _Batch:
             self.starts[index] = total
             self.sizes[index] = self.measure(index, data, nbytes, &block_length)
             chunk.let_go()
+            # One buffer may come many times, so the sum may be more than 64 bits hold.
+            if max(nbytes, self.sizes[index]) > MAX_ARENA - total:
+                raise MemoryError("the results of this batch are larger than any memory: make several batches")
             self.plaintext_length += nbytes
             total += (self.sizes[index] + alignment - 1) & ~(alignment - 1)
         self.arena = new_bytes(total + alignment - 1)

@@ -71,6 +71,28 @@ cdef extern from "sys/uio.h" nogil:
     Py_ssize_t preadv(int descriptor, const iovec *vectors, int count, off_t offset)
     Py_ssize_t pwritev(int descriptor, const iovec *vectors, int count, off_t offset)
 
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <fcntl.h>
+    /* Not posix_fallocate: where the file system cannot reserve, that writes zeros to every block instead. */
+    static int ags1_reserve(int descriptor, long long length)
+    {
+    #ifdef __linux__
+        int status;
+        do {
+            status = fallocate(descriptor, 0, 0, length);
+        } while (status != 0 && errno == EINTR);
+        return status == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL ? 0 : errno;
+    #else
+        (void)descriptor;
+        (void)length;
+        return 0;
+    #endif
+    }
+    """
+    int ags1_reserve(int descriptor, long long length) nogil
+
 # Beside GcmStatus, what I/O adds.
 cdef enum TransferStatus:
     IO_READ = 16
@@ -174,6 +196,7 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef int64_t first, last, block, length, span_length, plain_offset
     cdef uint8_t *cell
     cdef uint8_t *plain
+    cdef const uint8_t *data
     cdef int count, status = GCM_OK
 
     if scratch == NULL or aad == NULL:
@@ -226,11 +249,12 @@ cdef void *_work(void *argument) noexcept nogil:
                 ags1_store_le32(aad + prefix_length, <unsigned int>(job.first_block + block))
                 if encrypt:
                     plain = cell + AGS1_NONCE_LENGTH
+                    data = job.data + block * job.block_length
+                    if job.source >= 0:
+                        data = plain
                     memcpy(cell, job.nonces + block * AGS1_NONCE_LENGTH, AGS1_NONCE_LENGTH)
                     status = gcm_seal(
-                        context, cell, aad, prefix_length + 4,
-                        plain if job.source >= 0 else job.data + block * job.block_length, length,
-                        plain, plain + length)
+                        context, cell, aad, prefix_length + 4, data, length, plain, plain + length)
                 elif direct:
                     cell = scratch + (block - first) * AGS1_BLOCK_OVERHEAD
                     plain = job.out + block * job.block_length
@@ -343,6 +367,22 @@ cdef void _clear(Transfer *job) noexcept:
     memset(job, 0, sizeof(Transfer))
     job.source = -1
     job.target = -1
+
+
+def reserve(int descriptor, int64_t length, name=None):
+    """Take the disk space for a file of `length` bytes now, where the file system can.
+
+    Raises
+    ------
+    OSError
+        There is not enough of it, or the file may not become so large.
+    """
+    cdef int status = 0
+    if length > 0:
+        with nogil:
+            status = ags1_reserve(descriptor, length)
+    if status:
+        raise OSError(status, f"{os.strerror(status)} ({length:,} bytes are needed)", name)
 
 
 def seal_file(

@@ -47,8 +47,11 @@ from ags1.evp cimport (
     OSSL_PARAM_construct_end,
     OSSL_PARAM_construct_octet_string,
     RAND_bytes,
+    RAND_poll,
     RAND_priv_bytes,
 )
+
+import os
 
 from ags1.errors import BackendError
 
@@ -399,4 +402,12 @@ def library():
     }
 
 
+def _reseed():
+    # OpenSSL knows a child by its process id, which a namespace or a wrapped counter can give to parent and child
+    # alike. If there is no entropy, the generator refuses from then on, and every draw is checked.
+    RAND_poll()
+
+
 _fetch_ciphers()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reseed)

@@ -13,7 +13,7 @@ from ags1 import _blocks, _descriptors
 from ags1._atomic import AtomicFile
 from ags1._gcm import Key
 from ags1._sources import is_url, remote_file_system
-from ags1.layout import stored_length
+from ags1.layout import BLOCK_OVERHEAD, stored_length
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ else:
 
 __all__ = ["Sink", "open_sink"]
 
-# Longer than a nonce and a tag can leave over: a stream with this behind its last block is recognisably incomplete.
-_INCOMPLETE = b"\x00"
+# What no stream ends with: too few bytes for a block, too many to be taken for the end of a tag that a failed write
+# cut off. (A single byte passes for the missing last one of a tag in one case of 256.)
+_INCOMPLETE = bytes(BLOCK_OVERHEAD - 1)
 
 
 class Sink(Protocol):
@@ -147,7 +148,7 @@ class FileObjectSink(_ScratchSink):
         self._file.close()
 
     def abort(self, *, mark: bool) -> None:
-        # Whole blocks without the last authenticate as a shorter stream. One byte more and no reader accepts them.
+        # Whole blocks without the last authenticate as a shorter stream. With this behind them no reader accepts them.
         # A write that failed may have stored some too, so what counts is that anything was written.
         if mark and self._wrote:
             try:

@@ -125,7 +125,7 @@ class KeyMetadata:
         if not fields.at_end() and fields.is_present("file_length"):
             file_length = fields.number("file_length")
             if file_length < 0:
-                raise FormatError(f"key metadata has a negative file_length ({file_length})")
+                raise FormatError("key metadata has a negative file_length")
         return cls(key, aad_prefix, file_length)
 
     def __eq__(self, other: object) -> bool:
@@ -149,7 +149,10 @@ class KeyMetadata:
 
 
 class _Fields:
-    """Reads Avro binary fields one after the other; names the field that is cut short."""
+    """Reads Avro binary fields one after the other; names the field that is cut short.
+
+    No message shows a number that was read: where a length is damaged, it is made of the key's bytes.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -179,17 +182,17 @@ class _Fields:
     def is_present(self, field: str) -> bool:
         branch = self.number(field)
         if branch not in (0, 1):
-            raise FormatError(f"key metadata has union branch {branch} in {field}; only 0 (null) and 1 exist")
+            raise FormatError(f"key metadata has a union branch in {field} that is neither 0 (null) nor 1")
         return branch == 1
 
     def octets(self, field: str) -> bytes:
         length = self.number(field)
         if length < 0:
-            raise FormatError(f"key metadata has a negative length ({length}) in {field}")
+            raise FormatError(f"key metadata has a negative length in {field}")
         if length > len(self._data) - self._position:
             raise TruncatedError(
-                f"key metadata ends inside {field}: {length} bytes announced, "
-                f"{len(self._data) - self._position} left"
+                f"key metadata ends inside {field}: more bytes announced than the "
+                f"{len(self._data) - self._position} that are left"
             )
         self._position += length
         return self._data[self._position - length : self._position]

@@ -496,7 +496,7 @@ class Writer(io.BufferedIOBase):
     Notes
     -----
     Only :meth:`close` completes the stream. An exception in a ``with`` body, :meth:`abort`, or a Writer that is dropped
-    unclosed leaves nothing under a path; a borrowed file object then gets one extra byte, which no stream of whole
+    unclosed leaves nothing under a path; a borrowed file object then gets 27 extra bytes, which no stream of whole
     blocks has, so that what was written cannot pass for a complete stream. Not safe to share between threads.
     """
 

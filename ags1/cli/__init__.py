@@ -6,6 +6,7 @@ gigabyte, the start of a Python program is a large share.
 
 from __future__ import annotations
 
+import io
 import sys
 
 from ags1.errors import Ags1Error, KeyAccessError
@@ -36,6 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     """
     from ags1.cli._parser import UsageError, parse
 
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A file name that is no text must not stop the work on the files after it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments)
         return int(options.run(options))

@@ -48,7 +48,7 @@ def key_metadata_for(options: argparse.Namespace, name: str) -> KeyMetadata:
     elif options.key_env:
         text = os.environ.get(options.key_env)
         if text is None:
-            raise KeyAccessError(f"the environment variable {options.key_env} is not set")
+            raise KeyAccessError(f"the environment variable {_shown(options.key_env)} is not set")
         key = _parse_key(text.encode("utf-8", "surrogateescape"), f"the environment variable {options.key_env}", raw=False)
     else:
         raise UsageError("a key is needed: --key-file FILE, --key-env NAME or --key-metadata FILE (ags1 keygen makes one)")
@@ -103,10 +103,8 @@ def write_private(path: str, data: bytes, *, replace: bool) -> None:
         raise KeyAccessError(
             f"{path} exists and was not replaced: what its key encrypted would be lost (--force replaces it)"
         )
-    output = AtomicFile(path)
+    output = AtomicFile(path, private=True)
     try:
-        if output.seekable:
-            os.fchmod(output.descriptor, 0o600)
         os.write(output.descriptor, data)
         output.commit(fsync=True)
     except BaseException:
@@ -120,7 +118,7 @@ def _read(path: str) -> bytes:
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_LARGEST_KEY_FILE + 1)
     except OSError as error:
-        raise KeyAccessError(f"the key file {path} cannot be read: {error.strerror}") from error
+        raise KeyAccessError(f"the key file {_shown(path)} cannot be read: {error.strerror}") from None
     if len(data) > _LARGEST_KEY_FILE:
         raise KeyAccessError(f"{path} is no key file: it has more than {_LARGEST_KEY_FILE} bytes")
     if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
@@ -129,6 +127,14 @@ def _read(path: str) -> bytes:
             file=sys.stderr,
         )
     return data
+
+
+def _shown(name: str) -> str:
+    """A name for a message, unless it is a key that was given in its place."""
+    text = os.fsencode(name)
+    if any(decoded is not None and len(decoded) in _SIZES for decoded in (_from_hex(text), _from_base64(text))):
+        return f"(its name of {len(text)} characters looks like a key itself and is not shown: keep that key in a file)"
+    return name
 
 
 def _parse_key(data: bytes, where: str, *, raw: bool = True) -> Key:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 
 TYPE_CHECKING = False
@@ -44,6 +45,8 @@ class UsageError(Exception):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        # People try --key=HEX. The message goes to logs that outlive the process list.
+        message = re.sub(r"(--key[^\s=]*=)\S+", r"\1...", message)
         raise UsageError(f"{message}\n(see `{self.prog} --help`)")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import sys
 
 from ags1.cli._parser import UsageError
@@ -48,9 +49,19 @@ def _files_below(directory: str, only_suffix: str | None) -> list[str]:
     for parent, directories, names in os.walk(directory):
         directories.sort()
         for name in sorted(names):
-            if (only_suffix is None or name.endswith(only_suffix)) and not name.endswith(".ags1-tmp"):
-                found.append(os.path.join(parent, name))
+            path = os.path.join(parent, name)
+            if (only_suffix is None or name.endswith(only_suffix)) and not name.endswith(".ags1-tmp") and _is_data(path):
+                found.append(path)
     return found
+
+
+def _is_data(path: str) -> bool:
+    """Whether a file is none of a FIFO, a socket or a device: opening one found in a tree could wait for ever."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        # A dangling link, say, is no reason to leave it out in silence.
+        return True
 
 
 def pair_up(options: argparse.Namespace, *, encrypting: bool) -> list[tuple[str, str]]:

@@ -63,6 +63,7 @@ class Reporter:
         self._bar: Any = None
         self._bar_task: Any = None
         self._lock = threading.Lock()
+        self._stopped = False
         wanted = options.progress == "always" or (
             options.progress == "auto" and not options.quiet and not options.json and sys.stderr.isatty()
         )
@@ -73,6 +74,8 @@ class Reporter:
         """Make the progress callback for one file."""
 
         def progress(done: int, total: int | None) -> None:
+            if self._stopped:
+                raise KeyboardInterrupt("interrupted")
             with self._lock:
                 self._done[name] = done
                 if self._total is None and total is not None and self._file_count == 1:
@@ -99,10 +102,14 @@ class Reporter:
     def _update_bar(self, done: int) -> None:
         if self._bar is None:
             self._bar = _rich_bar() or _PlainBar()
-            self._bar_task = self._bar.add_task(self._doing, total=self._total)
+            self._bar_task = self._bar.add_task(self._doing, total=self._total, files="")
             self._bar.start()
         files = f"{self._finished}/{self._file_count} files" if self._file_count > 1 else ""
         self._bar.update(self._bar_task, completed=done, total=self._total, files=files)
+
+    def stop(self) -> None:
+        """Make every file that is being worked on give up at its next sign of progress."""
+        self._stopped = True
 
     def finished(self, line: str, record: dict[str, Any]) -> None:
         """Say that one file is done (or failed): `line` to a person, `record` to a machine."""
@@ -187,7 +194,7 @@ class _PlainBar:
         self._started = time.monotonic()
         self._last = 0.0
 
-    def add_task(self, description: str, total: int | None) -> int:
+    def add_task(self, description: str, total: int | None, files: str) -> int:
         self._description = description
         return 0
 

@@ -149,20 +149,27 @@ def work_through(
             reporter.finished(line, {**record, "error": None})
 
     try:
-        for _ in _map(attempt, pairs, options.jobs):
+        for _ in _map(attempt, pairs, options.jobs, reporter.stop):
             pass
     finally:
         reporter.close()
     return codes[0] if codes else 0
 
 
-def _map(function: Callable[[Any], None], items: list[Any], jobs: int) -> Iterable[None]:
+def _map(
+    function: Callable[[Any], None], items: list[Any], jobs: int, stop: Callable[[], None]
+) -> Iterable[None]:
     if jobs == 1 or len(items) == 1:
         return map(function, items)
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(function, items))
+        try:
+            return list(pool.map(function, items))
+        except BaseException:
+            # Only this thread is interrupted; the pool would wait for the others to finish their files.
+            stop()
+            raise
 
 
 def _standard(path: str, stream: Any) -> Any:

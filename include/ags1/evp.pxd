@@ -37,6 +37,7 @@ cdef extern from "openssl/core_names.h" nogil:
 cdef extern from "openssl/rand.h" nogil:
     int RAND_bytes(unsigned char *out, int length)
     int RAND_priv_bytes(unsigned char *out, int length)
+    int RAND_poll()
 
 cdef extern from "openssl/err.h" nogil:
     unsigned long ERR_peek_last_error()
