@@ -75,16 +75,28 @@ class AtomicFile:
         if self.seekable:
             if fsync:
                 os.fsync(self.descriptor)
-            if self._temporary is None:
-                self._temporary = _link(self.descriptor, self._target)
-                # From here on there is a name to remove if the rename fails.
-                self._clean_up.detach()
-                self._clean_up = weakref.finalize(self, _discard, self.descriptor, self._temporary, os.getpid())
-            os.replace(self._temporary, self._target)
+            if self._temporary is not None or not self._link_new():
+                assert self._temporary is not None
+                os.replace(self._temporary, self._target)
             if fsync:
                 _sync_directory(os.path.dirname(self._target))
         self._clean_up.detach()
         os.close(self.descriptor)
+
+    def _link_new(self) -> bool:
+        """Give the unnamed file its name; if there is a file to replace, a temporary one, and answer False."""
+        try:
+            _link(self.descriptor, self._target)
+            return True
+        except FileExistsError:
+            pass
+        temporary = _temporary_name(self._target)
+        _link(self.descriptor, temporary)
+        self._temporary = temporary
+        # From here on there is a name to remove if the rename fails.
+        self._clean_up.detach()
+        self._clean_up = weakref.finalize(self, _discard, self.descriptor, temporary, os.getpid())
+        return False
 
     def abort(self) -> None:
         """Throw the file away. Does nothing after :meth:`commit` or a first abort."""
@@ -120,15 +132,13 @@ def _temporary_name(target: str) -> str:
     return os.path.join(directory, f".{short}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
 
 
-def _link(descriptor: int, target: str) -> str:
-    """Give an unnamed file a temporary name. os.link follows the link in /proc only with a directory descriptor."""
-    temporary = _temporary_name(target)
-    directory = os.open(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY)
+def _link(descriptor: int, path: str) -> None:
+    """Give an unnamed file a name. os.link follows the link in /proc only with a directory descriptor."""
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.link(f"/proc/self/fd/{descriptor}", temporary, src_dir_fd=directory, follow_symlinks=True)
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=directory, follow_symlinks=True)
     finally:
         os.close(directory)
-    return temporary
 
 
 def _sync_directory(directory: str) -> None:

@@ -299,7 +299,8 @@ cdef bytes _as_bytes(object value, int64_t index):
     return view.data[:view.nbytes]
 
 
-cdef int64_t _plaintext_length(int64_t index, const uint8_t *data, int64_t nbytes, object trusted, int64_t *block_length) except -1:
+cdef int64_t _plaintext_length(
+        int64_t index, const uint8_t *data, int64_t nbytes, object trusted, int64_t *block_length) except -1:
     cdef int64_t length = 0
     if nbytes < AGS1_HEADER_LENGTH or ags1_read_header(data, block_length):
         _layout.read_header(data[:min(nbytes, 16)], f"buffer {index}")

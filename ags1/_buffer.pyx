@@ -155,7 +155,10 @@ cdef BufferView writable(object target, str name):
     return _view(target, True, name)
 
 
-cdef bint overlap(const uint8_t *first, Py_ssize_t first_nbytes, const uint8_t *second, Py_ssize_t second_nbytes) noexcept nogil:
+cdef bint overlap(
+        const uint8_t *first, Py_ssize_t first_nbytes, const uint8_t *second, Py_ssize_t second_nbytes) noexcept nogil:
     cdef uintptr_t a = <uintptr_t>first
     cdef uintptr_t b = <uintptr_t>second
-    return first_nbytes > 0 and second_nbytes > 0 and a < b + <uintptr_t>second_nbytes and b < a + <uintptr_t>first_nbytes
+    if first_nbytes <= 0 or second_nbytes <= 0:
+        return False
+    return a < b + <uintptr_t>second_nbytes and b < a + <uintptr_t>first_nbytes

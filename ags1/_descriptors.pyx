@@ -302,7 +302,7 @@ cdef int _transfer(
     cdef int status
     if job.first_block < 0 or ags1_block_count(job.length, job.block_length, &job.count):
         raise ValueError(f"{job.length} bytes at block {job.first_block} in blocks of {job.block_length}")
-    if job.first_block + job.count > AGS1_MAX_BLOCKS:
+    if job.first_block > AGS1_MAX_BLOCKS - job.count:
         raise LimitError(
             f"block {job.first_block + job.count} is above the {AGS1_MAX_BLOCKS} blocks that a stream can have: "
             "use a larger block_length or several files"

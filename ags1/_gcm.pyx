@@ -19,7 +19,7 @@ Source: NIST SP 800-38D; nonces are its section 8.2.2 (random bit generator, 96 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE, Py_buffer
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from ags1._buffer cimport BufferView, readable
 from ags1.evp cimport (
@@ -60,8 +60,19 @@ cdef extern from *:
     #ifndef AGS1_OPENSSL_LINKAGE
     #define AGS1_OPENSSL_LINKAGE "unknown"
     #endif
+    #include <stddef.h>
+    /* Not memcpy: that leaves the bytes in vector registers, which the dynamic linker saves on the stack when some
+     * function is called for the first time. */
+    static void ags1_copy_key(unsigned char *to, const unsigned char *from, size_t length)
+    {
+        volatile unsigned char *out = to;
+        const volatile unsigned char *in = from;
+        while (length--)
+            *out++ = *in++;
+    }
     """
     const char *AGS1_OPENSSL_LINKAGE
+    void ags1_copy_key(unsigned char *to, const unsigned char *source, size_t length) nogil
 
 # EVP lengths are C ints: a longer message goes through in pieces of this size, a multiple of the cipher's 16 bytes.
 cdef int64_t MAX_UPDATE = 1 << 30
@@ -110,7 +121,7 @@ cdef class Key:
         if source.nbytes not in (16, 24, 32):
             raise ValueError(f"key must be 16, 24 or 32 bytes (AES-128, AES-192, AES-256), got {source.nbytes}")
         self.length = source.nbytes
-        memcpy(self.octets, source.data, self.length)
+        ags1_copy_key(self.octets, source.data, self.length)
 
     @staticmethod
     def generate(bits=256):

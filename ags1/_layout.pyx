@@ -250,7 +250,7 @@ def ciphertext_to_plaintext(offset, block_length=AGS1_DEFAULT_BLOCK_LENGTH, *, p
     cdef int64_t position = _to_int64(offset, "offset") - AGS1_HEADER_LENGTH
     cdef int64_t index, local, result
     if position < 0:
-        raise ValueError(f"offset {offset} is inside the {AGS1_HEADER_LENGTH}-byte header: no plaintext is stored there")
+        raise ValueError(f"offset {offset} is inside the {AGS1_HEADER_LENGTH}-byte header: it stores no plaintext")
     index = position // (block + AGS1_BLOCK_OVERHEAD)
     if index > AGS1_MAX_BLOCKS:
         raise LimitError(f"offset {offset} is beyond the {AGS1_MAX_BLOCKS} blocks that a stream can have")

@@ -12,19 +12,19 @@ import os
 import stat
 import threading
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Protocol
-else:
-    # typing costs more to import than all of this package; only a type checker needs it.
-    Protocol = object
-
 from ags1 import _blocks, _descriptors
 from ags1._buffer import BufferView
 from ags1._gcm import Key
 from ags1._typing import Buffer
 from ags1.errors import TruncatedError
 from ags1.layout import stored_length
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+else:
+    # typing costs more to import than all of this package; only a type checker needs it.
+    Protocol = object
 
 __all__ = ["PipeSource", "Source", "is_url", "open_source", "remote_file_system"]
 
@@ -63,7 +63,7 @@ def is_url(file: object) -> bool:
         return False
     scheme = file.partition("://")[0] if "://" in file else file.partition("::")[0] if "::" in file else ""
     # One letter is a drive, as in C:\\data.
-    return len(scheme) > 1 and scheme[0].isalpha() and scheme.replace("+", "").replace(".", "").replace("-", "").isalnum()
+    return len(scheme) > 1 and scheme[0].isalpha() and all(each.isalnum() or each in "+.-" for each in scheme)
 
 
 def remote_file_system(url: str) -> tuple[Any, str]:

@@ -2,10 +2,10 @@
 
     buffers        encrypt_buffers      one AGS1 stream for each buffer, one native call for all
     table          encrypt_table        one AGS1 stream that holds an Arrow IPC stream
-    IPC file       write_ipc_file       an AGS1 file that holds an Arrow IPC file: read_batch opens only what it touches
+    IPC file       write_ipc_file       an AGS1 file of an Arrow IPC file: read_batch opens only what it touches
 
-Nothing is serialised or copied before it is encrypted: buffers are encrypted from where Arrow keeps them, and decrypted
-into 64-byte aligned memory that Arrow then uses as it is. Needs pyarrow: ``pip install 'ags1[arrow]'``.
+Nothing is serialised or copied before it is encrypted: buffers are encrypted from where Arrow keeps them, and
+decrypted into 64-byte aligned memory that Arrow then uses as it is. Needs pyarrow: ``pip install 'ags1[arrow]'``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from typing_extensions import Self
 
 __all__ = [
     "IpcFile",
@@ -153,7 +155,13 @@ def encrypt_table(
     -------
     pyarrow.Buffer
         The encrypted stream.
+
+    Raises
+    ------
+    TypeError, ValueError, LimitError, BackendError
+        As :func:`ags1.encrypt`.
     """
+    _check_table(table)
     sink = pa.BufferOutputStream()
     write_ipc_stream(table, sink, key, aad_prefix=aad_prefix, block_length=block_length, threads=threads)
     return sink.getvalue()
@@ -213,11 +221,24 @@ def write_ipc_stream(
     -------
     KeyMetadata
         Key, AAD prefix and length of the file.
+
+    Raises
+    ------
+    TypeError
+        `table` is none of these, or another wrong argument.
+    ValueError, LimitError, OSError
+        As :class:`ags1.Writer`. Nothing appears under a path then.
     """
+    _check_table(table)
     writer = open(
-        target, "wb", key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, block_length=block_length,
+        target,
+        "wb",
+        key=key,
+        key_metadata=key_metadata,
+        aad_prefix=aad_prefix,
+        block_length=block_length,
         threads=threads,
-    )  # fmt: skip
+    )
     return _write(table, writer, pa.ipc.new_stream, options)
 
 
@@ -233,11 +254,23 @@ def write_ipc_file(
     options: Any = None,
 ) -> KeyMetadata:
     """Write record batches as an Arrow IPC file (Feather V2), encrypted. See :func:`write_ipc_stream`."""
+    _check_table(table)
     writer = open(
-        target, "wb", key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, block_length=block_length,
+        target,
+        "wb",
+        key=key,
+        key_metadata=key_metadata,
+        aad_prefix=aad_prefix,
+        block_length=block_length,
         threads=threads,
-    )  # fmt: skip
+    )
     return _write(table, writer, pa.ipc.new_file, options)
+
+
+def _check_table(table: Any) -> None:
+    """Refuse what cannot be written before a target is opened for it."""
+    if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
+        raise TypeError(f"a pyarrow Table, RecordBatch or RecordBatchReader is needed, not {type(table).__name__}")
 
 
 def _write(table: Any, writer: Writer, new: Any, options: Any) -> KeyMetadata:
@@ -272,11 +305,19 @@ def open_ipc_stream(
     -------
     pyarrow.RecordBatchReader
         Iterate over it, or ``read_all()``; it closes the source when it is dropped.
+
+    Raises
+    ------
+    FormatError, TruncatedError, AuthenticationError, OSError
+        As :class:`ags1.Reader`, here or from reading batches; ``pyarrow.ArrowInvalid`` if the plaintext is no IPC
+        stream.
     """
-    reader = open(
-        source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads
-    )
-    return pa.ipc.open_stream(pa.PythonFile(reader, mode="r"))
+    reader = open(source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads)
+    try:
+        return pa.ipc.open_stream(pa.PythonFile(reader, mode="r"))
+    except BaseException:
+        reader.close()
+        raise
 
 
 def open_ipc_file(
@@ -305,9 +346,7 @@ def open_ipc_file(
     FormatError, TruncatedError, AuthenticationError, OSError
         As :class:`ags1.Reader`; ``pyarrow.ArrowInvalid`` if the plaintext is no IPC file.
     """
-    reader = open(
-        source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads
-    )
+    reader = open(source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads)
     try:
         return IpcFile(reader)
     except BaseException:
@@ -347,7 +386,7 @@ class IpcFile:
         """Close the file."""
         self._reader.close()
 
-    def __enter__(self) -> IpcFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

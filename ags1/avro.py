@@ -188,7 +188,7 @@ def _check_range(start: int, end: int) -> None:
 
 def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any) -> Iterator[Any]:
     # The header is checked before it is believed by anyone else, also where no block follows.
-    if start >= file.size:
+    if start > 0 and start >= file.size:
         return
     header = _parse_header(file)
     if "avro.schema" not in header.metadata:
@@ -197,10 +197,12 @@ def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any)
         file.read_at(0, header.length), header.marker, _blocks_of(file, start, end, header)
     )
     yield from fastavro.reader(container, reader_schema)
+    if container.error is not None:
+        raise container.error
 
 
 def _blocks_of(file: _Input, start: int, end: int, header: AvroHeader | None = None) -> Iterator[AvroBlock]:
-    if start >= file.size:
+    if start > 0 and start >= file.size:
         return
     if header is None:
         header = _parse_header(file)
@@ -354,13 +356,19 @@ class _Container:
         self._marker = marker
         self._blocks = blocks
         self._current = io.BytesIO(header)
+        # A TruncatedError is an EOFError, which fastavro takes for the end of the rows.
+        self.error: EOFError | None = None
 
     def read(self, size: int) -> bytes:
         data = self._current.read(size)
         if data or size == 0:
             # A read never spans blocks: fastavro asks for the fields of one after the other.
             return data
-        block = next(self._blocks, None)
+        try:
+            block = next(self._blocks, None)
+        except EOFError as error:
+            self.error = error
+            raise
         if block is None:
             return b""
         head = _varint(block.count) + _varint(len(block.data))

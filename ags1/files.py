@@ -30,10 +30,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from typing_extensions import Self
+
 __all__ = ["Progress", "decrypt_file", "encrypt_file"]
 
 Progress = Callable[[int, "int | None"], object]
-"""Called as ``progress(done, total)`` with bytes of plaintext; total is None for a pipe. An exception stops the work."""
+"""Called as ``progress(done, total)`` with bytes of plaintext; total is None for a pipe. An exception stops the work.
+"""
 
 _FIRST_WINDOW = 32 << 20
 _LARGEST_WINDOW = 1 << 30
@@ -127,8 +130,9 @@ def decrypt_file(
     Parameters
     ----------
     source, target : path, URL or binary file object
-        As :func:`encrypt_file`. A source may also be a buffer (bytes are one, not a path). A target that is a pipe or a file object receives each
-        block once it is authenticated, but cannot take back what it received if a later block fails.
+        As :func:`encrypt_file`. A source may also be a buffer (bytes are one, not a path). A target that is a pipe or
+        a file object receives each block once it is authenticated, but cannot take back what it received if a later
+        block fails.
     key, aad_prefix : optional
         As the file was encrypted with; or `key_metadata` instead.
     key_metadata : KeyMetadata or its bytes, optional
@@ -200,7 +204,7 @@ def _encrypt_regular(
         after = os.fstat(source)
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise OSError(
-                f"{name} was changed while it was being encrypted; nothing was kept: encrypt a file that nobody writes to"
+                f"{name} was changed while it was being encrypted; nothing was kept: encrypt one that nobody writes to"
             )
         output.commit(fsync=fsync)
     except BaseException:
@@ -234,9 +238,7 @@ def _decrypt_regular(
     return plaintext.size
 
 
-def _in_windows(
-    size: int, block_length: int, window: Callable[[int, int], None], progress: Progress | None
-) -> None:
+def _in_windows(size: int, block_length: int, window: Callable[[int, int], None], progress: Progress | None) -> None:
     """Call `window(done, size)` over whole blocks, each time for about as long as a person waits for a sign of life."""
     largest = min(_LARGEST_WINDOW, _descriptors.MAX_WINDOW_BLOCKS * block_length)
     step = min(_FIRST_WINDOW, largest)
@@ -300,7 +302,7 @@ class _PlainInput:
         else:
             raise TypeError(f"source must be a path, a URL or a binary file object, not {type(source).__name__}")
 
-    def __enter__(self) -> _PlainInput:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -343,7 +345,7 @@ class _PlainOutput:
     def write(self, data: memoryview) -> None:
         self._sink.write(data)
 
-    def __enter__(self) -> _PlainOutput:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
@@ -371,8 +373,10 @@ def _local_path(file: Any) -> Any:
 
 
 def _between_files(source: Any, target: Any) -> bool:
-    """Whether both are regular files by their paths, the target perhaps yet to be. Asked before either is opened:
-    opening a FIFO and closing it again would be seen at its other end."""
+    """Whether both are regular files by their paths, the target perhaps yet to be.
+
+    Asked before either is opened: opening a FIFO and closing it again would be seen at its other end.
+    """
     if not (_is_path(source) and _is_path(target)) or not stat.S_ISREG(os.stat(_local_path(source)).st_mode):
         return False
     try:

@@ -138,6 +138,9 @@ class KeyMetadata:
         )
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_file_length"):
+            # In a traceback that shows local variables, out of a constructor that failed.
+            return "<ags1.KeyMetadata, not made>"
         prefix = "None" if self._aad_prefix is None else f"<{len(self._aad_prefix)} bytes>"
         return (
             f"ags1.KeyMetadata(encryption_key=<AES-{self._encryption_key.bits} redacted>, aad_prefix={prefix}, "

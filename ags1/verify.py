@@ -64,6 +64,8 @@ def verify_file(
 ) -> VerifyReport:
     """Authenticate every block of a stream.
 
+    Nothing is released: the plaintext goes into memory that is used again and again.
+
     Parameters
     ----------
     source : path, URL, seekable file object or buffer
@@ -85,7 +87,7 @@ def verify_file(
     OSError
         Reading failed.
     ValueError
-        The source is a pipe, which cannot be verified without releasing what it says.
+        The source is a pipe: it cannot be read again after it was verified.
     """
     with open(
         source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads
@@ -99,28 +101,26 @@ def verify_file(
         memory = memoryview(bytearray(min(size, window * block_length)))
         failed: list[int] = []
         failures = 0
-        first = 0
+        start, run, told = 0, window, 0
         if progress is not None:
             progress(0, size)
-        while first < count:
-            last = min(first + window, count)
-            start = first
-            while start < last:
-                offset = start * block_length
-                out = memory[: min(last * block_length, size) - offset]
-                try:
-                    plaintext.open_whole(start, out)
-                    start = last
-                except AuthenticationError as error:
-                    assert error.block_index is not None
-                    failures += 1
-                    if len(failed) < _REPORTED:
-                        failed.append(error.block_index)
-                    # Blocks before it were verified, those behind it not yet.
-                    start = error.block_index + 1
-            first = last
-            if progress is not None:
-                progress(min(last * block_length, size), size)
+        while start < count:
+            end = min(start + run, count)
+            offset, stop = start * block_length, min(end * block_length, size)
+            bad = _first_failure(plaintext, start, memory[: stop - offset])
+            if bad is None:
+                # Growing again, so that damage here and there does not cost the windows their length.
+                start, run = end, min(2 * run, window)
+            else:
+                failures += 1
+                if len(failed) < _REPORTED:
+                    failed.append(bad)
+                # Those before it were verified, those behind it not. The next may fail like it, and each
+                # failure costs a look at the whole run: one by one, then.
+                start, run = bad + 1, 1
+            if progress is not None and (start - told >= window or start == count):
+                told = start
+                progress(min(start * block_length, size), size)
         return VerifyReport(
             block_count=count,
             block_length=block_length,
@@ -130,3 +130,15 @@ def verify_file(
             failed_blocks=failed,
             failed_count=failures,
         )
+
+
+def _first_failure(plaintext: Any, first: int, out: memoryview) -> int | None:
+    """Authenticate the blocks from `first` that fill `out`; answer the first that fails."""
+    try:
+        plaintext.open_whole(first, out)
+    except AuthenticationError as error:
+        found: int | None = error.block_index
+        if found is None:
+            raise
+        return found
+    return None

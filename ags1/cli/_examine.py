@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 
 from ags1 import layout
-from ags1.cli import EXIT_DATA, EXIT_IO, describe
-from ags1.cli._keys import key_metadata_for
+from ags1.cli import EXIT_DATA, EXIT_IO, describe, printable, say, warn
+from ags1.cli._keys import Keys
 from ags1.cli._parser import UsageError
-from ags1.cli._paths import STANDARD, expand
-from ags1.cli._report import format_bytes, format_rate
-from ags1.cli._transfer import UNPROTECTED, work_through
+from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, shown
+from ags1.cli._report import files, format_bytes, in_time
+from ags1.cli._transfer import work_through
 from ags1.errors import Ags1Error, AuthenticationError
-from ags1.verify import verify_file
+from ags1.verify import VerifyReport, verify_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,42 +24,63 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect", "verify"]
 
-_SHOWN_BLOCKS = 20
+_SHOWN_RANGES = 20
+_AGS1, _DAMAGED, _OTHER, _UNREADABLE = "AGS1", "damaged", "not AGS1", "unreadable"
 
 
 def inspect(options: argparse.Namespace) -> int:
     """Run ``ags1 inspect``."""
     code = 0
-    paths = expand(options.files)
-    for index, path in enumerate(paths):
-        try:
-            record = describe_stream(path)
-        except OSError as error:
-            record = {"file": path, "error": describe(error)}
+    paths = [path for path, _ in expand(options.files)]
+    records = []
+    if len(paths) > 1 and not options.json:
+        say(_row("status", "plaintext bytes", "blocks", "block length", "file"))
+    for path in paths:
+        record = _describe(path)
+        if record["error"]:
             code = code or EXIT_IO
-        if record.get("problem"):
+        elif record["problem"]:
             code = code or EXIT_DATA
         if options.json:
             import json
 
-            print(json.dumps(record))
+            say(json.dumps(record))
+        elif len(paths) > 1:
+            _print_row(record)
+            records.append(record)
+        elif record["error"]:
+            warn(f"ags1: {record['error']}")
         else:
-            if index:
-                print()
             _print_stream(record)
+    if records:
+        say(_sum_up(records))
     return code
 
 
-def describe_stream(path: str) -> dict[str, Any]:
-    """What can be known of a file without a key."""
+def _describe(path: str) -> dict[str, Any]:
+    """What can be known of a file without a key, or why it cannot be read."""
+    try:
+        return {**_describe_stream(path), "error": None}
+    except OSError as error:
+        return {"file": path, "status": _UNREADABLE, "error": describe(error)}
+
+
+def _describe_stream(path: str) -> dict[str, Any]:
     head, size = _head_and_size(path)
-    record: dict[str, Any] = {"file": path, "encrypted_length": size, "format": None, "problem": None}
+    record: dict[str, Any] = {
+        "file": path,
+        "status": _AGS1,
+        "encrypted_length": size,
+        "format": None,
+        "problem": None,
+    }
     try:
         block_length = layout.read_header(head)
         record.update(format="AGS1", block_length=block_length, iceberg=block_length == layout.DEFAULT_BLOCK_LENGTH)
         plaintext_length = layout.plaintext_length(size, block_length)
     except Ags1Error as error:
         record["problem"] = str(error)
+        record["status"] = _DAMAGED if head.startswith(layout.MAGIC) else _OTHER
         if record["format"]:
             stride = block_length + layout.BLOCK_OVERHEAD
             record["whole_blocks"] = max(0, size - layout.HEADER_LENGTH) // stride
@@ -77,6 +98,8 @@ def describe_stream(path: str) -> dict[str, Any]:
 
 def _head_and_size(path: str) -> tuple[bytes, int]:
     if path == STANDARD:
+        if sys.stdin is None:
+            raise OSError(9, "it is closed", "standard input")
         stream = sys.stdin.buffer
         head = stream.read(16)
         size = len(head)
@@ -93,27 +116,52 @@ def _head_and_size(path: str) -> tuple[bytes, int]:
         return file.read(16), os.fstat(file.fileno()).st_size
 
 
+def _row(status: str, plaintext: str, blocks: str, block_length: str, file: str) -> str:
+    return f"{status:<10}  {plaintext:>19}  {blocks:>10}  {block_length:>13}  {file}"
+
+
+def _print_row(record: dict[str, Any]) -> None:
+    plaintext, blocks, block_length = (
+        f"{record[name]:,}" if name in record else "-" for name in ("plaintext_length", "blocks", "block_length")
+    )
+    say(printable(_row(record["status"], plaintext, blocks, block_length, shown(record["file"]))))
+    if record["error"]:
+        warn(f"ags1: {record['error']}")
+
+
+def _sum_up(records: list[dict[str, Any]]) -> str:
+    parts = []
+    for status in (_AGS1, _DAMAGED, _OTHER, _UNREADABLE):
+        those = [record for record in records if record["status"] == status]
+        if those:
+            parts.append(f"{len(those):,} {status}")
+        if those and status == _AGS1:
+            parts[-1] += f" with {format_bytes(sum(record['plaintext_length'] for record in those))} of plaintext"
+    hint = "; `ags1 inspect` of one file says what is wrong" if any(record.get("problem") for record in records) else ""
+    return f"{files(len(records))}: {', '.join(parts)}{hint}"
+
+
 def _print_stream(record: dict[str, Any]) -> None:
-    print(record["file"])
-    if record.get("error"):
-        print(f"  error             {record['error']}")
-        return
+    say(printable(shown(record["file"])))
+    length = f"{record['encrypted_length']:,} bytes"
+    if record["encrypted_length"] >= 1000:
+        length += f" ({format_bytes(record['encrypted_length'])})"
     if record["format"] is None:
-        print(f"  not AGS1          {record['problem']}")
-        print(f"  length            {record['encrypted_length']:,} bytes")
+        say(f"  {record['status']:<16}  {record['problem']}")
+        say(f"  length            {length}")
         return
     note = "" if record["iceberg"] else "   (Iceberg reads only 1,048,576)"
-    print("  format            AGS1 (AES GCM Stream, version 1)")
-    print(f"  encrypted length  {record['encrypted_length']:,} bytes ({format_bytes(record['encrypted_length'])})")
-    print(f"  block length      {record['block_length']:,} bytes of plaintext{note}")
+    say("  format            AGS1 (AES GCM Stream, version 1)")
+    say(f"  encrypted length  {length}")
+    say(f"  block length      {record['block_length']:,} bytes of plaintext{note}")
     if record["problem"]:
-        print(f"  whole blocks      {record['whole_blocks']:,}, and {record['bytes_behind_them']:,} bytes behind them")
-        print(f"  problem           {record['problem']}")
+        say(f"  whole blocks      {record['whole_blocks']:,}, and {record['bytes_behind_them']:,} bytes behind them")
+        say(f"  problem           {record['problem']}")
         return
-    print(f"  blocks            {record['blocks']:,}, the last one with {record['last_block_length']:,} bytes")
-    print(f"  plaintext length  {record['plaintext_length']:,} bytes, if no block is missing at the end")
-    print(f"  overhead          {record['overhead']:,} bytes")
-    print(f"  {_picture(record)}")
+    say(f"  blocks            {record['blocks']:,}, the last one with {record['last_block_length']:,} bytes")
+    say(f"  plaintext length  {record['plaintext_length']:,} bytes, if no block is missing at the end")
+    say(f"  overhead          {record['overhead']:,} bytes")
+    say(f"  {_picture(record)}")
 
 
 def _picture(record: dict[str, Any]) -> str:
@@ -131,45 +179,67 @@ def _picture(record: dict[str, Any]) -> str:
     return f"AGS1 header [8] {body}   (nonce | ciphertext | tag)"
 
 
+class _NotAuthentic(AuthenticationError):
+    """A file of which blocks failed, with what a machine is told of it."""
+
+    def __init__(self, message: str, record: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.record = record
+
+
 def verify(options: argparse.Namespace) -> int:
     """Run ``ags1 verify``."""
-    paths = expand(options.files, only_suffix=".ags1")
-    if STANDARD in paths:
+    keys = Keys(options)
+    found = expand(options.files, only_suffix=SUFFIX)
+    jobs = [Job(path, "", name) for path, name in found]
+    if any(job.source == STANDARD for job in jobs):
         raise UsageError("standard input cannot be verified: give a file, or decrypt it to /dev/null")
-    if len(paths) > 1 and options.length is not None:
+    if len(jobs) > 1 and options.length is not None:
         raise UsageError("--length is the length of one file: use --key-metadata for many")
-    keys = {path: key_metadata_for(options, path) for path in paths}
+    metadata = {job.source: keys.metadata_for(job.source, job.name) for job in jobs}
 
-    def one(path: str, _: str, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+    def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
         started = time.monotonic()
-        report = verify_file(path, key_metadata=keys[path], threads=options.threads, progress=progress)
+        report = verify_file(job.source, key_metadata=metadata[job.source], threads=options.threads, progress=progress)
         seconds = time.monotonic() - started
+        record = {
+            "blocks": report.block_count,
+            "plaintext_length": report.plaintext_length,
+            "length_trusted": report.length_trusted,
+            "failed_count": report.failed_count,
+            "failed_blocks": report.failed_blocks,
+            "seconds": round(seconds, 6),
+        }
         if not report.ok:
-            raise _failure(path, report)
-        rate = format_rate(report.plaintext_length, seconds)
-        line = f"{path}: {report.block_count:,} blocks authentic, {report.plaintext_length:,} bytes  {seconds:.2f} s  {rate}"
-        if not report.length_trusted:
-            line += "  (length not protected)"
-        return line, {
-            "file": path, "blocks": report.block_count, "plaintext_length": report.plaintext_length,
-            "length_trusted": report.length_trusted, "failed_blocks": [], "seconds": round(seconds, 6),
-        }  # fmt: skip
+            raise _NotAuthentic(_failure(job.source, report), record)
+        blocks = "1 block" if report.block_count == 1 else f"{report.block_count:,} blocks"
+        return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
 
-    options.jobs = 1
-    untrusted = any(metadata.file_length is None for metadata in keys.values())
-    pairs = [(path, "") for path in paths]
-    return work_through(options, "verifying", pairs, one, note=UNPROTECTED if untrusted else None)
+    return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, job_count=1)
 
 
-def _failure(path: str, report: Any) -> AuthenticationError:
-    shown = ", ".join(str(block) for block in report.failed_blocks[:_SHOWN_BLOCKS])
-    more = f" and {report.failed_count - _SHOWN_BLOCKS} more" if report.failed_count > _SHOWN_BLOCKS else ""
+def _failure(path: str, report: VerifyReport) -> str:
     if report.failed_count == report.block_count:
-        return AuthenticationError(
-            f"{path}: none of its {report.block_count} blocks is authentic: most likely a wrong key or a wrong AAD "
-            f"prefix, else the whole file is damaged (block {shown}{more})"
+        which = "its only block is not" if report.block_count == 1 else f"none of its {report.block_count:,} blocks is"
+        return (
+            f"{path}: {which} authentic: most likely a wrong key or a wrong AAD prefix, else the whole file is damaged"
         )
-    return AuthenticationError(
-        f"{path}: {report.failed_count} of {report.block_count} blocks failed authentication (damaged, swapped, "
-        f"repeated or missing data): block {shown}{more}"
+    ranges = _ranges(report.failed_blocks)
+    text = ", ".join(ranges[:_SHOWN_RANGES])
+    if len(ranges) > _SHOWN_RANGES or report.failed_count > len(report.failed_blocks):
+        text += ", ... (--json lists more)"
+    return (
+        f"{path}: {report.failed_count:,} of {report.block_count:,} blocks failed authentication "
+        f"(damaged, swapped, repeated or missing data): block {text}"
     )
+
+
+def _ranges(blocks: list[int]) -> list[str]:
+    """Runs of neighbours in one: [1, 2, 3, 7] is ["1-3", "7"]."""
+    runs: list[list[int]] = []
+    for block in blocks:
+        if runs and runs[-1][1] == block - 1:
+            runs[-1][1] = block
+        else:
+            runs.append([block, block])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]

@@ -8,55 +8,135 @@ import stat
 import sys
 
 from ags1._gcm import Key
+from ags1.cli import say, warn
 from ags1.cli._parser import UsageError
+from ags1.cli._paths import SUFFIX, base_name
 from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata
 
-__all__ = ["KEY_METADATA_SUFFIX", "aad_prefix", "has_key", "key_metadata_for", "keygen", "write_private"]
+__all__ = ["KEY_METADATA_SUFFIX", "Keys", "aad_prefix", "keygen", "read_metadata", "write_private"]
 
 KEY_METADATA_SUFFIX = ".key-metadata"
 _SIZES = (16, 24, 32)
 _LARGEST_KEY_FILE = 4096
 
 
-def has_key(options: argparse.Namespace) -> bool:
-    """Whether the options name a key."""
-    return bool(options.key_file or options.key_env or options.key_metadata)
+class Keys:
+    """The keys that the options name. A key file is read once for any number of files: it may be a pipe.
 
-
-def key_metadata_for(options: argparse.Namespace, name: str) -> KeyMetadata:
-    """Key, AAD prefix and trusted length for the file called `name`.
-
-    Raises
-    ------
-    UsageError
-        No key was named.
-    KeyAccessError
-        The file or variable is missing, unreadable, or holds no key.
+    Attributes
+    ----------
+    named : bool
+        Whether the options name any.
     """
-    length = getattr(options, "length", None)
-    if options.key_metadata:
-        path = options.key_metadata
-        if os.path.isdir(path):
-            path = os.path.join(path, os.path.basename(name) + KEY_METADATA_SUFFIX)
-        metadata = _decode_metadata(_read(path), path)
-        if options.aad_prefix is not None or options.aad_prefix_hex is not None:
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self.named = bool(options.key_file or options.key_env or options.key_metadata)
+        self._key: Key | None = None
+        self._metadata: KeyMetadata | None = None
+        self._warned = False
+        if options.key_metadata and (options.aad_prefix is not None or options.aad_prefix_hex is not None):
             raise UsageError("--key-metadata already has an AAD prefix: leave --aad-prefix out")
-        return metadata if length is None else metadata.with_length(length)
-    if options.key_file:
-        key = _parse_key(_read(options.key_file), options.key_file)
-    elif options.key_env:
-        text = os.environ.get(options.key_env)
-        if text is None:
-            raise KeyAccessError(f"the environment variable {_shown(options.key_env)} is not set")
-        key = _parse_key(text.encode("utf-8", "surrogateescape"), f"the environment variable {options.key_env}", raw=False)
-    else:
-        raise UsageError("a key is needed: --key-file FILE, --key-env NAME or --key-metadata FILE (ags1 keygen makes one)")
-    return KeyMetadata(key, aad_prefix(options, name), length)
+
+    def metadata_for(self, path: str, name: str) -> KeyMetadata:
+        """Key, AAD prefix and trusted length for one file.
+
+        Parameters
+        ----------
+        path, name : str
+            Where the encrypted file is, and its name below the directory that was given.
+
+        Raises
+        ------
+        UsageError
+            No key was named.
+        KeyAccessError
+            The file or variable is missing, unreadable, or holds no key.
+        """
+        length = getattr(self._options, "length", None)
+        if self._options.key_metadata:
+            metadata = self._from_metadata(self._options.key_metadata, path, name)
+            return metadata if length is None else metadata.with_length(length)
+        if self._key is None:
+            self._key = self._load()
+        return KeyMetadata(self._key, aad_prefix(self._options, name), length)
+
+    def _load(self) -> Key:
+        options = self._options
+        if options.key_file:
+            _refuse_key_as_name(options.key_file, "--key-file", "the name of a file")
+            return _parse_key(self._read(options.key_file), options.key_file)
+        if options.key_env:
+            text = os.environ.get(options.key_env)
+            if text is None:
+                _refuse_key_as_name(options.key_env, "--key-env", "the name of a variable")
+                raise KeyAccessError(f"the environment variable {options.key_env} is not set")
+            where = f"the environment variable {options.key_env}"
+            return _parse_key(text.encode("utf-8", "surrogateescape"), where, raw=False)
+        raise UsageError(
+            "a key is needed: --key-file FILE, --key-env NAME or --key-metadata PATH (`ags1 keygen` makes one)"
+        )
+
+    def _from_metadata(self, where: str, path: str, name: str) -> KeyMetadata:
+        if os.path.isdir(where):
+            return self._decoded(_metadata_in(where, path, name))
+        if self._metadata is None:
+            _refuse_key_as_name(where, "--key-metadata", "the name of a file")
+            self._metadata = self._decoded(where)
+        return self._metadata
+
+    def _decoded(self, path: str) -> KeyMetadata:
+        return _decode_metadata(self._read(path), path)
+
+    def _read(self, path: str) -> bytes:
+        data, mode = _read(path)
+        if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH) and not self._warned:
+            self._warned = True
+            warn(
+                f"ags1: warning: other users can read the key file {path} (mode {stat.S_IMODE(mode):04o}): chmod 600 it"
+            )
+        return data
+
+
+def _metadata_in(directory: str, path: str, name: str) -> str:
+    """Where a directory has a file's key metadata: under its name, else under the longest end of its path."""
+    if not name:
+        raise UsageError(f"standard input has no name to look for in {directory}: give one file as --key-metadata")
+    candidates = [name]
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    candidates += ["/".join(parts[start:]) for start in range(len(parts))]
+    for candidate in candidates:
+        found = os.path.join(directory, candidate + KEY_METADATA_SUFFIX)
+        if os.path.exists(found):
+            return found
+    raise KeyAccessError(
+        f"there is no key metadata for {path}: no {os.path.join(directory, name)}{KEY_METADATA_SUFFIX}"
+    )
+
+
+def read_metadata(path: str) -> KeyMetadata | None:
+    """The key metadata in a file, None if the file is missing or holds none."""
+    try:
+        return _decode_metadata(_read(path)[0], path)
+    except KeyAccessError:
+        return None
+
+
+def _refuse_key_as_name(text: str, option: str, wanted: str) -> None:
+    """Say what is wrong when the key itself was given, without repeating it."""
+    data = text.encode("utf-8", "surrogateescape")
+    decoded = _from_hex(data) or _from_base64(data)
+    if decoded is not None and len(decoded) in _SIZES and not os.path.lexists(text):
+        raise UsageError(
+            f"{option} needs {wanted}, but was given what looks like a key: other users can see the "
+            "arguments, so do not "
+            "use this key"
+        )
 
 
 def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
-    """The AAD prefix that the options say, for the file called `name`."""
+    """The AAD prefix that the options say, for the encrypted file of this name."""
     if options.aad_prefix_hex is not None:
         try:
             return bytes.fromhex(options.aad_prefix_hex)
@@ -64,12 +144,17 @@ def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
             raise UsageError(f"--aad-prefix-hex {options.aad_prefix_hex!r} is not hexadecimal") from None
     if options.aad_prefix is None:
         return b""
-    base = os.path.basename(name).removesuffix(".ags1")
-    return os.fsencode(options.aad_prefix.replace("{name}", base))
+    text: str = options.aad_prefix
+    if not name and ("{name}" in text or "{path}" in text):
+        raise UsageError(f"standard input and output have no name: give --aad-prefix {text} as it shall be")
+    path = name.removesuffix(SUFFIX)
+    return os.fsencode(text.replace("{name}", base_name(path)).replace("{path}", path))
 
 
 def keygen(options: argparse.Namespace) -> int:
     """Run ``ags1 keygen``."""
+    if options.keyfile == "-" and options.format == "raw" and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError("a raw key would garble the terminal: use --format hex, or redirect the output")
     key = Key.generate(options.bits)
     data = bytes(key)
     if options.format == "hex":
@@ -79,11 +164,14 @@ def keygen(options: argparse.Namespace) -> int:
 
         data = base64.b64encode(data) + b"\n"
     if options.keyfile == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        from ags1.cli._transfer import standard_output
+
+        output = standard_output()
+        output.write(data)
+        output.flush()
         return 0
     write_private(options.keyfile, data, replace=options.force)
-    print(f"wrote a fresh {key.bits}-bit key to {options.keyfile} (readable by you alone); keep a copy in a safe place")
+    say(f"wrote a fresh {key.bits}-bit key to {options.keyfile} (readable by you alone); keep a copy in a safe place")
     return 0
 
 
@@ -112,47 +200,38 @@ def write_private(path: str, data: bytes, *, replace: bool) -> None:
         raise
 
 
-def _read(path: str) -> bytes:
+def _read(path: str) -> tuple[bytes, int]:
+    """Contents and mode of a key file."""
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_LARGEST_KEY_FILE + 1)
     except OSError as error:
-        raise KeyAccessError(f"the key file {_shown(path)} cannot be read: {error.strerror}") from None
+        raise KeyAccessError(f"the key file {path} cannot be read: {error.strerror}") from error
     if len(data) > _LARGEST_KEY_FILE:
         raise KeyAccessError(f"{path} is no key file: it has more than {_LARGEST_KEY_FILE} bytes")
-    if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
-        print(
-            f"ags1: warning: other users can read the key file {path} (mode {stat.S_IMODE(mode):04o}): chmod 600 it",
-            file=sys.stderr,
-        )
-    return data
-
-
-def _shown(name: str) -> str:
-    """A name for a message, unless it is a key that was given in its place."""
-    text = os.fsencode(name)
-    if any(decoded is not None and len(decoded) in _SIZES for decoded in (_from_hex(text), _from_base64(text))):
-        return f"(its name of {len(text)} characters looks like a key itself and is not shown: keep that key in a file)"
-    return name
+    return data, mode
 
 
 def _parse_key(data: bytes, where: str, *, raw: bool = True) -> Key:
     """A key from raw bytes, hexadecimal or base64. Errors show lengths, never contents."""
     if raw and len(data) in _SIZES:
         if len(data) == 32 and _from_hex(data) is not None:
-            print(
-                f"ags1: warning: {where} has 32 bytes, all hexadecimal digits: taken as a raw 256-bit key. If it is "
-                "the text of a 128-bit key, end it with a newline",
-                file=sys.stderr,
+            warn(
+                f"ags1: warning: {where} has 32 bytes, all hexadecimal digits: taken as a raw 256-bit key. "
+                "If it is "
+                "the text of a 128-bit key, end it with a newline"
             )
         return Key(data)
     text = data.strip()
     for decoded in (_from_hex(text), _from_base64(text)):
         if decoded is not None and len(decoded) in _SIZES:
             return Key(decoded)
-    kinds = "16, 24 or 32 raw bytes, or the same as hexadecimal or base64 text" if raw else "16, 24 or 32 bytes as hexadecimal or base64 text"  # fmt: skip
-    raise KeyAccessError(f"{where} holds no AES key: {len(data)} bytes, but {kinds} are needed")
+    kinds = "16, 24 or 32 bytes as hexadecimal or base64 text are needed"
+    if raw:
+        kinds = "16, 24 or 32 raw bytes, or the same as hexadecimal or base64 text, are needed"
+    held = "nothing" if not data else f"{len(data)} bytes"
+    raise KeyAccessError(f"{where} holds no AES key: it has {held}, but {kinds}")
 
 
 def _decode_metadata(data: bytes, path: str) -> KeyMetadata:
@@ -162,6 +241,9 @@ def _decode_metadata(data: bytes, path: str) -> KeyMetadata:
     try:
         return KeyMetadata.decode(data)
     except FormatError as error:
+        if len(data) in _SIZES:
+            # What the error says of the bytes could be said of a key.
+            raise KeyAccessError(f"{path} holds no key metadata; if it is a key, give it as --key-file") from None
         raise KeyAccessError(f"{path} holds no key metadata: {error}") from None
 
 

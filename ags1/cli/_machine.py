@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from ags1._backend import backend
 from ags1._version import version
+from ags1.cli import say
 from ags1.codec import decrypt_into, encrypt_into
 from ags1.keys import Key
 from ags1.layout import encrypted_length
@@ -37,15 +38,15 @@ def info(options: argparse.Namespace) -> int:
     if options.json:
         import json
 
-        print(json.dumps({"ags1_version": version, "python": platform.python_version(), **found}))
+        say(json.dumps({"ags1_version": version, "python": platform.python_version(), **found}))
         return 0
-    print(f"ags1       {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
-    print(f"OpenSSL    {found['openssl_version']}: {_LINKAGE.get(found['linkage'], found['linkage'])}")
-    print(f"AES-GCM    {_PATHS.get(found['aes_gcm'], found['aes_gcm'])}")
-    print(f"CPU        {' '.join(found['cpu_features']) or 'no AES instructions seen'}")
-    print(f"threads    {found['threads']} for large calls by default")
+    say(f"ags1       {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    say(f"OpenSSL    {found['openssl_version']}: {_LINKAGE.get(found['linkage'], found['linkage'])}")
+    say(f"AES-GCM    {_PATHS.get(found['aes_gcm'], found['aes_gcm'])}")
+    say(f"CPU        {' '.join(found['cpu_features']) or 'no AES instructions seen'}")
+    say(f"threads    {found['threads']} for large calls by default")
     if "VAES" in found["cpu_features"] and found["aes_gcm"] != "vaes-avx512":
-        print("note       this CPU has VAES, but this OpenSSL does not use it: build with AGS1_OPENSSL=bundled")
+        say("note       this CPU has VAES, but this OpenSSL does not use it: build with AGS1_OPENSSL=bundled")
     return 0
 
 
@@ -53,17 +54,17 @@ def bench(options: argparse.Namespace) -> int:
     """Run ``ags1 bench``: medians of interleaved rounds, in memory."""
     threads = sorted({1, backend()["threads"]})
     if not options.json:
-        print(f"AES-256-GCM in memory, {options.bytes:,} bytes of plaintext, median of {_ROUNDS} rounds, GB/s (10^9)\n")
-        print("block length   threads   encrypt   decrypt      copy")
+        say(f"AES-256-GCM in memory, {options.bytes:,} bytes of plaintext, median of {_ROUNDS} rounds, GB/s (10^9)\n")
+        say("block length   threads   encrypt   decrypt      copy")
     for block_length in (1 << 20, 64 << 10, 4 << 10, 1 << 10):
         for count in threads:
             row = _measure(options.bytes, block_length, count)
             if options.json:
                 import json
 
-                print(json.dumps(row))
+                say(json.dumps(row))
             else:
-                print(
+                say(
                     f"{block_length:>12,}{count:>10}{row['encrypt_gb_s']:>10.2f}{row['decrypt_gb_s']:>10.2f}"
                     f"{row['copy_gb_s']:>10.2f}"
                 )

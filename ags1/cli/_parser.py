@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
 
 TYPE_CHECKING = False
@@ -12,20 +11,27 @@ if TYPE_CHECKING:
 
 __all__ = ["UsageError", "parse"]
 
+_MAX_BLOCK_LENGTH = (1 << 31) - 1
+_COMMANDS = ("keygen", "encrypt", "decrypt", "cat", "inspect", "verify", "info", "bench")
+# Text is hard to read in longer lines.
+_WIDEST = 100
+
 _EPILOG = """\
 exit codes:
-  0  success
-  1  the data is not authentic, not AGS1, or truncated
-  2  wrong usage
-  3  a key could not be had
-  4  an I/O error: a missing file, a full disk, ...
+  0    success
+  1    the data is not authentic, not AGS1, or truncated
+  2    wrong usage
+  3    a key could not be had
+  4    an I/O error: a missing file, a full disk, ...
+  130  interrupted
+  141  the reader of the output went away, as `head` does
 
 examples:
   ags1 keygen my.key
   ags1 encrypt sales.avro sales.avro.ags1 --key-file my.key
   ags1 verify sales.avro.ags1 --key-file my.key
   ags1 cat sales.avro.ags1 --key-file my.key --offset 1000 --bytes 64
-  ags1 decrypt 'vault/*.ags1' plain/ --key-file my.key --jobs 4
+  ags1 decrypt vault/ plain/ --key-file my.key --jobs 4
   tar c data | ags1 encrypt - data.tar.ags1 --key-env LAKE_KEY
 
 `ags1 COMMAND --help` explains each command.
@@ -33,10 +39,39 @@ examples:
 
 _KEY_HELP = """\
 keys:
-  A key is never taken from the command line, where every user of the machine could read it. A key file holds 16, 24
-  or 32 raw bytes (what `ags1 keygen` writes), or the same as hexadecimal or base64 text; an environment variable
-  holds text. A key metadata file holds Iceberg's StandardKeyMetadata: key, AAD prefix and trusted length in one.
+  A key is never taken from the command line, where every user of the machine
+  could read it. A key file holds 16, 24 or 32 raw bytes (what `ags1 keygen`
+  writes), or the same as hexadecimal or base64 text; an environment variable
+  holds text. Key metadata is Iceberg's StandardKeyMetadata: key, AAD prefix
+  and trusted length of one file.
 """
+
+_ENCRYPT_EXAMPLES = """
+examples:
+  ags1 encrypt sales.avro sales.avro.ags1 --key-file my.key
+  ags1 encrypt data/ vault/ --key-file my.key --aad-prefix '{path}'
+  ags1 encrypt data/ vault/ --key-metadata-out keys/   (a fresh key for each)
+  tar c data | ags1 encrypt - data.tar.ags1 --key-env LAKE_KEY
+"""
+
+_DECRYPT_EXAMPLES = """
+examples:
+  ags1 decrypt sales.avro.ags1 sales.avro --key-file my.key
+  ags1 decrypt vault/ data/ --key-file my.key --aad-prefix '{path}'
+  ags1 decrypt vault/ data/ --key-metadata keys/
+  ags1 decrypt data.tar.ags1 - --key-env LAKE_KEY | tar x
+"""
+
+_JSON_HELP = """
+JSON, one object a line:
+  {fields}
+  `error` is null, or says what failed; then the other fields may be missing.
+"""
+
+_TREES = (
+    "A directory stands for {what} below it, and TARGET gets the same tree; links to directories are not "
+    "followed. Every target appears whole or not at all. "
+)
 
 
 class UsageError(Exception):
@@ -45,139 +80,329 @@ class UsageError(Exception):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        # People try --key=HEX. The message goes to logs that outlive the process list.
-        message = re.sub(r"(--key[^\s=]*=)\S+", r"\1...", message)
-        raise UsageError(f"{message}\n(see `{self.prog} --help`)")
+        if message.startswith("argument COMMAND: "):
+            message = f"there is no such command; there are {', '.join(_COMMANDS)}"
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Fills the description, leaves the epilog's lines as they are."""
+
+    def __init__(self, prog: str) -> None:
+        # argparse makes one for each argument, to check it; the width costs an import and matters only for help.
+        super().__init__(prog, width=_WIDEST)
+
+    def format_help(self) -> str:
+        import shutil
+
+        self._width = max(20, min(shutil.get_terminal_size().columns - 2, _WIDEST))
+        self._max_help_position = min(26, max(self._width - 20, 4))
+        return super().format_help()
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return text
+        return super()._fill_text(text, width, indent)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the arguments; `run` of the result is the function to call with it."""
-    parser = _Parser(
-        prog="ags1",
-        description="Encrypt, decrypt and examine AES GCM Stream (AGS1) files, the format of encrypted Iceberg tables.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="store_true", help="show the version and exit")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    """Parse the arguments; `run` of the result is the function to call with it.
 
-    def command(name: str, run: str, summary: str, more: str = "", epilog: str | None = None) -> argparse.ArgumentParser:
-        sub = commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        sub.set_defaults(run=_lazily(run))
-        return sub
-
-    sub = command("keygen", "_keys:keygen", "write a fresh random key to a file that only you can read")
-    sub.add_argument("keyfile", metavar="KEYFILE", help="file to write; `-` writes to standard output")
-    sub.add_argument("--bits", type=int, choices=(128, 192, 256), default=256, help="size of the key (256)")
-    sub.add_argument("--format", choices=("raw", "hex", "base64"), default="raw", help="how to write it (raw)")
-    sub.add_argument("--force", action="store_true", help="replace an existing file: what it encrypted is then lost")
-
-    sub = command("encrypt", "_transfer:encrypt", "encrypt files into AGS1 files", epilog=_KEY_HELP)
-    _add_files(sub, "files, globs ('*.avro'), directories, or `-` for standard input; then where to put the result")
-    _add_key(sub)
-    sub.add_argument(
-        "--key-metadata-out",
-        metavar="PATH",
-        help="write the key metadata (key, AAD prefix, length) here: a file for one source, a directory for many. "
-        "Without a key, each file then gets a fresh one",
-    )
-    sub.add_argument("--block-length", type=_size, default=1 << 20, metavar="SIZE", help="bytes of plaintext in a block (1M, the only length that Iceberg reads)")  # fmt: skip
-    _add_work(sub)
-
-    sub = command("decrypt", "_transfer:decrypt", "decrypt AGS1 files", epilog=_KEY_HELP)
-    _add_files(sub, "AGS1 files, globs ('*.ags1'), directories, or `-` for standard input; then where to put the result")
-    _add_key(sub)
-    _add_length(sub)
-    _add_work(sub)
-
-    sub = command(
-        "cat", "_transfer:cat", "decrypt to standard output, all of a file or a range of it", epilog=_KEY_HELP
-    )
-    sub.add_argument("files", nargs="+", metavar="FILE", help="AGS1 files, or `-` for standard input")
-    sub.add_argument("--offset", type=_size, default=0, metavar="SIZE", help="plaintext offset to start at (0)")
-    sub.add_argument("--bytes", type=_size, default=None, metavar="SIZE", help="bytes of plaintext to write (to the end)")  # fmt: skip
-    _add_key(sub)
-    _add_length(sub)
-    sub.add_argument("--threads", type=int, default=None, metavar="N", help="threads to use (every CPU)")
-
-    sub = command(
-        "inspect",
-        "_examine:inspect",
-        "show what can be known without a key",
-        "Header, block length, blocks, plaintext length, and what is wrong with the file.",
-    )
-    sub.add_argument("files", nargs="+", metavar="FILE", help="files, globs, directories, or `-` for standard input")
-    sub.add_argument("--json", action="store_true", help="one JSON object a line")
-
-    sub = command(
-        "verify", "_examine:verify", "authenticate every block, and name those that fail", epilog=_KEY_HELP
-    )
-    sub.add_argument("files", nargs="+", metavar="FILE", help="AGS1 files, globs or directories")
-    _add_key(sub)
-    _add_length(sub)
-    _add_show(sub)
-
-    sub = command("info", "_machine:info", "show the version, the OpenSSL and what AES-GCM runs on")
-    sub.add_argument("--json", action="store_true", help="one JSON object")
-
-    sub = command("bench", "_machine:bench", "measure encryption and decryption in memory on this machine")
-    sub.add_argument("--bytes", type=_size, default=256 << 20, metavar="SIZE", help="bytes of plaintext (256M)")
-    sub.add_argument("--json", action="store_true", help="one JSON object a line")
-
-    options = parser.parse_args(arguments)
+    Raises
+    ------
+    UsageError
+        They make no sense. The message names options, but shows no value that might be a key.
+    SystemExit
+        Help or the version was asked for, and shown.
+    """
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
     if options.version:
         from ags1._version import version
 
         print(f"ags1 {version}")
         raise SystemExit(0)
     if options.command is None:
+        if rest:
+            parser.error(f"unknown option {_option_name(rest[0])}")
         parser.print_help()
         raise SystemExit(2)
+    _take_rest(options, rest)
     return options
+
+
+def _take_rest(options: argparse.Namespace, rest: list[str]) -> None:
+    """Sort what argparse left over: files behind an option are files, anything else is an error."""
+    see = f"(see `ags1 {options.command} --help`)"
+    for argument in rest:
+        if argument.startswith("-") and argument != "-":
+            name = _option_name(argument)
+            if name == "--key" and hasattr(options, "key_file"):
+                raise UsageError(
+                    "there is no --key: other users could read a key in the arguments; use --key-file or "
+                    f"--key-env {see}"
+                )
+            raise UsageError(f"unknown option {name} {see}")
+    if hasattr(options, "target"):
+        paths = [*options.sources, *([] if options.target is None else [options.target]), *rest]
+        options.sources, options.target = paths[:-1], paths[-1] if paths else None
+        if options.target is None or (not options.sources and not options.files_from):
+            missing = "a SOURCE and a TARGET are" if options.target is None else "a TARGET is"
+            raise UsageError(f"{missing} needed: ags1 {options.command} SOURCE TARGET {see}")
+    elif hasattr(options, "files"):
+        options.files = [*options.files, *rest]
+    elif rest:
+        raise UsageError(f"too many arguments {see}")
+
+
+def _option_name(argument: str) -> str:
+    return argument.partition("=")[0] if argument.startswith("--") else argument[:2]
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="ags1",
+        description="Encrypt, decrypt and examine AES GCM Stream (AGS1) files, the format of encrypted Iceberg tables.",
+        epilog=_EPILOG,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    # Without `prog`, argparse formats a usage text to find it, and imports half of shutil for that.
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", prog="ags1")
+
+    def command(
+        name: str, run: str, summary: str, usage: str, more: str = "", epilog: str = ""
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            usage=f"ags1 {name} {usage}",
+            description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
+            epilog=epilog or None,
+            formatter_class=_Formatter,
+            allow_abbrev=False,
+        )
+        sub.set_defaults(run=_lazily(run))
+        return sub
+
+    sub = command(
+        "keygen",
+        "_keys:keygen",
+        "write a fresh random key to a file that only you can read",
+        "KEYFILE [options]",
+        "Whoever has the key can read everything that it encrypts; whoever loses it, nothing.",
+    )
+    sub.add_argument("keyfile", metavar="KEYFILE", help="file to write; `-` is standard output")
+    sub.add_argument("--bits", type=int, choices=(128, 192, 256), default=256, help="size of the key (256)")
+    sub.add_argument("--format", choices=("raw", "hex", "base64"), default="raw", help="how to write it (raw)")
+    sub.add_argument("--force", action="store_true", help="replace an existing file: what its key encrypted is lost")
+
+    sub = command(
+        "encrypt",
+        "_transfer:encrypt",
+        "encrypt files into AGS1 files",
+        "SOURCE [SOURCE ...] TARGET (--key-file FILE | ...) [options]",
+        _TREES.format(what="all files") + " In a directory, each result has the name of its source and .ags1.",
+        _KEY_HELP + _ENCRYPT_EXAMPLES + _json_fields("source, target, encrypted_length, seconds, error"),
+    )
+    _add_files(sub, "file, glob ('*.avro'), directory, or `-` for standard input")
+    _add_key(sub)
+    group = sub.add_argument_group("work")
+    group.add_argument(
+        "--key-metadata-out",
+        metavar="PATH",
+        help="write the key metadata (key, AAD prefix, length) here: a file, or for many sources a "
+        "directory of NAME.ags1.key-metadata. Without a key, each file gets a fresh one",
+    )
+    group.add_argument(
+        "--replace-key-metadata",
+        action="store_true",
+        help="let --key-metadata-out replace the only copy of another key: what that encrypted is lost",
+    )
+    group.add_argument(
+        "--block-length",
+        type=_block_length,
+        default=1 << 20,
+        metavar="SIZE",
+        help="bytes of plaintext in a block (1M, the only length that Iceberg reads)",
+    )
+    _add_work(group)
+
+    sub = command(
+        "decrypt",
+        "_transfer:decrypt",
+        "decrypt AGS1 files",
+        "SOURCE [SOURCE ...] TARGET (--key-file FILE | ...) [options]",
+        _TREES.format(what="the .ags1 files") + "In a directory, each result has the name of its source without .ags1.",
+        _KEY_HELP
+        + _DECRYPT_EXAMPLES
+        + _json_fields("source, target, plaintext_length, seconds, length_trusted, error"),
+    )
+    _add_files(sub, "AGS1 file, glob ('*.ags1'), directory, or `-` for standard input")
+    _add_key(sub)
+    group = sub.add_argument_group("work")
+    _add_length(group)
+    _add_work(group)
+
+    sub = command(
+        "cat",
+        "_transfer:cat",
+        "decrypt to standard output, all of a file or a range of it",
+        "FILE [FILE ...] (--key-file FILE | ...) [options]",
+        "Nothing is written before it is authenticated, but what was written before a failure stays written.",
+        _KEY_HELP,
+    )
+    sub.add_argument("files", nargs="+", metavar="FILE", help="AGS1 file, glob, directory, or `-` for standard input")
+    _add_key(sub)
+    group = sub.add_argument_group("work")
+    group.add_argument(
+        "--offset",
+        type=_size,
+        default=0,
+        metavar="SIZE",
+        help="plaintext offset to start at (0), such as 4096 or 2G",
+    )
+    group.add_argument(
+        "--bytes", type=_size, default=None, metavar="SIZE", help="bytes of plaintext to write (to the end)"
+    )
+    _add_length(group)
+    _add_threads(group)
+    group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+
+    sub = command(
+        "inspect",
+        "_examine:inspect",
+        "show what can be known without a key",
+        "FILE [FILE ...] [--json]",
+        "Header, block length, blocks, plaintext length, and what is wrong with the file; a table for many "
+        "files. "
+        "Nothing of it is authenticated: that takes `ags1 verify` and the key.",
+        _json_fields(
+            "file, status (AGS1, damaged, not AGS1, unreadable), encrypted_length,\n"
+            "  format, problem, block_length, iceberg, plaintext_length, blocks,\n"
+            "  last_block_length, overhead, error"
+        ),
+    )
+    sub.add_argument("files", nargs="+", metavar="FILE", help="file, glob, directory, or `-` for standard input")
+    sub.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
+
+    sub = command(
+        "verify",
+        "_examine:verify",
+        "authenticate every block, and name those that fail",
+        "FILE [FILE ...] (--key-file FILE | ...) [options]",
+        "A directory stands for the .ags1 files below it.",
+        _KEY_HELP
+        + _json_fields(
+            "file, blocks, plaintext_length, length_trusted, failed_count,\n"
+            "  failed_blocks (the first thousand), seconds, error"
+        ),
+    )
+    sub.add_argument("files", nargs="+", metavar="FILE", help="AGS1 file, glob or directory")
+    _add_key(sub)
+    group = sub.add_argument_group("work")
+    _add_length(group)
+    _add_show(group)
+
+    sub = command("info", "_machine:info", "show the version, the OpenSSL and what AES-GCM runs on", "[--json]")
+    sub.add_argument("--json", action="store_true", help="one JSON object, for machines")
+
+    sub = command("bench", "_machine:bench", "measure encryption and decryption in memory on this machine", "[options]")
+    sub.add_argument(
+        "--bytes",
+        type=_some,
+        default=256 << 20,
+        metavar="SIZE",
+        help="bytes of plaintext, such as 64M (256M)",
+    )
+    sub.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
+    return parser
+
+
+def _json_fields(fields: str) -> str:
+    return _JSON_HELP.format(fields=fields)
 
 
 def _add_files(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("sources", nargs="*", metavar="SOURCE", help=text)
     parser.add_argument(
         "target",
+        nargs="?",
         metavar="TARGET",
-        help="a file, `-` for standard output, or for many sources a directory (also any existing one)",
+        help="file, or `-` for standard output; a directory if there are many sources, a glob or a "
+        "directory among "
+        "them, or if it exists or ends with /",
     )
-    parser.add_argument("--files-from", metavar="LIST", help="read more sources from a file, one a line; `-` is standard input")  # fmt: skip
-    parser.add_argument("--no-clobber", action="store_true", help="refuse to replace an existing target")
-    parser.add_argument("--fsync", action="store_true", help="wait until each result is on the disk")
+    group = parser.add_argument_group("files")
+    group.add_argument(
+        "--files-from",
+        metavar="LIST",
+        help="read more sources from this file (`-`: standard input), one a line or ended by NUL; lines "
+        "that start with # are left out",
+    )
+    group.add_argument("--no-clobber", action="store_true", help="refuse to replace an existing target")
+    group.add_argument("--fsync", action="store_true", help="wait until each result is on the disk")
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_mutually_exclusive_group()
+    outer = parser.add_argument_group("key")
+    group = outer.add_mutually_exclusive_group()
     group.add_argument("--key-file", metavar="FILE", help="read the key from a file")
-    group.add_argument("--key-env", metavar="NAME", help="read the key from an environment variable, as hexadecimal or base64 text")  # fmt: skip
-    group.add_argument("--key-metadata", metavar="FILE", help="read key, AAD prefix and trusted length from a file; for many sources, a directory of SOURCE.key-metadata")  # fmt: skip
-    prefix = parser.add_mutually_exclusive_group()
-    prefix.add_argument("--aad-prefix", metavar="TEXT", help="identity of the file, as text; {name} stands for its base name (without .ags1)")  # fmt: skip
+    group.add_argument(
+        "--key-env",
+        metavar="NAME",
+        help="read the key from an environment variable, as hexadecimal or base64 text",
+    )
+    group.add_argument(
+        "--key-metadata",
+        metavar="PATH",
+        help="read key, AAD prefix and trusted length from a file, or for many files from a directory of "
+        "NAME.ags1.key-metadata",
+    )
+    prefix = outer.add_mutually_exclusive_group()
+    prefix.add_argument(
+        "--aad-prefix",
+        metavar="TEXT",
+        help="identity of the file, as text: what it was encrypted with is needed to decrypt it. {name} "
+        "stands for the encrypted file's base name without .ags1, {path} for its path below the directory "
+        "that was given",
+    )
     prefix.add_argument("--aad-prefix-hex", metavar="HEX", help="identity of the file, as hexadecimal bytes")
 
 
-def _add_length(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--length", type=int, default=None, metavar="BYTES", help="trusted length of the encrypted file: shows a truncation that nothing else can")  # fmt: skip
+def _add_length(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--length",
+        type=_size,
+        default=None,
+        metavar="BYTES",
+        help="trusted length of the encrypted file: shows a truncation that nothing else can",
+    )
 
 
-def _add_work(parser: argparse.ArgumentParser) -> None:
-    _add_show(parser)
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="files to work on at once (1)")
+def _add_threads(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--threads", type=_count, default=None, metavar="N", help="threads for each file (every CPU)")
 
 
-def _add_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, default=None, metavar="N", help="threads for each file (every CPU)")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but errors")
-    parser.add_argument("--progress", choices=("auto", "always", "never"), default="auto", help="a progress bar: auto shows it on a terminal")  # fmt: skip
+def _add_work(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("-j", "--jobs", type=_count, default=1, metavar="N", help="files to work on at once (1)")
+    _add_show(group)
+
+
+def _add_show(group: argparse._ArgumentGroup) -> None:
+    _add_threads(group)
+    group.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
+    group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    group.add_argument("-v", "--verbose", action="store_true", help="a line for each file, also if there are many")
+    group.add_argument(
+        "--progress",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="a progress bar: auto shows it on a terminal",
+    )
 
 
 def _lazily(where: str) -> Callable[[argparse.Namespace], int]:
@@ -196,6 +421,28 @@ def _size(text: str) -> int:
     """A number of bytes: 4096, 64K, 16M, 2G (powers of 1024)."""
     units = {"K": 10, "M": 20, "G": 30, "T": 40}
     digits, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
-    if not digits.isdigit():
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes such as 4096, 64K, 16M or 2G")
     return int(digits) << units.get(unit, 0)
+
+
+def _some(text: str) -> int:
+    """At least one byte."""
+    size = _size(text)
+    if size < 1:
+        raise argparse.ArgumentTypeError("at least 1 byte is needed")
+    return size
+
+
+def _block_length(text: str) -> int:
+    size = _size(text)
+    if not 1 <= size <= _MAX_BLOCK_LENGTH:
+        raise argparse.ArgumentTypeError(f"a block has 1 to {_MAX_BLOCK_LENGTH} bytes, not {text}")
+    return size
+
+
+def _count(text: str) -> int:
+    """A number of threads or jobs."""
+    if not (text.isascii() and text.isdigit()) or int(text[:9]) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return min(int(text[:9]), 1024)

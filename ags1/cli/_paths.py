@@ -6,122 +6,207 @@ import argparse
 import os
 import stat
 import sys
+from collections import namedtuple
 
+from ags1.cli import warn
 from ags1.cli._parser import UsageError
 
-__all__ = ["STANDARD", "expand", "pair_up", "size_of"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+__all__ = ["STANDARD", "SUFFIX", "Job", "base_name", "expand", "is_url", "pair_up", "shown", "size_of"]
 
 STANDARD = "-"
 SUFFIX = ".ags1"
-_SEPARATORS = tuple(separator for separator in (os.sep, os.altsep) if separator)
+_TEMPORARY = ".ags1-tmp"
+_GLOB = frozenset("*?[")
+
+# `name`: of the encrypted file, below the directory that was given; "" between standard input and output.
+Job = namedtuple("Job", ("source", "target", "name"))  # noqa: PYI024  typing takes milliseconds to import
 
 
-def expand(patterns: list[str], *, only_suffix: str | None = None) -> list[str]:
-    """Files that names, globs and directories stand for, in order, each once.
+def is_url(path: str) -> bool:
+    """Whether the path is one for fsspec."""
+    return "://" in path
 
-    A name that exists is itself, whatever characters it has. A glob that matches nothing is an error, so that a
-    misspelt pattern does not pass for success. Directories stand for the files below them (`only_suffix` narrows
-    those); links to directories are not followed.
+
+def base_name(path: str) -> str:
+    """Last part of a path or URL."""
+    return path.rstrip("/").rpartition("/")[2] if is_url(path) else os.path.basename(path)
+
+
+def shown(path: str, standard: str = "standard input") -> str:
+    """The path as a person would call it."""
+    return standard if path == STANDARD else path
+
+
+def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str | None = None) -> list[tuple[str, str]]:
+    """Files that names, globs and directories stand for, in order, each once, with their names.
+
+    A path that exists is itself, whatever characters it has. A glob that matches nothing is an error, so that
+    a misspelt pattern does not pass for success. Directories stand for the files below them (`only_suffix`
+    narrows those, and what lies below the directory `outside` is left out); links to directories are not
+    followed.
+
+    Returns
+    -------
+    list of (path, name)
+        The name is the path below the directory that was given, else the base name.
+
+    Raises
+    ------
+    UsageError
+        A glob or a directory without files.
+    OSError
+        A directory below cannot be read: what is in it must not be left out unnoticed.
     """
-    found: dict[str, None] = {}
+    found: dict[str, str] = {}
     for pattern in patterns:
-        if pattern == STANDARD or "://" in pattern:
-            found[pattern] = None
+        if pattern == STANDARD or is_url(pattern):
+            found.setdefault(pattern, "" if pattern == STANDARD else base_name(pattern))
         elif os.path.isdir(pattern):
-            below = list(_files_below(pattern, only_suffix))
+            below = _files_below(pattern, only_suffix, outside)
             if not below:
-                raise UsageError(f"there are no {only_suffix or ''} files below the directory {pattern}".replace("  ", " "))
-            found.update(dict.fromkeys(below))
-        elif os.path.lexists(pattern) or not any(character in pattern for character in "*?["):
-            found[pattern] = None
-        else:
+                kind = f"{only_suffix} files" if only_suffix else "files"
+                raise UsageError(f"there are no {kind} below the directory {pattern}")
+            for path in below:
+                found.setdefault(path, os.path.relpath(path, pattern))
+        elif _is_glob(pattern):
             import glob
 
             matches = sorted(path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path))
             if not matches:
                 raise UsageError(f"no file matches {pattern}")
-            found.update(dict.fromkeys(matches))
-    return list(found)
+            for path in matches:
+                found.setdefault(path, os.path.basename(path))
+        else:
+            found.setdefault(pattern, os.path.basename(pattern))
+    return list(found.items())
 
 
-def _files_below(directory: str, only_suffix: str | None) -> list[str]:
+def _is_glob(pattern: str) -> bool:
+    return not _GLOB.isdisjoint(pattern) and not is_url(pattern) and not os.path.lexists(pattern)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def _files_below(directory: str, only_suffix: str | None, outside: str | None) -> list[str]:
     found = []
-    for parent, directories, names in os.walk(directory):
+    excluded = None
+    if outside is not None and os.path.isdir(outside):
+        excluded = os.path.realpath(outside)
+        if os.path.join(os.path.realpath(directory), "").startswith(os.path.join(excluded, "")):
+            # Source and target are one tree, or the source lies in the target: then nothing is in the way.
+            excluded = None
+    for parent, directories, names in os.walk(directory, onerror=_raise):
+        if excluded is not None:
+            directories[:] = [name for name in directories if os.path.realpath(os.path.join(parent, name)) != excluded]
         directories.sort()
         for name in sorted(names):
+            if (only_suffix is not None and not name.endswith(only_suffix)) or name.endswith(_TEMPORARY):
+                continue
             path = os.path.join(parent, name)
-            if (only_suffix is None or name.endswith(only_suffix)) and not name.endswith(".ags1-tmp") and _is_data(path):
+            if _is_special(path):
+                warn(f"ags1: warning: {path} is left out: it is a pipe, a socket or a device")
+            else:
                 found.append(path)
     return found
 
 
-def _is_data(path: str) -> bool:
-    """Whether a file is none of a FIFO, a socket or a device: opening one found in a tree could wait for ever."""
+def _is_special(path: str) -> bool:
     try:
-        return stat.S_ISREG(os.stat(path).st_mode)
+        mode = os.stat(path).st_mode
     except OSError:
-        # A dangling link, say, is no reason to leave it out in silence.
-        return True
+        # A dangling link, for example: opening it says what is wrong.
+        return False
+    return not stat.S_ISREG(mode)
 
 
-def pair_up(options: argparse.Namespace, *, encrypting: bool) -> list[tuple[str, str]]:
+def pair_up(options: argparse.Namespace, *, encrypting: bool) -> list[Job]:
     """Pair every source with its target.
 
     Raises
     ------
     UsageError
-        No source, many sources for one file, two sources for one target.
+        Many sources for one file, two sources for one target, or nothing to tell a target's name from.
     """
     patterns = list(options.sources)
     if options.files_from:
+        if options.files_from == STANDARD and STANDARD in patterns:
+            raise UsageError("standard input cannot be both a SOURCE and the list of --files-from")
         patterns += _read_list(options.files_from)
-    if not patterns:
-        raise UsageError("a SOURCE is needed before the TARGET (`-` for standard input)")
+        if not patterns:
+            raise UsageError(f"there are no files in the list {shown(options.files_from)}")
     target = options.target
-    sources = expand(patterns, only_suffix=None if encrypting else SUFFIX)
-    from_tree = any(os.path.isdir(pattern) for pattern in patterns)
-    into_directory = target != STANDARD and "://" not in target and (os.path.isdir(target) or target.endswith(_SEPARATORS))
-    if not into_directory and (len(sources) > 1 or from_tree):
-        if target == STANDARD or (os.path.lexists(target) and not os.path.isdir(target)) or "://" in target:
-            raise UsageError(f"{len(sources)} sources cannot go into one target: give a directory instead of {target}")
-        into_directory = True
-    if not into_directory:
-        return [(sources[0], target)]
-    pairs: dict[str, str] = {}
-    for source in sources:
-        if source == STANDARD:
-            raise UsageError("standard input has no name: give a file as the TARGET")
-        path = os.path.join(target, _name_below(source, patterns))
-        path = path + SUFFIX if encrypting else path.removesuffix(SUFFIX)
-        if path in pairs:
-            raise UsageError(f"{pairs[path]} and {source} would both become {path}: use two directories")
-        pairs[path] = source
-    for path in pairs:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    return [(source, path) for path, source in pairs.items()]
+    if target == STANDARD and options.json:
+        raise UsageError("--json and the result cannot both go to standard output: give a file as the TARGET")
+    if is_url(target) and options.no_clobber:
+        raise UsageError("--no-clobber cannot be promised for a URL: leave it out, or give a local TARGET")
+    sources = expand(patterns, only_suffix=None if encrypting else SUFFIX, outside=target if encrypting else None)
+    many = len(sources) > 1 or options.files_from or any(os.path.isdir(path) or _is_glob(path) for path in patterns)
+    if not (many or _is_directory(target)):
+        path, name = sources[0]
+        return [Job(path, target, _encrypted_name(name, target, encrypting))]
+    if target == STANDARD:
+        hint = "" if encrypting else ", or use `ags1 cat`"
+        raise UsageError(f"{len(sources)} sources cannot go to standard output: give a directory as TARGET{hint}")
+    if is_url(target) and not target.endswith("/"):
+        raise UsageError(f"{len(sources)} sources cannot go into one object: end the TARGET {target} with /")
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise UsageError(
+            f"the TARGET (the last name) is the file {target}, but many sources need a directory: give one "
+            "that exists "
+            "or is new"
+        )
+    jobs: dict[str, Job] = {}
+    for path, name in sources:
+        if path == STANDARD:
+            raise UsageError("standard input has no name to have in a directory: give a file as the TARGET")
+        result = name + SUFFIX if encrypting else name.removesuffix(SUFFIX)
+        joined = target + result if is_url(target) else os.path.join(target, result)
+        if joined in jobs:
+            raise UsageError(f"{jobs[joined].source} and {path} would both become {joined}: use two directories")
+        jobs[joined] = Job(path, joined, result if encrypting else name)
+    return list(jobs.values())
 
 
-def _name_below(source: str, patterns: list[str]) -> str:
-    """Path of a source below the directory that it was found in, else its base name."""
-    for pattern in patterns:
-        if os.path.isdir(pattern) and source.startswith(os.path.join(pattern, "")):
-            return os.path.relpath(source, pattern)
-    return os.path.basename(source)
+def _encrypted_name(name: str, target: str, encrypting: bool) -> str:
+    """Name of the encrypted file of a pair, from the other one where it is a standard stream."""
+    if encrypting:
+        return base_name(target) if target != STANDARD else name and name + SUFFIX
+    return name or (base_name(target) + SUFFIX if target != STANDARD else "")
+
+
+def _is_directory(target: str) -> bool:
+    if target == STANDARD:
+        return False
+    return target.endswith("/") or (not is_url(target) and (os.path.isdir(target) or target.endswith(os.sep)))
 
 
 def _read_list(path: str) -> list[str]:
-    lines = sys.stdin.read().splitlines() if path == STANDARD else _lines_of(path)
-    return [line for line in (line.strip() for line in lines) if line and not line.startswith("#")]
-
-
-def _lines_of(path: str) -> list[str]:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read().splitlines()
+    if path == STANDARD:
+        if sys.stdin is None:
+            raise OSError(9, "it is closed", "standard input")
+        data = sys.stdin.buffer.read()
+    else:
+        with open(path, "rb") as file:
+            data = file.read()
+    if b"\0" in data:
+        return [os.fsdecode(name) for name in data.split(b"\0") if name]
+    lines = (line.removesuffix(b"\r") for line in data.split(b"\n"))
+    return [os.fsdecode(line) for line in lines if line.strip() and not line.startswith(b"#")]
 
 
 def size_of(path: str) -> int | None:
-    """Bytes of a local file, None for anything else."""
-    try:
-        return os.stat(path).st_size if path != STANDARD and "://" not in path else None
-    except OSError:
+    """Bytes of a regular local file, None for anything else."""
+    if path == STANDARD or is_url(path):
         return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        # It counts for nothing: opening it says what is wrong.
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else None

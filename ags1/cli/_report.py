@@ -1,22 +1,32 @@
-"""What a command says while it works and when it is done: a bar on a terminal, lines elsewhere, JSON for machines."""
+"""What a command says while it works and when it is done: a bar on a terminal, lines, JSON for machines."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 
+from ags1.cli import OutputClosed, forget_output, printable, say
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Reporter", "format_bytes", "format_rate"]
+__all__ = ["Reporter", "files", "format_bytes", "format_rate", "in_time"]
 
 # A bar for work that is over before one can read it would only cost its import.
 _BAR_AFTER_SECONDS = 0.4
+_BAR_EVERY_SECONDS = 0.1
 _LINE_EVERY_SECONDS = 10.0
+# More lines than this scroll away what matters: then failures and a sum are all that is said.
+_MANY = 20
+# Below this, a rate says more about starting than about the work.
+_RATE_AFTER_SECONDS = 0.02
+_BAR_COLUMNS = 70
+_BAR_WIDTH = 16
 
 
 def format_bytes(count: float) -> str:
@@ -35,48 +45,74 @@ def format_rate(count: int, seconds: float) -> str:
     return f"{format_bytes(count / max(seconds, 1e-9))}/s"
 
 
+def in_time(count: int, seconds: float) -> str:
+    """Bytes and, if it took long enough to tell, time and rate: "1.1 GB in 0.52 s (2.1 GB/s)"."""
+    if seconds < _RATE_AFTER_SECONDS:
+        return format_bytes(count)
+    return f"{format_bytes(count)} in {seconds:.2f} s ({format_rate(count, seconds)})"
+
+
+def files(count: int) -> str:
+    """A number of files: "1 file", "2 files"."""
+    return f"{count:,} file" if count == 1 else f"{count:,} files"
+
+
 class Reporter:
     """Speaks for one run of a command over one or many files. Safe to call from several threads.
 
     Parameters
     ----------
     options : argparse.Namespace
-        With `json`, `quiet` and `progress`.
-    doing : str
-        What a bar says: "encrypting".
+        With `json`, `quiet`, `verbose` and `progress`.
+    words : (str, str)
+        What is done, while it is done and afterwards: ("encrypting", "encrypted").
     total : int or None
-        Bytes of plaintext or ciphertext over all files, if known.
+        Bytes over all files, if known.
     file_count : int
         How many files there are.
+    to_stdout : bool
+        Whether standard output is free for results, rather than taken by data.
     """
 
-    def __init__(self, options: argparse.Namespace, doing: str, total: int | None, file_count: int) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        words: tuple[str, str],
+        total: int | None,
+        file_count: int,
+        *,
+        to_stdout: bool = True,
+    ) -> None:
         self._json = options.json
         self._quiet = options.quiet
-        self._doing = doing
+        self._lines = not options.quiet and to_stdout
+        self._each = options.verbose or file_count <= _MANY
+        self._doing, self._did = words
         self._total = total
         self._file_count = file_count
         self._finished = 0
+        self._failed = 0
         self._started = time.monotonic()
         self._next_line = self._started + _LINE_EVERY_SECONDS
+        self._next_bar = self._started + _BAR_AFTER_SECONDS
         self._done: dict[str, int] = {}
-        self._bar: Any = None
-        self._bar_task: Any = None
+        self._sum = 0
+        self._bar: _RichBar | _PlainBar | None = None
         self._lock = threading.Lock()
-        self._stopped = False
-        wanted = options.progress == "always" or (
-            options.progress == "auto" and not options.quiet and not options.json and sys.stderr.isatty()
-        )
-        self._show_bar = wanted
-        self._show_lines = not wanted and options.progress == "auto" and not options.quiet and not options.json
+        wanted = options.progress == "auto" and not options.quiet and not options.json
+        terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        if sys.stdout is not None and not to_stdout and sys.stdout.isatty():
+            # The data goes where a bar would.
+            terminal = False
+        self._show_bar = options.progress == "always" or (wanted and terminal)
+        self._show_lines = wanted and not self._show_bar
 
     def progress_of(self, name: str) -> Callable[[int, int | None], None]:
         """Make the progress callback for one file."""
 
         def progress(done: int, total: int | None) -> None:
-            if self._stopped:
-                raise KeyboardInterrupt("interrupted")
             with self._lock:
+                self._sum += done - self._done.get(name, 0)
                 self._done[name] = done
                 if self._total is None and total is not None and self._file_count == 1:
                     self._total = total
@@ -86,55 +122,51 @@ class Reporter:
 
     def _show(self) -> None:
         now = time.monotonic()
-        done = sum(self._done.values())
-        if self._show_bar and (self._bar is not None or now - self._started > _BAR_AFTER_SECONDS):
-            self._update_bar(done)
+        if self._show_bar and now >= self._next_bar:
+            self._next_bar = now + _BAR_EVERY_SECONDS
+            if self._bar is None:
+                self._bar = _RichBar.make(self._doing) or _PlainBar(self._doing)
+            self._bar.update(self._sum, self._total, self._state(now))
         elif self._show_lines and now >= self._next_line:
             self._next_line = now + _LINE_EVERY_SECONDS
-            share = f" of {format_bytes(self._total)} ({100 * done // max(self._total, 1)} %)" if self._total else ""
-            print(
-                f"{self._doing}: {format_bytes(done)}{share}, {format_rate(done, now - self._started)}, "
-                f"{self._finished} of {self._file_count} files done",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{self._doing}: {', '.join(self._state(now))}", file=sys.stderr, flush=True)
 
-    def _update_bar(self, done: int) -> None:
-        if self._bar is None:
-            self._bar = _rich_bar() or _PlainBar()
-            self._bar_task = self._bar.add_task(self._doing, total=self._total, files="")
-            self._bar.start()
-        files = f"{self._finished}/{self._file_count} files" if self._file_count > 1 else ""
-        self._bar.update(self._bar_task, completed=done, total=self._total, files=files)
-
-    def stop(self) -> None:
-        """Make every file that is being worked on give up at its next sign of progress."""
-        self._stopped = True
+    def _state(self, now: float) -> list[str]:
+        """How far the work is, the most important first."""
+        done, total = self._sum, self._total
+        if total and done > total:
+            # The total is of what is stored, or the file grew.
+            total = done
+        rate = done / max(now - self._started, 1e-9)
+        state = [f"{100 * done // total} %"] if total else []
+        state.append(f"{format_bytes(done)} of {format_bytes(total)}" if total else format_bytes(done))
+        if self._file_count > 1:
+            state.append(f"{self._finished:,}/{files(self._file_count)}")
+        state.append(f"{format_bytes(rate)}/s")
+        if total and rate > 0:
+            state.append(f"{_duration((total - done) / rate)} left")
+        return state
 
     def finished(self, line: str, record: dict[str, Any]) -> None:
-        """Say that one file is done (or failed): `line` to a person, `record` to a machine."""
+        """Say that a file is done, or that it failed (the record has an error)."""
         with self._lock:
             self._finished += 1
+            failed = bool(record.get("error"))
+            self._failed += failed
             if self._json:
                 import json
 
-                print(json.dumps(record), flush=True)
-            elif record.get("error"):
-                self._print(f"ags1: {line}", error=True)
-            elif not self._quiet:
-                self._print(line, error=False)
+                self._to_stdout(json.dumps(record))
+            elif failed:
+                self._to_stderr(f"ags1: {line}")
+            elif self._lines and self._each:
+                self._to_stdout(printable(line))
 
     def note(self, text: str) -> None:
         """Say something beside the results, to a person only."""
         if not self._quiet and not self._json:
             with self._lock:
-                self._print(text, error=True)
-
-    def _print(self, line: str, *, error: bool) -> None:
-        if self._bar is not None:
-            self._bar.print(line)
-        else:
-            print(line, file=sys.stderr if error else sys.stdout, flush=True)
+                self._to_stderr(text)
 
     def close(self) -> None:
         """Take the bar away and, after many files, sum up."""
@@ -142,76 +174,106 @@ class Reporter:
             if self._bar is not None:
                 self._bar.stop()
                 self._bar = None
-            if self._file_count > 1 and not self._quiet and not self._json:
-                seconds = time.monotonic() - self._started
-                done = sum(self._done.values())
-                print(
-                    f"{self._doing}: {self._finished} files, {format_bytes(done)} in {seconds:.1f} s "
-                    f"({format_rate(done, seconds)})",
-                    file=sys.stderr,
-                )
+            if self._file_count == 1 or not self._lines or self._json:
+                return
+            seconds = time.monotonic() - self._started
+            good = self._finished - self._failed
+            count = files(good) if good == self._file_count else f"{good:,} of {files(self._file_count)}"
+            failed = f"; {self._failed:,} failed" if self._failed else ""
+            self._to_stdout(f"{self._did} {count}, {in_time(self._sum, seconds)}{failed}")
+
+    def _to_stdout(self, line: str) -> None:
+        if sys.stdout is None:
+            return
+        if self._bar is not None and sys.stdout.isatty():
+            self._bar.print(line)
+            return
+        try:
+            say(line, flush=True)
+        except OutputClosed:
+            # Nobody reads what is said; the work itself is still wanted.
+            forget_output()
+            self._lines = False
+
+    def _to_stderr(self, line: str) -> None:
+        line = printable(line)
+        if self._bar is not None:
+            self._bar.print(line)
+        else:
+            print(line, file=sys.stderr, flush=True)
 
 
-def _rich_bar() -> Any:
-    """Make rich's progress bar, or None without rich (extra "cli")."""
-    try:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TaskProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
-    except ImportError:
-        return None
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
-    class Bar(Progress):
-        def print(self, line: str) -> None:
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    return Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[files]}"),
-        console=Console(stderr=True),
-        transient=True,
-        refresh_per_second=8,
-    )
+def _joined(state: list[str], width: int) -> str:
+    """As much of the state as fits, from the front."""
+    text = state[0]
+    for part in state[1:]:
+        if len(text) + 2 + len(part) > width:
+            break
+        text += f"  {part}"
+    return text
+
+
+class _RichBar:
+    """rich's progress bar, with the words of this command beside it."""
+
+    def __init__(self, progress: Any, doing: str) -> None:
+        self._progress = progress
+        self._doing = doing
+        self._width: int = progress.console.width
+        self._task: Any = progress.add_task(doing, total=None, state="")
+        self._shown = False
+
+    @classmethod
+    def make(cls, doing: str) -> _RichBar | None:
+        """Make the bar; None without rich (extra "cli")."""
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+            from rich.table import Column
+        except ImportError:
+            return None
+        console = Console(stderr=True, force_terminal=True)
+        columns: list[ProgressColumn] = [
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True)),
+        ]
+        if console.width >= _BAR_COLUMNS:
+            columns.insert(1, BarColumn(bar_width=_BAR_WIDTH))
+        return cls(Progress(*columns, console=console, transient=True, refresh_per_second=8), doing)
+
+    def update(self, done: int, total: int | None, state: list[str]) -> None:
+        room = self._width - len(self._doing) - 2 - (_BAR_WIDTH + 1 if self._width >= _BAR_COLUMNS else 0)
+        self._progress.update(self._task, completed=done, total=total, state=_joined(state, room))
+        if not self._shown:
+            self._shown = True
+            self._progress.start()
+
+    def print(self, line: str) -> None:
+        self._progress.console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        self._progress.stop()
 
 
 class _PlainBar:
     """One line that rewrites itself: what a terminal gets without rich."""
 
-    def __init__(self) -> None:
-        self._description = ""
-        self._started = time.monotonic()
-        self._last = 0.0
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
 
-    def add_task(self, description: str, total: int | None, files: str) -> int:
-        self._description = description
-        return 0
+    def update(self, done: int, total: int | None, state: list[str]) -> None:
+        import shutil
 
-    def start(self) -> None:
-        pass
-
-    def update(self, task: int, *, completed: int, total: int | None, files: str) -> None:
-        now = time.monotonic()
-        if now - self._last < 0.1:
-            return
-        self._last = now
-        rate = completed / max(now - self._started, 1e-9)
-        text = f"{self._description} {format_bytes(completed)}"
-        if total:
-            left = (total - completed) / max(rate, 1.0)
-            text += f" of {format_bytes(total)} {100 * completed // total} % {left:.0f} s left"
-        sys.stderr.write(f"\r\x1b[K{text} {format_bytes(rate)}/s {files}")
+        room = shutil.get_terminal_size().columns - len(self._doing) - 3
+        sys.stderr.write(f"\r\x1b[K{self._doing}  {_joined(state, room)}")
         sys.stderr.flush()
 
     def print(self, line: str) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from ags1.cli import describe, exit_code
-from ags1.cli._keys import KEY_METADATA_SUFFIX, aad_prefix, has_key, key_metadata_for, write_private
+from ags1.cli import OutputClosed, describe, exit_code, forget_output, warn
+from ags1.cli._keys import KEY_METADATA_SUFFIX, Keys, aad_prefix, read_metadata, write_private
 from ags1.cli._parser import UsageError
-from ags1.cli._paths import STANDARD, expand, pair_up, size_of
-from ags1.cli._report import Reporter, format_bytes, format_rate
+from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, is_url, pair_up, shown, size_of
+from ags1.cli._report import Reporter, in_time
+from ags1.errors import KeyAccessError
 from ags1.files import decrypt_file, encrypt_file
 from ags1.keys import KeyMetadata
 from ags1.stream import open as open_stream
@@ -21,174 +23,377 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["cat", "decrypt", "encrypt", "work_through"]
+__all__ = ["cat", "decrypt", "encrypt", "standard_output", "work_through"]
 
 UNPROTECTED = (
-    "note: no trusted length was given, so whole blocks missing at the end of a file would not be noticed "
-    "(--length or --key-metadata gives one)"
+    "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed "
+    "(--key-metadata or "
+    "--length gives one)"
 )
+_PENDING = ".pending"
+_COPY_BYTES = 8 << 20
 
 
 def encrypt(options: argparse.Namespace) -> int:
     """Run ``ags1 encrypt``."""
-    fresh = not has_key(options)
+    keys = Keys(options)
+    fresh = not keys.named
     if fresh and not options.key_metadata_out:
         raise UsageError(
-            "a key is needed: --key-file FILE or --key-env NAME (ags1 keygen makes one), or --key-metadata-out PATH "
+            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one), or "
+            "--key-metadata-out PATH "
             "for a fresh key for each file"
         )
-    pairs = pair_up(options, encrypting=True)
-    many = len(pairs) > 1 or os.path.isdir(options.target)
-    given = None if fresh else {source: key_metadata_for(options, source) for source, _ in pairs}
+    jobs = pair_up(options, encrypting=True)
+    if options.target == STANDARD and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError("encrypted bytes would garble the terminal: give a file as the TARGET, or redirect the output")
+    many = len(jobs) > 1 or jobs[0].target != options.target
+    metadata_paths = {job.target: _metadata_path(options, job, many) for job in jobs}
+    given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
+    if not options.replace_key_metadata:
+        for target, path in metadata_paths.items():
+            if path is not None:
+                _refuse_other_key(path, given.get(target))
+    prefixes: dict[str, bytes | None] = {job.target: None for job in jobs}
+    if fresh and (options.aad_prefix is not None or options.aad_prefix_hex is not None):
+        prefixes = {job.target: aad_prefix(options, job.name) for job in jobs}
 
-    def one(source: str, target: str, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
-        _check_clobber(options, target)
-        metadata_path = _metadata_path(options, source, many)
+    def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+        _check_clobber(options, job.target)
         started = time.monotonic()
-        metadata = KeyMetadata.generate() if given is None else given[source]
-        if given is None and (options.aad_prefix is not None or options.aad_prefix_hex is not None):
-            metadata = KeyMetadata(metadata.encryption_key, aad_prefix(options, source))
-        if metadata_path is not None and fresh:
-            # Written before the file: an encrypted file whose fresh key was lost would be lost with it.
-            write_private(metadata_path, metadata.encode(), replace=True)
-        metadata = encrypt_file(
-            _standard(source, sys.stdin), _standard(target, sys.stdout), metadata.encryption_key,
-            aad_prefix=metadata.aad_prefix or b"", block_length=options.block_length, threads=options.threads,
-            progress=progress, fsync=options.fsync,
-        )  # fmt: skip
-        if metadata_path is not None:
-            write_private(metadata_path, metadata.encode(), replace=True)
+        metadata = given.get(job.target)
+        if metadata is None:
+            metadata = KeyMetadata.generate()
+            prefix = prefixes[job.target]
+            if prefix is not None:
+                metadata = KeyMetadata(metadata.encryption_key, prefix)
+        output = _MetadataFile(metadata_paths[job.target], metadata, fresh)
+        _make_directory(options, job.target)
+        try:
+            metadata = encrypt_file(
+                _input(job.source),
+                _output(job.target),
+                metadata.encryption_key,
+                aad_prefix=metadata.aad_prefix or b"",
+                block_length=options.block_length,
+                threads=options.threads,
+                progress=progress,
+                fsync=options.fsync,
+            )
+        except BaseException:
+            output.abort()
+            raise
+        output.commit(metadata, job.target)
         seconds = time.monotonic() - started
         stored = metadata.file_length or 0
-        line = f"{source} -> {target}  {format_bytes(stored)}  {seconds:.2f} s  {format_rate(stored, seconds)}"
-        return line, {"source": source, "target": target, "encrypted_length": stored, "seconds": round(seconds, 6)}
+        line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
+        return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
 
-    return work_through(options, "encrypting", pairs, one)
+    return work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
 
 
 def decrypt(options: argparse.Namespace) -> int:
     """Run ``ags1 decrypt``."""
-    pairs = pair_up(options, encrypting=False)
-    if len(pairs) > 1 and options.length is not None:
+    keys = Keys(options)
+    jobs = pair_up(options, encrypting=False)
+    if len(jobs) > 1 and options.length is not None:
         raise UsageError("--length is the length of one file: use --key-metadata for many")
-    keys = {source: key_metadata_for(options, source) for source, _ in pairs}
+    metadata = {job.target: keys.metadata_for(job.source, job.name) for job in jobs}
 
-    def one(source: str, target: str, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
-        _check_clobber(options, target)
+    def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+        _check_clobber(options, job.target)
+        _make_directory(options, job.target)
         started = time.monotonic()
         size = decrypt_file(
-            _standard(source, sys.stdin), _standard(target, sys.stdout), key_metadata=keys[source],
-            threads=options.threads, progress=progress, fsync=options.fsync,
-        )  # fmt: skip
+            _input(job.source),
+            _output(job.target),
+            key_metadata=metadata[job.target],
+            threads=options.threads,
+            progress=progress,
+            fsync=options.fsync,
+        )
         seconds = time.monotonic() - started
-        line = f"{source} -> {target}  {format_bytes(size)}  {seconds:.2f} s  {format_rate(size, seconds)}"
-        return line, {
-            "source": source, "target": target, "plaintext_length": size, "seconds": round(seconds, 6),
-            "length_trusted": keys[source].file_length is not None,
-        }  # fmt: skip
+        line = f"{shown(job.source)} -> {job.target}  {in_time(size, seconds)}"
+        trusted = metadata[job.target].file_length is not None
+        return line, {"plaintext_length": size, "seconds": round(seconds, 6), "length_trusted": trusted}
 
-    untrusted = any(metadata.file_length is None for metadata in keys.values())
-    return work_through(options, "decrypting", pairs, one, note=UNPROTECTED if untrusted else None)
+    return work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
 
 
 def cat(options: argparse.Namespace) -> int:
     """Run ``ags1 cat``."""
-    for path in expand(options.files, only_suffix=".ags1"):
-        metadata = key_metadata_for(options, path)
-        with open_stream(_standard(path, sys.stdin), key_metadata=metadata, threads=options.threads) as reader:
-            left = options.bytes
+    keys = Keys(options)
+    found = expand(options.files, only_suffix=SUFFIX)
+    if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):
+        raise UsageError("--offset, --bytes and --length are for one file, but there are many")
+    metadata = [keys.metadata_for(path, name) for path, name in found]
+    output = standard_output()
+    unprotected = False
+    for (path, _), of_file in zip(found, metadata, strict=True):
+        with open_stream(_input(path), key_metadata=of_file, threads=options.threads) as reader:
             if options.offset:
                 if reader.seekable():
                     reader.seek(options.offset)
                 else:
                     _skip(reader, options.offset)
-            while left is None or left > 0:
-                data = reader.read(8 << 20 if left is None else min(left, 8 << 20))
-                if not data:
-                    break
-                sys.stdout.buffer.write(data)
-                left = None if left is None else left - len(data)
-    sys.stdout.buffer.flush()
+            ended = _copy_out(reader, output, options.bytes)
+        unprotected = unprotected or (ended and of_file.file_length is None)
+    output.flush()
+    if unprotected and not options.quiet:
+        warn(UNPROTECTED)
     return 0
+
+
+def _copy_out(reader: Any, output: _StandardOutput, left: int | None) -> bool:
+    """Write what is wanted of the plaintext; answer whether that went on to the end."""
+    while left is None or left > 0:
+        data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
+        if not data:
+            return True
+        output.write(data)
+        left = None if left is None else left - len(data)
+    return False
+
+
+def _names(job: Job) -> dict[str, Any]:
+    return {"source": job.source, "target": job.target}
 
 
 def work_through(
     options: argparse.Namespace,
-    doing: str,
-    pairs: list[tuple[str, str]],
-    one: Callable[[str, str, Callable[..., None]], tuple[str, dict[str, Any]]],
-    note: str | None = None,
+    words: tuple[str, str],
+    jobs: list[Job],
+    one: Callable[[Job, Callable[..., None]], tuple[str, dict[str, Any]]],
+    names: Callable[[Job], dict[str, Any]],
+    job_count: int | None = None,
 ) -> int:
-    """Call `one` for every pair, `--jobs` at a time; go on after a failure; answer the first failure's exit code."""
-    if options.jobs < 1:
-        raise UsageError(f"--jobs must be at least 1, got {options.jobs}")
-    sizes = [size_of(source) for source, _ in pairs]
-    total = None if None in sizes else sum(size or 0 for size in sizes)
-    if any(target == STANDARD for _, target in pairs):
-        # Standard output carries the data.
-        options.quiet, options.json = True, False
-    reporter = Reporter(options, doing, total, len(pairs))
-    if note is not None:
-        reporter.note(note)
-    codes: list[int] = []
+    """Call `one` for every job, some at a time; go on after a failure.
 
-    def attempt(pair: tuple[str, str]) -> None:
-        source, target = pair
+    Parameters
+    ----------
+    one : callable
+        Called with a job and its progress callback; answers a line for a person and a record for a machine.
+        A failed one may have a record, as the attribute `record` of its exception.
+    names : callable
+        What a record says of a job in any case.
+    job_count : int, optional
+        How many at a time; by default what the options say.
+
+    Returns
+    -------
+    int
+        The exit code of the first failure, else 0.
+    """
+    sizes = [size_of(job.source) for job in jobs]
+    total = None if None in sizes else sum(size or 0 for size in sizes)
+    to_stdout = all(job.target != STANDARD for job in jobs)
+    reporter = Reporter(options, words, total, len(jobs), to_stdout=to_stdout)
+    stopped = threading.Event()
+    codes: list[int] = []
+    unprotected = False
+
+    def attempt(job: Job) -> None:
+        nonlocal unprotected
+        report_progress = reporter.progress_of(job.source)
+
+        def progress(done: int, size: int | None) -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            report_progress(done, size)
+
         try:
-            line, record = one(source, target, reporter.progress_of(source))
-        except (Exception, KeyboardInterrupt) as error:
-            if len(pairs) == 1 and not options.json:
-                raise
-            codes.append(exit_code(error))
+            line, record = one(job, progress)
+        except OutputClosed:
+            raise
+        except Exception as error:
             text = describe(error)
-            shown = text if source in text else f"{source}: {text}"
-            reporter.finished(shown, {"source": source, "target": target, "error": text})
-            if isinstance(error, KeyboardInterrupt):
-                raise
+            if isinstance(error, OSError) and error.filename is None:
+                # Which of the two it was, the system did not say.
+                text = f"{shown(job.source)} -> {shown(job.target, 'standard output')}: {text}"
+            elif not any(name and name in text for name in (shown(job.source), shown(job.target, "standard output"))):
+                text = f"{shown(job.source)}: {text}"
+            codes.append(exit_code(error))
+            reporter.finished(text, {**names(job), **getattr(error, "record", {}), "error": text})
         else:
-            reporter.finished(line, {**record, "error": None})
+            unprotected = unprotected or record.get("length_trusted") is False
+            reporter.finished(line, {**names(job), **record, "error": None})
 
     try:
-        for _ in _map(attempt, pairs, options.jobs, reporter.stop):
-            pass
+        _run_all(attempt, jobs, options.jobs if job_count is None else job_count, stopped)
     finally:
         reporter.close()
+    if unprotected:
+        reporter.note(UNPROTECTED)
     return codes[0] if codes else 0
 
 
-def _map(
-    function: Callable[[Any], None], items: list[Any], jobs: int, stop: Callable[[], None]
-) -> Iterable[None]:
-    if jobs == 1 or len(items) == 1:
-        return map(function, items)
+def _run_all(attempt: Callable[[Job], None], jobs: list[Job], at_once: int, stopped: threading.Event) -> None:
+    if at_once == 1 or len(jobs) == 1:
+        for job in jobs:
+            attempt(job)
+        return
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(jobs) as pool:
+    pool = ThreadPoolExecutor(min(at_once, len(jobs)))
+    try:
+        for future in [pool.submit(attempt, job) for job in jobs]:
+            future.result()
+    except BaseException:
+        stopped.set()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _StandardOutput:
+    """Standard output for bytes, whose failures say that it was the one."""
+
+    name = "standard output"
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> int:
         try:
-            return list(pool.map(function, items))
-        except BaseException:
-            # Only this thread is interrupted; the pool would wait for the others to finish their files.
-            stop()
-            raise
+            return int(self._file.write(data))
+        except BrokenPipeError:
+            raise OutputClosed from None
+        except OSError as error:
+            forget_output()
+            raise OSError(error.errno, error.strerror, self.name) from None
+
+    def flush(self) -> None:
+        try:
+            self._file.flush()
+        except BrokenPipeError:
+            raise OutputClosed from None
+        except OSError as error:
+            forget_output()
+            raise OSError(error.errno, error.strerror, self.name) from None
 
 
-def _standard(path: str, stream: Any) -> Any:
-    return stream.buffer if path == STANDARD else path
+def standard_output() -> _StandardOutput:
+    """Standard output for bytes.
+
+    Raises
+    ------
+    OSError
+        It was closed by the caller.
+    """
+    if sys.stdout is None:
+        raise OSError(9, "it is closed", "standard output")
+    return _StandardOutput(sys.stdout.buffer)
+
+
+def _input(path: str) -> Any:
+    if path != STANDARD:
+        return path
+    if sys.stdin is None:
+        raise OSError(9, "it is closed", "standard input")
+    return sys.stdin.buffer
+
+
+def _output(path: str) -> Any:
+    return path if path != STANDARD else standard_output()
 
 
 def _check_clobber(options: argparse.Namespace, target: str) -> None:
-    if options.no_clobber and target != STANDARD and "://" not in target and os.path.lexists(target):
-        raise FileExistsError(17, "File exists, and --no-clobber was given", target)
+    if options.no_clobber and target != STANDARD and os.path.lexists(target):
+        raise FileExistsError(17, "it exists, and --no-clobber keeps it", target)
 
 
-def _metadata_path(options: argparse.Namespace, source: str, many: bool) -> str | None:
+def _make_directory(options: argparse.Namespace, target: str) -> None:
+    """Make the directory of a target inside the TARGET; that of a TARGET by itself has to be there."""
+    if target == options.target or is_url(target):
+        return
+    directory = os.path.dirname(target)
+    if directory and not os.path.isdir(directory):
+        os.makedirs(directory, exist_ok=True)
+
+
+def _metadata_path(options: argparse.Namespace, job: Job, many: bool) -> str | None:
+    """Where the key metadata of a job goes."""
     path: str | None = options.key_metadata_out
     if path is None:
         return None
-    if many or os.path.isdir(path):
-        os.makedirs(path, exist_ok=True)
-        return os.path.join(path, os.path.basename(source) + ".ags1" + KEY_METADATA_SUFFIX)
+    if many and os.path.lexists(path) and not os.path.isdir(path):
+        raise UsageError(f"--key-metadata-out {path} is a file, but many sources need a directory")
+    if many or os.path.isdir(path) or path.endswith("/"):
+        if not job.name:
+            raise UsageError(f"standard input and output have no name to have in {path}: give a file")
+        path = os.path.join(path, job.name + KEY_METADATA_SUFFIX)
+    for other in (job.source, job.target):
+        if other != STANDARD and os.path.abspath(path) == os.path.abspath(other):
+            raise UsageError(f"--key-metadata-out {path} is also the {'SOURCE' if other == job.source else 'TARGET'}")
     return path
+
+
+class _MetadataFile:
+    """Key metadata on its way to a file.
+
+        fresh key:   PATH.pending  --target is published-->  PATH   --> PATH.pending is removed
+
+    A fresh key is on the disk before what it encrypts, or it could be lost; and what was under PATH stays
+    until the new target is there, or a failure would take the key of the old one.
+
+    Parameters
+    ----------
+    path : str or None
+        Where it goes; None for nowhere.
+    metadata : KeyMetadata
+        Without the length.
+    fresh : bool
+        Whether nobody else has the key.
+    """
+
+    def __init__(self, path: str | None, metadata: KeyMetadata, fresh: bool) -> None:
+        self._path = path
+        self._pending: str | None = None
+        if path is None:
+            return
+        directory = os.path.dirname(path)
+        if directory:
+            os.makedirs(directory, exist_ok=True)
+        if fresh:
+            write_private(path + _PENDING, metadata.encode(), replace=True)
+            self._pending = path + _PENDING
+
+    def commit(self, metadata: KeyMetadata, target: str) -> None:
+        """Publish it, now with the length."""
+        if self._path is None:
+            return
+        try:
+            write_private(self._path, metadata.encode(), replace=True)
+        except OSError as error:
+            if self._pending is not None:
+                text = f"{error.strerror}; {target} is encrypted, and its key is in {self._pending}"
+                raise OSError(error.errno, text, self._path) from None
+            raise
+        self.abort()
+
+    def abort(self) -> None:
+        """Remove what is pending."""
+        if self._pending is not None:
+            os.unlink(self._pending)
+            self._pending = None
+
+
+def _refuse_other_key(path: str, metadata: KeyMetadata | None) -> None:
+    """Refuse to replace the key metadata at `path` unless it has the key of `metadata`, too."""
+    if os.path.lexists(path):
+        kept = read_metadata(path) if metadata is not None else None
+        if metadata is not None and kept is not None and kept.encryption_key == metadata.encryption_key:
+            return
+        raise KeyAccessError(
+            f"{path} exists and was not replaced: what its key encrypted would be lost "
+            "(--replace-key-metadata replaces it)"
+        )
+    if metadata is None and os.path.lexists(path + _PENDING):
+        raise KeyAccessError(
+            f"{path}{_PENDING} is left from a run that was cut short, and may be the only key of what that "
+            "encrypted: "
+            "move it away first (--replace-key-metadata replaces it)"
+        )
 
 
 def _skip(reader: Any, count: int) -> None:

@@ -1,6 +1,7 @@
-"""``make demo``: a gigabyte of this machine's own files, encrypted, listed, verified, read and decrypted, beside `cp`.
+"""``make demo``: a gigabyte of this machine's files, encrypted, verified, read and decrypted, beside `cp`.
 
-Run it with ``python -m ags1.cli.demo [--bytes SIZE] [--keep DIRECTORY]``. Everything happens in a temporary directory.
+Run it with ``python -m ags1.cli.demo [--bytes SIZE] [--keep DIRECTORY]``. Everything happens in a temporary
+directory.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from ags1.cli import main as ags1_command
 from ags1.cli._parser import _size
 from ags1.cli._report import format_bytes, format_rate
 
-_PLACES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platlib"], sys.base_prefix, "/usr/lib", "/usr/share")
+_PLACES = (
+    sysconfig.get_paths()["stdlib"],
+    sysconfig.get_paths()["platlib"],
+    sys.base_prefix,
+    "/usr/lib",
+    "/usr/share",
+)
 _SMALL_FILES = 200
 
 
@@ -66,8 +73,12 @@ def _demonstrate(size: int) -> None:
     _run("inspect vault/archive.tar.ags1", "What anyone can see of a file, without a key")
     _run("verify vault/archive.tar.ags1 --key-file lake.key --aad-prefix {name}", "Authenticate every block")
 
-    offset = total // 3
-    _say(f"ags1.open(...).pread({offset}, 16)", "Read 16 bytes in the middle: one block is decrypted, not the file")
+    offset = Path("plain/archive.tar").stat().st_size // 3
+    _say(
+        f"ags1.open(...).pread({offset}, 16)",
+        "Read 16 bytes in the middle: one block is decrypted, not the file",
+        prompt=">>>",
+    )
     key = Path("lake.key").read_bytes()
     with ags1.open("vault/archive.tar.ags1", key=key, aad_prefix=b"archive.tar") as reader:
         started = time.perf_counter()
@@ -82,9 +93,11 @@ def _demonstrate(size: int) -> None:
     decrypted = _run("decrypt vault/ restored/ --key-file lake.key --aad-prefix {name} --quiet", "Decrypt everything")
     different = subprocess.run(["diff", "-rq", "plain", "restored"], check=False).returncode
     print(
-        f"decrypted in {decrypted:.2f} s ({format_rate(total, decrypted)}), {decrypted / baseline:.2f} times cp; "
-        f"identical to the originals: {not different}"
+        f"decrypted in {decrypted:.2f} s ({format_rate(total, decrypted)}), {decrypted / baseline:.2f} times "
+        f"cp; identical to the originals: {not different}"
     )
+    if different or not same:
+        raise SystemExit("what was decrypted differs from the originals")
 
     _attack()
     print("\nThat was it. `ags1 --help` explains the rest.")
@@ -101,7 +114,7 @@ def _copy_time(directory: str) -> float:
 
 def _attack() -> None:
     target = Path("vault/archive.tar.ags1")
-    _say("change one bit in the middle of vault/archive.tar.ags1", "And now the worst day")
+    _say("change one bit in the middle of vault/archive.tar.ags1", "And now the worst day", prompt="#")
     with target.open("r+b") as file:
         file.seek(target.stat().st_size // 2)
         octet = file.read(1)[0]
@@ -109,8 +122,20 @@ def _attack() -> None:
         file.write(bytes([octet ^ 1]))
     sys.stdout.flush()
     code = ags1_command(
-        ["verify", str(target), "--key-file", "lake.key", "--aad-prefix", "{name}", "--quiet", "--progress", "never"]
+        [
+            "verify",
+            str(target),
+            "--key-file",
+            "lake.key",
+            "--aad-prefix",
+            "{name}",
+            "--quiet",
+            "--progress",
+            "never",
+        ]
     )
+    if code != 1:
+        raise SystemExit(f"the changed bit went unnoticed (exit code {code})")
     print(f"exit code {code}; `ags1 decrypt` of it leaves no output file")
 
 
@@ -140,7 +165,7 @@ def _collect(directory: Path, size: int) -> None:
                 if left <= 0:
                     break
     with (directory / "archive.tar").open("ab") as file:
-        # An archive shorter than was asked for, if no file fitted any more, ends in zeros, as tar archives do.
+        # An archive that is too short, because no file fitted any more, ends in zeros, as tar archives do.
         missing = size - sum(path.stat().st_size for path in directory.iterdir())
         if missing > 0:
             file.truncate(file.tell() + missing)
@@ -180,8 +205,8 @@ def _timed(step: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _say(command: str, title: str) -> None:
-    print(f"\n== {title}\n$ {command}", flush=True)
+def _say(command: str, title: str, *, prompt: str = "$") -> None:
+    print(f"\n== {title}\n{prompt} {command}", flush=True)
 
 
 if __name__ == "__main__":

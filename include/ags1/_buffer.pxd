@@ -15,4 +15,5 @@ cdef class BufferView:
 cdef BufferView readable(object source, str name)
 cdef BufferView writable(object target, str name)
 cdef bint holds_objects(object source) except -1
-cdef bint overlap(const uint8_t *first, Py_ssize_t first_nbytes, const uint8_t *second, Py_ssize_t second_nbytes) noexcept nogil
+cdef bint overlap(
+    const uint8_t *first, Py_ssize_t first_nbytes, const uint8_t *second, Py_ssize_t second_nbytes) noexcept nogil

@@ -1,0 +1,333 @@
+"""How plaintext is read: by position from any source, in order from a pipe. What a Reader stands on.
+
+Plaintext     header, length, key; whole blocks straight into the caller's memory, edges through one kept block;
+              thread-safe, no position
+RawReader     a position in a Plaintext, and read-ahead that doubles while reading is sequential
+PipeReader    the same face over a source that has no length and cannot seek
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+
+from ags1 import _blocks, layout
+from ags1._gcm import Key
+from ags1._sources import PipeSource, Source
+from ags1._typing import Buffer
+from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
+from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+__all__ = ["SMALL_WINDOW", "WINDOW", "PipeReader", "Plaintext", "RawReader", "refuse", "window_of"]
+
+# Plaintext that a sequential read keeps ahead of the caller, and that a Writer gathers before it encrypts. Enough for
+# every core to have a block or two, and little beside the 64 MiB that streaming may take.
+WINDOW = 8 << 20
+# A request to an object store costs as much as some mebibytes: ask for more at once.
+REMOTE_WINDOW = 16 << 20
+SMALL_WINDOW = 1 << 20
+
+
+class Plaintext:
+    """The plaintext of one stream, by position. Thread-safe; after its first failure it refuses everything."""
+
+    def __init__(self, source: Source, key: Key, aad_prefix: bytes, length: int | None, threads: int | None) -> None:
+        self.source = source
+        self.key = key
+        self.aad_prefix = aad_prefix
+        self.threads = threads
+        self.length_trusted = length is not None
+        self.error: BaseException | None = None
+        self._kept_index = -1
+        self._kept: bytearray = bytearray()
+        self._lock = threading.Lock()
+        head = bytes(memoryview(source.read(0, min(source.size, HEADER_LENGTH))))
+        self.block_length = layout.read_header(head, source.name)
+        self.encrypted_length = _check_length(source.size, length, source.name)
+        try:
+            self.size = layout.plaintext_length(source.size, self.block_length)
+        except (FormatError, LimitError) as error:
+            raise type(error)(f"{source.name}: {error}" if source.name else str(error)) from None
+
+    def read_into(self, offset: int, out: memoryview) -> int:
+        """Fill `out` from `offset`; answer how many bytes there were before the end."""
+        if self.error is not None:
+            refuse(self.error, "Reader")
+        size = min(len(out), self.size - offset)
+        if size <= 0:
+            self._verify_empty()
+            return 0
+        try:
+            self._fill(offset, out[:size])
+        except BaseException as error:
+            out[:size] = bytes(size)
+            if not isinstance(error, (KeyboardInterrupt, ValueError)) or isinstance(error, FormatError):
+                self.error = error
+            raise
+        return size
+
+    def _fill(self, offset: int, out: memoryview) -> None:
+        block_length = self.block_length
+        first = offset // block_length
+        end = offset + len(out)
+        last = -(-end // block_length)
+        ahead: Buffer | None = None
+        base = layout.block_to_ciphertext(first, block_length)
+        if self.source.is_remote and not (last - first == 1 and first == self._kept_index):
+            # One request for all that this read touches.
+            stop = min(layout.block_to_ciphertext(last, block_length), self.encrypted_length)
+            ahead = self.source.read(base, stop - base)
+        done = 0
+        while done < len(out):
+            position = offset + done
+            index, within = divmod(position, block_length)
+            whole = self._whole_blocks(position, len(out) - done) if within == 0 else 0
+            if whole:
+                self._open(index, out[done : done + whole], ahead, base)
+                done += whole
+            else:
+                count = min(block_length - within, len(out) - done)
+                self._copy_from_block(index, within, out[done : done + count], ahead, base)
+                done += count
+
+    def _whole_blocks(self, position: int, wanted: int) -> int:
+        """How many of the `wanted` bytes at a block's start are whole blocks."""
+        if position + wanted >= self.size:
+            return self.size - position
+        return wanted - wanted % self.block_length
+
+    def _open(self, first: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
+        offset = layout.block_to_ciphertext(first, self.block_length)
+        if ahead is None:
+            self.source.open_blocks(offset, out, self.key, self.aad_prefix, self.block_length, first, self.threads)
+            return
+        stored = layout.stored_length(len(out), self.block_length)
+        data = memoryview(ahead)[offset - base : offset - base + stored]
+        _blocks.open_blocks(
+            data, out, self.key, self.aad_prefix, self.block_length, first, self.threads, self.source.name
+        )
+
+    def open_whole(self, first: int, out: memoryview) -> None:
+        """Decrypt whole blocks; a failure says nothing about the others, and is not remembered."""
+        self._open(first, out, None, 0)
+
+    def _copy_from_block(self, index: int, within: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
+        with self._lock:
+            if self._kept_index == index:
+                out[:] = memoryview(self._kept)[within : within + len(out)]
+                return
+            # Taken out of sight while it is filled, so that the memory is reused and no other thread sees half of it.
+            scratch, self._kept, self._kept_index = self._kept, bytearray(), -1
+        size = min(self.block_length, self.size - index * self.block_length)
+        if len(scratch) < size:
+            scratch = bytearray(size)
+        with memoryview(scratch) as view:
+            self._open(index, view[:size], ahead, base)
+            out[:] = view[within : within + len(out)]
+        with self._lock:
+            self._kept, self._kept_index = scratch, index
+
+    def _verify_empty(self) -> None:
+        """An empty stream still has a tag: check it once, so that a wrong key is noticed."""
+        if self.size == 0 and self._kept_index != 0:
+            try:
+                data = self.source.read(HEADER_LENGTH, BLOCK_OVERHEAD)
+                _blocks.open_blocks(
+                    data, bytearray(), self.key, self.aad_prefix, self.block_length, 0, 1, self.source.name
+                )
+            except BaseException as error:
+                self.error = error
+                raise
+            self._kept_index = 0
+
+
+class RawReader(io.RawIOBase):
+    """A position in a plaintext, for a BufferedReader on top; one thread at a time (the BufferedReader's lock)."""
+
+    def __init__(self, plaintext: Plaintext, window: int) -> None:
+        super().__init__()
+        self.plaintext = plaintext
+        self._window = window
+        self._ahead = 0
+        self._position = 0
+        self._expected = -1
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        plaintext = self.plaintext
+        block_length = plaintext.block_length
+        position = self._position
+        with memoryview(buffer) as view:
+            size = len(view)
+            if size <= self._window:
+                # A refill of the buffer, so how much comes is ours to say: one block after a seek, then more and
+                # more, in whole blocks, while the reading goes straight on.
+                self._ahead = min(max(2 * self._ahead, block_length), self._window) if position == self._expected else 1
+                stop = -(-(position + min(self._ahead, size)) // block_length) * block_length
+                size = min(size, stop - position)
+            count = plaintext.read_into(position, view[:size])
+        self._position = self._expected = position + count
+        return count
+
+    def readall(self) -> bytes:
+        size = max(0, self.plaintext.size - self._position)
+        out = _blocks.fresh_bytes(size)
+        with _blocks.writable_view(out) as view:
+            count = self.plaintext.read_into(self._position, view)
+        self._position += count
+        return out
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_SET:
+            position = offset
+        elif whence == os.SEEK_CUR:
+            position = self._position + offset
+        elif whence == os.SEEK_END:
+            position = self.plaintext.size + offset
+        else:
+            raise ValueError(f"whence must be 0, 1 or 2, got {whence}")
+        if position < 0:
+            raise ValueError(f"negative seek position {position}")
+        self._position = position
+        return position
+
+    def tell(self) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        return self._position
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self.plaintext.source.close()
+
+
+class PipeReader(io.RawIOBase):
+    """Plaintext of a pipe, block after block."""
+
+    def __init__(
+        self, source: PipeSource, key: Key, aad_prefix: bytes, length: int | None, threads: int | None
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._key = key
+        self._aad_prefix = aad_prefix
+        self._threads = threads
+        self._length = length
+        self._next_block = 0
+        self._plain = memoryview(b"")
+        self._position = 0
+        self._ended = False
+        self.error: BaseException | None = None
+        self.block_length = layout.read_header(source.read_up_to(HEADER_LENGTH), source.name)
+        self._stored = HEADER_LENGTH
+        self._stride = self.block_length + BLOCK_OVERHEAD
+        self._blocks_at_once = max(1, SMALL_WINDOW // self._stride)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.error is not None:
+            refuse(self.error, "Reader")
+        try:
+            while not self._plain and not self._ended:
+                self._next()
+        except BaseException as error:
+            self.error = error
+            raise
+        with memoryview(buffer) as view:
+            count = min(len(view), len(self._plain))
+            view[:count] = self._plain[:count]
+        self._plain = self._plain[count:]
+        self._position += count
+        return count
+
+    def _next(self) -> None:
+        data = self._source.read_up_to(self._stride * self._blocks_at_once)
+        self._stored += len(data)
+        self._ended = len(data) < self._stride * self._blocks_at_once
+        if not data and self._next_block:
+            self._check_end()
+            return
+        if self._ended:
+            self._check_end()
+        elif self._length is not None and self._stored > self._length:
+            _check_length(self._stored, self._length, self._source.name)
+        count = -(-len(data) // self._stride)
+        out = bytearray(len(data) - count * BLOCK_OVERHEAD)
+        _blocks.open_blocks(
+            data, out, self._key, self._aad_prefix, self.block_length, self._next_block, self._threads,
+            self._source.name,
+        )  # fmt: skip
+        self._next_block += count
+        self._plain = memoryview(out)
+
+    def _check_end(self) -> None:
+        _check_length(self._stored, self._length, self._source.name)
+        try:
+            layout.plaintext_length(self._stored, self.block_length)
+        except (FormatError, LimitError) as error:
+            raise type(error)(f"{self._source.name}: {error}" if self._source.name else str(error)) from None
+
+    @property
+    def encrypted_length(self) -> int | None:
+        return self._stored if self._ended else self._length
+
+    def tell(self) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        return self._position
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._source.close()
+
+
+def _check_length(actual: int, trusted: int | None, name: str | None) -> int:
+    where = f"{name}: " if name else ""
+    if trusted is not None and actual < trusted:
+        raise TruncatedError(
+            f"{where}has {actual} bytes, but its trusted length is {trusted}: {trusted - actual} bytes are missing at "
+            "its end"
+        )
+    if trusted is not None and actual > trusted:
+        raise FormatError(
+            f"{where}has {actual} bytes, but its trusted length is {trusted}: {actual - trusted} bytes were added, or "
+            "the length belongs to another file"
+        )
+    return actual
+
+
+def window_of(plaintext: Plaintext, threads: int | None) -> int:
+    """Size of the buffer: whole blocks, about a window, no more than the stream has."""
+    wanted = REMOTE_WINDOW if plaintext.source.is_remote else WINDOW if threads != 1 else SMALL_WINDOW
+    block_length = plaintext.block_length
+    blocks = max(1, wanted // block_length)
+    return max(1, min(blocks * block_length, plaintext.size, REMOTE_WINDOW))
+
+
+def refuse(error: BaseException, what: str) -> NoReturn:
+    """Raise the first failure again, in its own type, for whatever is tried after it."""
+    text = f"this {what} failed before and refuses everything since: {error}"
+    if isinstance(error, AuthenticationError):
+        again: BaseException = AuthenticationError(text)
+        again.block_index = error.block_index  # type: ignore[attr-defined]
+    elif isinstance(error, (FormatError, LimitError)):
+        again = type(error)(text)
+    elif isinstance(error, OSError):
+        again = OSError(error.errno, text) if error.errno is not None else OSError(text)
+    else:
+        again = ValueError(text)
+    raise again from error

@@ -1,0 +1,446 @@
+"""What the tests share: keys, data, lengths around block edges, kinds of buffers, flaky file objects."""
+
+from __future__ import annotations
+
+import array
+import errno
+import io
+import mmap
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+KEY_LENGTHS = (16, 24, 32)
+KEYS = {length: bytes(range(1, length + 1)) for length in KEY_LENGTHS}
+KEY = KEYS[32]
+OTHER_KEY = bytes(range(101, 133))
+PREFIX = b"1234567890123456"
+HEADER = 8
+OVERHEAD = 28
+MIB = 1 << 20
+
+
+def pattern(length: int, seed: int = 0) -> bytes:
+    """Bytes in which no two blocks are alike; the same for the same arguments."""
+    return random.Random(seed * 1_000_003 + length).randbytes(length)
+
+
+def edge_lengths(block_length: int) -> tuple[int, ...]:
+    """Plaintext lengths at which an off-by-one shows."""
+    return (0, 1, block_length - 1, block_length, block_length + 1, 2 * block_length, 3 * block_length + 7)
+
+
+# -- streams as bytes ----------------------------------------------------------------------------------------
+
+
+def blocks_of(stream: bytes, block_length: int) -> list[bytes]:
+    """The blocks of a stream, nonce and tag included."""
+    stride = block_length + OVERHEAD
+    return [stream[start : start + stride] for start in range(HEADER, len(stream), stride)]
+
+
+def nonces_of(stream: bytes, block_length: int) -> list[bytes]:
+    """The nonce of each block."""
+    return [block[:12] for block in blocks_of(stream, block_length)]
+
+
+def block_start(index: int, block_length: int) -> int:
+    """Offset in the stream of a block's nonce."""
+    return HEADER + index * (block_length + OVERHEAD)
+
+
+def flip(data: bytes, position: int, bit: int = 0) -> bytes:
+    """The data with one bit changed."""
+    changed = bytearray(data)
+    changed[position] ^= 1 << bit
+    return bytes(changed)
+
+
+def damage(stream: bytes, block_length: int, index: int) -> bytes:
+    """The stream with one bit of one block's ciphertext or tag changed."""
+    return flip(stream, block_start(index, block_length) + 12)
+
+
+# -- kinds of buffers ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BufferKind:
+    """A way to hold bytes: `make` answers an object that exports exactly the bytes that it is given.
+
+    Their number must be a multiple of `itemsize`, and not 0 unless `may_be_empty`.
+    """
+
+    name: str
+    make: Callable[[bytes], Any]
+    itemsize: int = 1
+    writable: bool = False
+    may_be_empty: bool = True
+
+    def rounded(self, length: int) -> int:
+        """The smallest length that this kind can have and that is not below `length`."""
+        length = max(length, 0 if self.may_be_empty else 1)
+        return -(-length // self.itemsize) * self.itemsize
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _mapped(data: bytes) -> mmap.mmap:
+    mapped = mmap.mmap(-1, len(data))
+    mapped[:] = data
+    return mapped
+
+
+def _read_only_mapped(data: bytes) -> mmap.mmap:
+    descriptor = os.memfd_create("ags1-tests")
+    try:
+        os.write(descriptor, data)
+        return mmap.mmap(descriptor, len(data), prot=mmap.PROT_READ)
+    finally:
+        os.close(descriptor)
+
+
+def _array(typecode: str) -> Callable[[bytes], Any]:
+    return lambda data: array.array(typecode, data)
+
+
+def _cast(format_: str) -> Callable[[bytes], Any]:
+    return lambda data: memoryview(bytearray(data)).cast(format_)
+
+
+def _numpy(dtype: str) -> Callable[[bytes], Any]:
+    return lambda data: np.frombuffer(bytearray(data), dtype)
+
+
+def _numpy_2d(data: bytes) -> Any:
+    return np.frombuffer(bytearray(data), np.int16).reshape(2, -1)
+
+
+def _numpy_empty_rows(data: bytes) -> Any:
+    return np.frombuffer(bytearray(data), np.uint8).reshape(-1, 1)
+
+
+def _numpy_read_only(data: bytes) -> Any:
+    found = np.frombuffer(bytearray(data), np.uint8)
+    found.flags.writeable = False
+    return found
+
+
+def _arrow_mutable(data: bytes) -> pa.Buffer:
+    buffer = pa.allocate_buffer(len(data))
+    memoryview(buffer).cast("B")[:] = data
+    return buffer
+
+
+class _Bytes(bytes):
+    """A subclass: exact type checks must not be all that makes bytes work."""
+
+
+BUFFER_KINDS = (
+    BufferKind("bytes", bytes),
+    BufferKind("bytes-subclass", _Bytes),
+    BufferKind("bytearray", bytearray, writable=True),
+    BufferKind("memoryview-read-only", memoryview),
+    BufferKind("memoryview-B", _cast("B"), writable=True),
+    BufferKind("memoryview-b", _cast("b"), writable=True),
+    BufferKind("memoryview-c", _cast("c"), writable=True),
+    BufferKind("memoryview-H", _cast("H"), itemsize=2, writable=True),
+    BufferKind("memoryview-i", _cast("i"), itemsize=4, writable=True),
+    BufferKind("memoryview-d", _cast("d"), itemsize=8, writable=True),
+    BufferKind("memoryview-slice", lambda data: memoryview(bytearray(b"##" + data + b"##"))[2:-2], writable=True),
+    BufferKind("mmap", _mapped, writable=True, may_be_empty=False),
+    BufferKind("mmap-read-only", _read_only_mapped, may_be_empty=False),
+    BufferKind("array-B", _array("B"), writable=True),
+    BufferKind("array-i", _array("i"), itemsize=4, writable=True),
+    BufferKind("array-d", _array("d"), itemsize=8, writable=True),
+    BufferKind("numpy-uint8", _numpy("u1"), writable=True),
+    BufferKind("numpy-bool", lambda data: np.frombuffer(bytearray(data), np.uint8).view(np.bool_), writable=True),
+    BufferKind("numpy-int32", _numpy("<i4"), itemsize=4, writable=True),
+    BufferKind("numpy-big-endian", _numpy(">u2"), itemsize=2, writable=True),
+    BufferKind("numpy-float64", _numpy("f8"), itemsize=8, writable=True),
+    BufferKind("numpy-complex128", _numpy("c16"), itemsize=16, writable=True),
+    BufferKind("numpy-2d", _numpy_2d, itemsize=4, writable=True, may_be_empty=False),
+    BufferKind("numpy-column", _numpy_empty_rows, writable=True),
+    BufferKind("numpy-read-only", _numpy_read_only),
+    BufferKind("pyarrow-buffer", pa.py_buffer),
+    BufferKind("pyarrow-mutable", _arrow_mutable, writable=True),
+)
+WRITABLE_KINDS = tuple(kind for kind in BUFFER_KINDS if kind.writable)
+READ_ONLY_KINDS = tuple(kind for kind in BUFFER_KINDS if not kind.writable)
+
+# Nothing that has no plain run of bytes may be taken for one.
+NON_CONTIGUOUS = {
+    "memoryview-step": lambda: memoryview(bytearray(64))[::2],
+    "memoryview-reversed": lambda: memoryview(bytearray(64))[::-1],
+    "numpy-column-slice": lambda: np.zeros((8, 8), np.uint8)[:, :4],
+    "numpy-transposed": lambda: np.zeros((4, 8), np.uint8).T,
+    "numpy-fortran": lambda: np.asfortranarray(np.zeros((4, 8), np.uint8)),
+}
+# What people pass by mistake.
+NOT_BUFFERS = (None, 16, 1.5, [1, 2], object(), {"a": 1})
+
+
+def octets(buffer: Any) -> bytes:
+    """Every byte of a C-contiguous buffer, whatever its items are."""
+    return memoryview(buffer).tobytes()
+
+
+# -- file objects --------------------------------------------------------------------------------------------
+
+
+class CountingFile(io.BytesIO):
+    """Remembers what was asked: (offset, size) of each read, the size of each write, seeks and closes."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        super().__init__(data)
+        self.reads: list[tuple[int, int]] = []
+        self.writes: list[int] = []
+        self.seeks = 0
+        self.closes = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        start = self.tell()
+        data = super().read(size)
+        self.reads.append((start, len(data)))
+        return data
+
+    def readinto(self, buffer: Any, /) -> int:
+        start = self.tell()
+        count = super().readinto(buffer)
+        self.reads.append((start, count))
+        return count
+
+    def write(self, data: Any, /) -> int:
+        count = super().write(data)
+        self.writes.append(count)
+        return count
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self.seeks += 1
+        return super().seek(offset, whence)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes handed out so far."""
+        return sum(size for _, size in self.reads)
+
+    def close(self) -> None:
+        # Called again by IOBase.__del__, which is nobody's request.
+        if not self.closed:
+            self.closes += 1
+        super().close()
+
+
+class ShortReads(io.RawIOBase):
+    """A seekable file that gives at most `most` bytes a read, as raw files may."""
+
+    def __init__(self, data: bytes, most: int = 5) -> None:
+        super().__init__()
+        self._file = io.BytesIO(data)
+        self._most = most
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        with memoryview(buffer) as view, view.cast("B") as octets_:
+            return self._file.readinto(octets_[: self._most])
+
+
+class NoneReads(ShortReads):
+    """A non-blocking file: after `after` reads it has no data now."""
+
+    def __init__(self, data: bytes, after: int = 0) -> None:
+        super().__init__(data, most=1 << 30)
+        self._left = after
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        if self._left == 0:
+            return None
+        self._left -= 1
+        return super().readinto(buffer)
+
+
+class FailingReads(ShortReads):
+    """A disk that breaks: reading at or beyond `after` bytes raises EIO."""
+
+    def __init__(self, data: bytes, after: int) -> None:
+        super().__init__(data, most=1 << 30)
+        self._after = after
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        if self.tell() + len(memoryview(buffer)) > self._after:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().readinto(buffer)
+
+
+class LyingSize(ShortReads):
+    """A file that says it is longer than it is: it shrank after its size was asked."""
+
+    def __init__(self, data: bytes, claimed: int) -> None:
+        super().__init__(data, most=1 << 30)
+        self._claimed = claimed
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        if whence == os.SEEK_END:
+            return self._claimed + offset
+        return super().seek(offset, whence)
+
+
+class Pipe(io.RawIOBase):
+    """A source that can only be read forwards, in pieces of at most `most` bytes."""
+
+    def __init__(self, data: bytes, most: int = 1 << 30) -> None:
+        super().__init__()
+        self._file = io.BytesIO(data)
+        self._most = most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        with memoryview(buffer) as view, view.cast("B") as octets_:
+            return self._file.readinto(octets_[: self._most])
+
+
+class ShortWrites(io.RawIOBase):
+    """A sink that takes at most `most` bytes a write, as raw files may."""
+
+    def __init__(self, most: int = 5) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self._most = most
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int | None:
+        with memoryview(data) as view:
+            taken = view.tobytes()[: self._most]
+        self.written += taken
+        return len(taken)
+
+
+class NoneWrites(ShortWrites):
+    """A non-blocking sink: after `after` writes it takes nothing now."""
+
+    def __init__(self, after: int = 0) -> None:
+        super().__init__(most=1 << 30)
+        self._left = after
+
+    def write(self, data: Any, /) -> int | None:
+        if self._left == 0:
+            return None
+        self._left -= 1
+        return super().write(data)
+
+
+class FailingWrites(ShortWrites):
+    """A full disk: what would go beyond `after` bytes raises ENOSPC."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__(most=1 << 30)
+        self._after = after
+
+    def write(self, data: Any, /) -> int | None:
+        if len(self.written) + memoryview(data).nbytes > self._after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+
+# -- threads and processes -----------------------------------------------------------------------------------
+
+
+def os_threads() -> frozenset[str]:
+    """Ids of the threads of this process, as the kernel lists them."""
+    return frozenset(os.listdir("/proc/self/task"))
+
+
+def in_threads(functions: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Run all functions at once; answer what they answered, or raise what the first of them raised."""
+    jobs = list(functions)
+    results: list[Any] = [None] * len(jobs)
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(jobs))
+
+    def run(index: int) -> None:
+        try:
+            start.wait(30)
+            results[index] = jobs[index]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(jobs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        if thread.is_alive():
+            raise TimeoutError("a thread did not come back")
+    if errors:
+        raise errors[0]
+    return results
+
+
+def in_child(function: Callable[[], bytes]) -> bytes:
+    """What the function answers in a forked child of this process; up to a pipe's worth of bytes."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.write(send, function())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(send)
+    with os.fdopen(receive, "rb") as answer:
+        data = answer.read()
+    _, status = os.waitpid(child, 0)
+    if os.waitstatus_to_exitcode(status) != 0:
+        raise ChildProcessError(f"the child failed with status {os.waitstatus_to_exitcode(status)}")
+    return data
+
+
+def run_python(code: str, *arguments: str, timeout: float = 60) -> str:
+    """Run a program in a fresh interpreter that can import ags1; answer what it printed."""
+    root = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"the program ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@cache
+def large() -> bytes:
+    """Enough bytes for several threads to work on: 24 MiB and a bit."""
+    return pattern(24 * MIB + 12_345)

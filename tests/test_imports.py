@@ -1,0 +1,387 @@
+"""What importing ags1 costs, which module may import which, and that the promised names are there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ags1
+from tests.checks import KEY, run_python
+
+PACKAGE = Path(ags1.__file__).resolve().parent
+CONTRACT = Path(ags1.get_include()) / "ags1"
+
+# Levels of the rooms: a module imports from its own level and from below. What is in a package has its level.
+LEVELS = {
+    "_version": 0,
+    "errors": 0,
+    "_layout": 1,
+    "_buffer": 1,
+    "layout": 1,
+    "_typing": 1,
+    "_gcm": 2,
+    "_blocks": 3,
+    "_batch": 3,
+    "_descriptors": 3,
+    "codec": 4,
+    "keys": 4,
+    "_backend": 4,
+    "_atomic": 5,
+    "_reading": 5,
+    "_reading": 5,
+    "_sources": 5,
+    "_sinks": 5,
+    "stream": 5,
+    "kms": 5,
+    "parquet": 5,
+    "arrow": 6,
+    "avro": 6,
+    "files": 6,
+    "fs": 6,
+    "iceberg": 6,
+    "verify": 6,
+    "dataset": 7,
+    "spark": 8,
+    "cli": 9,
+    "__init__": 9,
+    "__main__": 9,
+}
+# Declarations of C without a module behind them.
+EXTERN = {"evp", "layout", "workers"}
+
+
+# -- the weight of an import ---------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(60)
+def test_importing_ags1_loads_nothing_heavy() -> None:
+    heavy = {"pyarrow", "numpy", "fsspec", "rich", "fastavro", "argparse", "concurrent.futures", "asyncio"}
+    heavy |= {
+        "pandas",
+        "polars",
+        "s3fs",
+        "boto3",
+        "botocore",
+        "cryptography",
+        "logging",
+        "multiprocessing",
+        "ssl",
+    }
+    # What a .pth file of the environment loaded before is not counted.
+    loaded = run_python(
+        """
+        import sys
+        before = set(sys.modules)
+        import ags1
+        ags1.decrypt(ags1.encrypt(b"data", bytes(16)), bytes(16))
+        with ags1.open(ags1.encrypt(b"data", bytes(16)), key=bytes(16)) as reader:
+            assert reader.read() == b"data"
+        print(*(set(sys.modules) - before))
+        """
+    ).split()
+    assert "ags1.stream" in loaded
+    assert not {name for name in loaded if name in heavy or name.split(".")[0] in heavy}
+
+
+@pytest.mark.timeout(60)
+def test_importing_ags1_leaves_its_upper_rooms_alone() -> None:
+    loaded = run_python("import sys, ags1; print(*sys.modules)").split()
+    upper = {"ags1.files", "ags1.arrow", "ags1.avro", "ags1.cli", "ags1.verify", "ags1._backend"}
+    assert not upper & set(loaded)
+
+
+@pytest.mark.timeout(60)
+def test_rooms_are_loaded_when_they_are_first_used() -> None:
+    shown = run_python(
+        """
+        import sys, ags1
+        first = "ags1.files" in sys.modules
+        ags1.encrypt_file
+        ags1.backend()
+        print(first, "ags1.files" in sys.modules, ags1.files.encrypt_file is ags1.encrypt_file)
+        """
+    )
+    assert shown.split() == ["False", "True", "True"]
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'ags1' has no attribute 'encrypt_everything'"):
+        ags1.encrypt_everything  # type: ignore[attr-defined]  # noqa: B018
+
+
+# -- imports point down --------------------------------------------------------------------------------------
+
+
+def is_for_type_checkers(node: ast.AST) -> bool:
+    """Whether this is the body of `if TYPE_CHECKING:`."""
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def imports_of_python(node: ast.AST, *, inside_functions: bool) -> Iterator[str]:
+    """Dotted names that Python code imports at run time."""
+    for child in ast.iter_child_nodes(node):
+        if is_for_type_checkers(child):
+            continue
+        if not inside_functions and isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "relative imports hide where they point"
+            yield child.module or ""
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        yield from imports_of_python(child, inside_functions=inside_functions)
+
+
+def imports_of_cython(text: str) -> Iterator[str]:
+    """Dotted names that Cython code imports or cimports; those of C declarations end in ``.pxd``."""
+    statement = r"^\s*from\s+([\w.]+)\s+(c?import)\s+(\([^)]*\)|[^\n]*)"
+    for module, kind, names in re.findall(statement, text, re.MULTILINE):
+        if kind == "cimport" and module.partition(".")[2] in EXTERN:
+            yield f"{module}.pxd"
+            continue
+        yield module
+        yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
+    yield from re.findall(r"^\s*c?import\s+([\w.]+)", text, re.MULTILINE)
+
+
+def name_of(path: Path) -> str:
+    """Name of a module inside the package, such as ``cli._parser``."""
+    parts = path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else CONTRACT).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package, by its name inside it."""
+    sources = [path for suffix in ("*.py", "*.pyx") for path in PACKAGE.rglob(suffix)]
+    return {name_of(path): path for path in sources if "include" not in path.relative_to(PACKAGE).parts}
+
+
+def imports_of(path: Path, *, inside_functions: bool = True) -> set[str]:
+    """Modules of the package that this one imports, by their names inside the package."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        names = set(imports_of_python(ast.parse(text), inside_functions=inside_functions))
+    else:
+        names = set(imports_of_cython(text))
+    found = set()
+    for name in names:
+        inside = name.removeprefix("ags1.")
+        if name == "ags1":
+            # `from ags1 import x` names x too; the package alone is the top.
+            if re.search(r"^\s*import ags1\b", text, re.MULTILINE):
+                found.add("__init__")
+        elif name.startswith("ags1.") and inside in modules():
+            found.add(inside)
+    return found - {name_of(path)}
+
+
+def level_of(name: str) -> int:
+    """Level of a module; a module that nobody gave one has no place in the building."""
+    room = name.split(".")[0]
+    assert room in LEVELS, f"give {room} a level in {Path(__file__).name}, and in the design"
+    return LEVELS[room]
+
+
+def test_the_parser_of_imports_sees_every_form() -> None:
+    python = "import a.b\nfrom c import d\nif TYPE_CHECKING:\n    import e\ndef f():\n    from g import (h,\n i)\n"
+    tree = ast.parse(python)
+    everything = {"a.b", "c", "c.d", "g", "g.h", "g.i"}
+    assert set(imports_of_python(tree, inside_functions=True)) == everything
+    assert set(imports_of_python(tree, inside_functions=False)) == {"a.b", "c", "c.d"}
+    cython = "from ags1._gcm cimport (\n    Key,\n    as_key,\n)\nfrom ags1.layout cimport X\n"
+    cython += "import os\nfrom ags1 import y\n"
+    assert {"ags1._gcm", "ags1._gcm.Key", "ags1.layout.pxd", "os", "ags1.y"} <= set(imports_of_cython(cython))
+    assert "ags1.layout" not in set(imports_of_cython(cython))
+
+
+def test_every_module_has_a_level_and_every_room_is_found() -> None:
+    assert {"errors", "_gcm", "_blocks", "codec", "stream", "__init__"} <= set(modules())
+    for name in modules():
+        level_of(name)
+
+
+def test_imports_point_down() -> None:
+    upwards = {
+        f"{name} (level {level_of(name)}) imports {imported} (level {level_of(imported)})"
+        for name, path in modules().items()
+        for imported in imports_of(path)
+        if level_of(imported) > level_of(name)
+    }
+    assert not upwards
+
+
+def test_the_rooms_that_need_each_other_are_seen_to() -> None:
+    # If these were not found, the test above would prove nothing.
+    assert {"_buffer", "errors"} <= imports_of(modules()["_gcm"])
+    assert {"_gcm", "_buffer", "_layout"} <= imports_of(modules()["_blocks"])
+    assert {"_blocks", "_batch"} <= imports_of(modules()["codec"])
+    assert {"layout", "keys", "_sources"} <= imports_of(modules()["stream"])
+
+
+def test_declarations_for_other_peoples_cython_point_down_too() -> None:
+    found = 0
+    for path in CONTRACT.glob("*.pxd"):
+        for name in imports_of_cython(path.read_text()):
+            inside = name.removeprefix("ags1.")
+            if name.startswith("ags1.") and inside in modules():
+                found += 1
+                assert level_of(inside) < level_of(path.stem)
+    assert found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name: imports_of(path, inside_functions=False) for name, path in modules().items() if name != "__init__"}
+    done: set[str] = set()
+
+    def walk(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, f"a circle: {' -> '.join([*above, name])}"
+        if name not in done:
+            for imported in graph.get(name, ()):
+                walk(imported, (*above, name))
+            done.add(name)
+
+    for name in graph:
+        walk(name, ())
+
+
+def test_only_one_module_knows_openssl() -> None:
+    knowing = {
+        name
+        for name, path in modules().items()
+        if re.search(r"^from ags1\.evp cimport", path.read_text(), re.MULTILINE)
+    }
+    types_only = {"_blocks", "_descriptors"}
+    assert "_gcm" in knowing
+    for name in knowing - {"_gcm"}:
+        assert name in types_only
+        assert "from ags1.evp cimport EVP_CIPHER_CTX\n" in modules()[name].read_text()
+
+
+# -- the public API ------------------------------------------------------------------------------------------
+
+BLOCK = 1 << 20
+
+# Every name, with the parameters that were promised. Parameters behind these must be optional keywords.
+SIGNATURES = {
+    "encrypt": 'data, key, *, aad_prefix=b"", block_length=BLOCK, threads=None',
+    "encrypt_into": 'data, out, key, *, aad_prefix=b"", block_length=BLOCK, threads=None',
+    "decrypt": 'data, key, *, aad_prefix=b"", length=None, threads=None',
+    "decrypt_into": 'data, out, key, *, aad_prefix=b"", length=None, threads=None',
+    "encrypted_length": "plaintext_length, block_length=BLOCK",
+    "plaintext_length": "encrypted_length, block_length=BLOCK",
+    "encrypt_many": "buffers, key, *, aad_prefixes=None, block_length=BLOCK, threads=None",
+    "decrypt_many": "buffers, key, *, aad_prefixes=None, lengths=None, threads=None",
+    "open": (
+        'file, mode="rb", *, key=None, aad_prefix=b"", length=None, key_metadata=None, block_length=BLOCK, threads=None'
+    ),
+    "Reader": 'source, key, *, aad_prefix=b"", length=None, threads=None',
+    "Reader.pread": "self, offset, size",
+    "Reader.pread_into": "self, offset, out",
+    "Writer": 'sink, key, *, aad_prefix=b"", block_length=BLOCK, threads=None',
+    "encrypt_file": ('source, target, key=None, *, aad_prefix=b"", block_length=BLOCK, threads=None, progress=None'),
+    "decrypt_file": (
+        'source, target, key=None, *, key_metadata=None, aad_prefix=b"", length=None, threads=None, progress=None'
+    ),
+    "Key.generate": "bits=256",
+    "KeyMetadata": "encryption_key, aad_prefix=None, file_length=None",
+    "KeyMetadata.encode": "self",
+    "KeyMetadata.decode": "data",
+    "split_offsets": "plaintext_size, split_size, block_length=BLOCK",
+    "layout.plaintext_to_block": "offset, block_length=BLOCK",
+    "layout.block_to_ciphertext": "block_index, block_length=BLOCK",
+    "layout.ciphertext_to_plaintext": "offset, block_length=BLOCK",
+    "backend": "",
+    "get_include": "",
+}
+MEMBERS = {
+    "Reader": (
+        *("read", "read1", "readinto", "readall", "peek", "seek", "tell", "readable", "seekable", "close"),
+        *("pread", "pread_into", "size", "encrypted_length", "block_length", "length_trusted"),
+    ),
+    "Writer": ("write", "flush", "tell", "close", "abort", "encrypted_length", "key_metadata"),
+    "KeyMetadata": ("encode", "decode", "encryption_key", "aad_prefix", "file_length"),
+    "Key": ("generate",),
+}
+
+
+def promised(parameters: str) -> list[tuple[str, Any, Any]]:
+    """Name, kind and default of each parameter."""
+    scope: dict[str, Any] = {"BLOCK": BLOCK}
+    exec(f"def function({parameters}): pass", scope)
+    return described(scope["function"])
+
+
+def described(function: Any) -> list[tuple[str, Any, Any]]:
+    """Name, kind and default of each parameter of a function."""
+    return [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+
+
+def public(name: str) -> Any:
+    """The object behind a dotted name of the public API."""
+    found: Any = ags1
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_each_public_function_has_the_promised_parameters(name: str) -> None:
+    wanted, found = promised(SIGNATURES[name]), described(public(name))
+    assert found[: len(wanted)] == wanted
+    for parameter, kind, default in found[len(wanted) :]:
+        assert kind is inspect.Parameter.KEYWORD_ONLY, parameter
+        assert default is not inspect.Parameter.empty, parameter
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_each_public_class_has_the_promised_members(name: str) -> None:
+    assert not [member for member in MEMBERS[name] if not hasattr(public(name), member)]
+
+
+def test_a_key_is_made_of_one_bytes_like_argument() -> None:
+    assert bytes(ags1.Key(KEY)) == KEY
+    with pytest.raises(TypeError):
+        ags1.Key()  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        ags1.Key(KEY, KEY)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Ags1Error", "FormatError", "TruncatedError", "AuthenticationError", "LimitError", "BackendError"],
+)
+def test_each_public_error_is_there(name: str) -> None:
+    assert issubclass(public(name), ags1.Ags1Error)
+
+
+def test_all_names_exist_and_are_listed() -> None:
+    assert set(dir(ags1)) == set(ags1.__all__)
+    for name in ags1.__all__:
+        assert getattr(ags1, name) is not None
+    assert {name.split(".")[0] for name in SIGNATURES} <= set(ags1.__all__)
+
+
+def test_the_submodules_of_the_contract_are_there() -> None:
+    for name in ("layout", "arrow", "avro"):
+        assert getattr(ags1, name) is importlib.import_module(f"ags1.{name}")
+    assert callable(ags1.avro.read_split)
+
+
+def test_get_include_has_the_contract() -> None:
+    assert (CONTRACT / "layout.h").is_file()
+    assert {"__init__.pxd", "layout.pxd", "evp.pxd", "_gcm.pxd"} <= {path.name for path in CONTRACT.iterdir()}
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in {*SIGNATURES, *MEMBERS}:
+        assert inspect.getdoc(public(name)), name
