@@ -438,7 +438,9 @@ def open(
     file : path, URL, file object or buffer
         A path or a URL of fsspec's ("s3://...") is owned; a binary file object is borrowed; any buffer can be read.
     mode : {"rb", "wb"}
-        For text, wrap the result: ``io.TextIOWrapper(ags1.open(...), encoding="utf-8")``.
+        For text, wrap a Reader in ``io.TextIOWrapper``. To write text, keep the Writer's own ``with`` outside and
+        ``detach()`` the wrapper at the end of the body: a TextIOWrapper closes what it wraps also after an exception,
+        and so would publish half of a stream.
     key : buffer of 16, 24 or 32 bytes, or Key, optional
         The AES key; this or `key_metadata` is needed.
     aad_prefix : buffer
