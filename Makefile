@@ -67,7 +67,7 @@ check: build $(STAMPS)/check ## format, lint and type checks
 	$(BIN)/ruff check
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ags1 include
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest --concise $(STUBBED)
+	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --concise $(STUBBED)
 
 format: build $(STAMPS)/check ## format the sources
 	$(BIN)/ruff check --fix

@@ -1,5 +1,4 @@
 """Many buffers, one native call: each becomes, or was, an AGS1 stream of its own; results share one arena."""
-# ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
 
 from collections.abc import Iterable, Sequence
 from typing import Final, SupportsIndex

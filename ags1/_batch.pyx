@@ -17,7 +17,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.string cimport memset
 
 from ags1._blocks cimport MAX_UNITS, Flight, Run, blocks_in, choose_threads, new_bytes, open_runs, seal_runs
 from ags1._buffer cimport BufferView, holds_objects, readable
@@ -172,7 +174,7 @@ cdef class _Batch:
         """Measure every buffer and make the arena; each result starts at a multiple of `alignment`."""
         cdef _Chunk chunk = _Chunk.__new__(_Chunk)
         cdef const uint8_t *data = NULL
-        cdef int64_t index, nbytes = 0, block_length = 0, total = 0, shift
+        cdef int64_t index, nbytes = 0, block_length = 0, total = 0, shift, gap
         self.plaintext_length = 0
         for index in range(self.count):
             chunk.hold(self.buffers[index], index, &data, &nbytes)
@@ -186,10 +188,16 @@ cdef class _Batch:
             total += (self.sizes[index] + alignment - 1) & ~(alignment - 1)
         self.arena = new_bytes(total + alignment - 1)
         self.base = <uint8_t *>PyBytes_AS_STRING(self.arena)
+        if alignment == 1:
+            return 0
+        # The gaps before, between and behind the results show nothing that was in this memory before.
         shift = -<int64_t><uintptr_t>self.base & (alignment - 1)
-        if shift:
-            for index in range(self.count):
-                self.starts[index] += shift
+        memset(self.base, 0, <size_t>shift)
+        memset(self.base + total + shift, 0, <size_t>(alignment - 1 - shift))
+        for index in range(self.count):
+            self.starts[index] += shift
+            gap = -self.sizes[index] & (alignment - 1)
+            memset(self.base + self.starts[index] + self.sizes[index], 0, <size_t>gap)
         return 0
 
     cdef int fill(self, _Chunk chunk, int64_t first) except -1:

@@ -1,5 +1,4 @@
 """Owned views over other people's memory: pointer, byte length, read-only or not."""
-# ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
 
 from typing import Final
 

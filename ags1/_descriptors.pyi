@@ -1,5 +1,4 @@
 """AGS1 blocks between file descriptors and memory, over a crew of threads."""
-# ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
 
 from typing import Final
 

@@ -1,5 +1,4 @@
 """AES-GCM by OpenSSL's EVP on raw memory, and the keys for it. The only module that links libcrypto."""
-# ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
 
 from typing import ClassVar, Final, NoReturn, TypedDict, type_check_only
 

@@ -1,5 +1,4 @@
 """Sizes, offsets and the header of AGS1: pure arithmetic, overflow-checked; no crypto, no I/O."""
-# ruff: noqa: PYI021 - the documentation is here too, because editors find no source of a compiled module.
 
 from typing import Final, SupportsIndex
 

@@ -158,9 +158,7 @@ def read_split(reader: Any, start: int, end: int, *, reader_schema: Any = None) 
     return _rows(fastavro, _Input(reader), start, end, reader_schema)
 
 
-def splits(
-    plaintext_size: int, split_size: int, block_length: int = DEFAULT_BLOCK_LENGTH
-) -> list[tuple[int, int]]:
+def splits(plaintext_size: int, split_size: int, block_length: int = DEFAULT_BLOCK_LENGTH) -> list[tuple[int, int]]:
     """Ranges that tile a plaintext, cut at AGS1 block boundaries so that no block is decrypted twice.
 
     Parameters
@@ -193,9 +191,7 @@ def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any)
     header = _parse_header(file)
     if "avro.schema" not in header.metadata:
         raise FormatError(f"{file.where}the Avro header has no schema")
-    container = _Container(
-        file.read_at(0, header.length), header.marker, _blocks_of(file, start, end, header)
-    )
+    container = _Container(file.read_at(0, header.length), header.marker, _blocks_of(file, start, end, header))
     yield from fastavro.reader(container, reader_schema)
     if container.error is not None:
         raise container.error
@@ -235,9 +231,7 @@ def _read_block(file: _Input, offset: int, marker: bytes) -> tuple[AvroBlock, in
     count = head.number("count of rows")
     length = head.number("length")
     if count < 0:
-        raise FormatError(
-            f"{file.where}the Avro block at offset {offset} has a negative count of rows ({count})"
-        )
+        raise FormatError(f"{file.where}the Avro block at offset {offset} has a negative count of rows ({count})")
     if not 0 <= length <= _MAX_BLOCK:
         raise FormatError(
             f"{file.where}the Avro block at offset {offset} has an impossible length of {length} bytes: "
@@ -341,9 +335,7 @@ class _Input:
         while left > 0:
             piece = self._file.read(left)
             if not piece:
-                raise TruncatedError(
-                    f"{self.where}only {size - left} of {size} bytes could be read at offset {offset}"
-                )
+                raise TruncatedError(f"{self.where}only {size - left} of {size} bytes could be read at offset {offset}")
             pieces.append(piece)
             left -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

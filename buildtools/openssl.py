@@ -227,9 +227,7 @@ class _Toolchain:
                 *openssl.extra_link_args,
                 source=source,
             )
-        return (
-            "" if done.returncode == 0 else (done.stderr.strip() or f"compiler exit status {done.returncode}")
-        )
+        return "" if done.returncode == 0 else (done.stderr.strip() or f"compiler exit status {done.returncode}")
 
 
 def choose(env: Mapping[str, str] | None = None, *, build: bool = True) -> OpenSSL:
@@ -302,16 +300,12 @@ def _parse_version(macros: Mapping[str, str], where: str) -> str:
         # Before 3.0 there was only 0xMNNFFPPSL.
         number = re.match(r"0x([0-9a-fA-F]+)L?$", macros.get("OPENSSL_VERSION_NUMBER", ""))
         if number is None:
-            raise OpenSSLError(
-                f"{where}: opensslv.h states no version that ags1 understands.\n{_HOW_TO_GET}"
-            ) from None
+            raise OpenSSLError(f"{where}: opensslv.h states no version that ags1 understands.\n{_HOW_TO_GET}") from None
         value = int(number[1], 16)
         found = (value >> 28, value >> 20 & 0xFF, value >> 12 & 0xFF)
     text = ".".join(map(str, found))
     if found < MINIMUM:
-        raise OpenSSLError(
-            f"{where} is OpenSSL {text}: too old. ags1 needs 3.0, and 3.2 to be fast.\n{_HOW_TO_GET}"
-        )
+        raise OpenSSLError(f"{where} is OpenSSL {text}: too old. ags1 needs 3.0, and 3.2 to be fast.\n{_HOW_TO_GET}")
     return text
 
 
@@ -351,9 +345,7 @@ def _system(toolchain: _Toolchain) -> OpenSSL:
         )
         complaint = toolchain.links(found)
         if complaint:
-            refusals.append(
-                f"{where} has headers of OpenSSL {version}, but linking libcrypto fails:\n{complaint}"
-            )
+            refusals.append(f"{where} has headers of OpenSSL {version}, but linking libcrypto fails:\n{complaint}")
         else:
             candidates.append(found)
 
@@ -410,9 +402,7 @@ def _prefix(toolchain: _Toolchain, prefix: Path) -> OpenSSL:
                 return found
             complaints.append(f"{place}: {complaint}")
     if complaints:
-        raise OpenSSLError(
-            f"AGS1_OPENSSL={prefix}: libcrypto {version} does not link.\n" + "\n".join(complaints)
-        )
+        raise OpenSSLError(f"AGS1_OPENSSL={prefix}: libcrypto {version} does not link.\n" + "\n".join(complaints))
     tried = ", ".join(map(str, places))
     raise OpenSSLError(f"AGS1_OPENSSL={prefix}: neither libcrypto.a nor a shared libcrypto in {tried}.")
 
@@ -591,9 +581,7 @@ def _tarball(env: Mapping[str, str], scratch: Path) -> Path:
     except (urllib.error.URLError, OSError, ValueError) as error:
         if source:
             raise OpenSSLError(f"AGS1_OPENSSL_SOURCE={source} could not be fetched: {error}") from error
-        raise UnavailableError(
-            f"the source of OpenSSL {PINNED} could not be fetched from {url}: {error}"
-        ) from error
+        raise UnavailableError(f"the source of OpenSSL {PINNED} could not be fetched from {url}: {error}") from error
     _verify(fetched, url)
     os.replace(fetched, kept)
     return kept

@@ -36,7 +36,6 @@ LEVELS = {
     "_backend": 4,
     "_atomic": 5,
     "_reading": 5,
-    "_reading": 5,
     "_sources": 5,
     "_sinks": 5,
     "stream": 5,

@@ -49,9 +49,7 @@ def need(program: str) -> str:
     """Path of a program; without it the test skips, or fails where nothing may skip."""
     found = shutil.which(program)
     if found is None:
-        (pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip)(
-            f"needs {program}, which is not installed"
-        )
+        (pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip)(f"needs {program}, which is not installed")
     return found
 
 
@@ -149,16 +147,12 @@ class TestWheel:
         for path in (ROOT / "ags1").rglob("_*.pyx"):
             stem = path.relative_to(ROOT).with_suffix("").as_posix()
             assert any(name.startswith(f"{stem}.") and name.endswith(".so") for name in names), stem
-        strays = [
-            name for name in names if not name.startswith(("ags1/", "ags1-")) or name.endswith((".c", ".pyx"))
-        ]
+        strays = [name for name in names if not name.startswith(("ags1/", "ags1-")) or name.endswith((".c", ".pyx"))]
         assert strays == []
         assert size < 4 << 20, "debug symbols, or more of OpenSSL than AES-GCM needs, got into the wheel"
 
     def test_get_include(self, built: Built) -> None:
-        include = Path(
-            run([built.python, "-c", "import ags1; print(ags1.get_include())"], built.empty).strip()
-        )
+        include = Path(run([built.python, "-c", "import ags1; print(ags1.get_include())"], built.empty).strip())
         assert include == built.site / "ags1" / "include"
         assert (include / "ags1" / "layout.h").is_file()
 
@@ -421,9 +415,7 @@ class TestSystem:
 
     def test_too_old_and_nothing_else(self, machine: Fake) -> None:
         machine.make_system(HEADER_111)
-        with pytest.raises(
-            openssl.OpenSSLError, match=r"(?s)no usable OpenSSL.*too old.*could not be fetched"
-        ):
+        with pytest.raises(openssl.OpenSSLError, match=r"(?s)no usable OpenSSL.*too old.*could not be fetched"):
             machine.choose()
 
     @pytest.mark.parametrize(
@@ -439,9 +431,7 @@ class TestSystem:
         prefix = machine.install(HEADER_3.format(3, 5, 0), shared=False)
         (prefix / "include" / "openssl" / "evp.h").write_text("#define EVP_CIPHER_CTX_new nobody_has_this\n")
         machine.env["CPATH"] = str(prefix / "include")
-        with pytest.raises(
-            openssl.OpenSSLError, match=r"headers of OpenSSL 3\.5\.0, but linking libcrypto fails"
-        ):
+        with pytest.raises(openssl.OpenSSLError, match=r"headers of OpenSSL 3\.5\.0, but linking libcrypto fails"):
             machine.choose("system")
 
     @pytest.mark.parametrize("wanted", ["", "system"])
@@ -468,9 +458,7 @@ class TestPrefix:
         prefix = machine.install(HEADER_3.format(3, 5, 1), static=True)
         chosen = machine.choose(str(prefix))
         assert (chosen.linkage, chosen.version, chosen.warning) == ("prefix-static", "3.5.1", "")
-        assert str(prefix / "lib" / "libcrypto.a") in " ".join(
-            (*chosen.extra_objects, *chosen.extra_link_args)
-        )
+        assert str(prefix / "lib" / "libcrypto.a") in " ".join((*chosen.extra_objects, *chosen.extra_link_args))
 
     def test_shared_is_found_at_run_time(self, machine: Fake) -> None:
         prefix = machine.install(HEADER_3.format(3, 5, 1))
@@ -497,9 +485,7 @@ class TestPrefix:
             machine.choose(str(tmp_path))
 
     def test_a_word_that_is_no_path(self, machine: Fake) -> None:
-        with pytest.raises(
-            openssl.OpenSSLError, match="neither 'system', nor 'bundled', nor the absolute path"
-        ):
+        with pytest.raises(openssl.OpenSSLError, match="neither 'system', nor 'bundled', nor the absolute path"):
             machine.choose("Bundled")
 
 
@@ -558,8 +544,7 @@ class TestBundled:
     def test_two_builds_at_once(self, machine: Fake, release: Path, tmp_path: Path) -> None:
         results: list[openssl.OpenSSL] = []
         threads = [
-            threading.Thread(target=lambda: results.append(machine.choose("bundled", release)))
-            for _ in range(3)
+            threading.Thread(target=lambda: results.append(machine.choose("bundled", release))) for _ in range(3)
         ]
         for thread in threads:
             thread.start()
@@ -591,13 +576,9 @@ class TestBundled:
     def test_where_the_cache_is(self) -> None:
         home = {"HOME": "/home/someone"}
         assert openssl.cache_directory(home) == Path("/home/someone/.cache/ags1")
-        assert openssl.cache_directory({**home, "XDG_CACHE_HOME": "relative"}) == Path(
-            "/home/someone/.cache/ags1"
-        )
+        assert openssl.cache_directory({**home, "XDG_CACHE_HOME": "relative"}) == Path("/home/someone/.cache/ags1")
         assert openssl.cache_directory({**home, "XDG_CACHE_HOME": "/var/c"}) == Path("/var/c/ags1")
-        assert openssl.cache_directory({**home, "XDG_CACHE_HOME": "/c", "AGS1_CACHE": "/mine"}) == Path(
-            "/mine"
-        )
+        assert openssl.cache_directory({**home, "XDG_CACHE_HOME": "/c", "AGS1_CACHE": "/mine"}) == Path("/mine")
 
 
 def test_as_a_program(tmp_path: Path) -> None:

@@ -55,7 +55,9 @@ def test_every_linked_file_exists() -> None:
 
 def test_every_command_of_the_table_exists() -> None:
     commands = set(re.findall(r"`ags1 ([a-z]+)", README.read_text()))
-    known = subprocess.run([sys.executable, "-m", "ags1", "--help"], capture_output=True, text=True, check=True, cwd=ROOT)
+    known = subprocess.run(
+        [sys.executable, "-m", "ags1", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert commands
     for command in commands:
         assert re.search(rf"^    {command}\b", known.stdout, re.MULTILINE), command

@@ -37,9 +37,7 @@ METADATA_ERRORS = {
 KNOWN_STREAMS = {
     "text-empty": "4147533100001000000000000000000000000000d44c5715769e2fd3c4bf36aee812ea74",
     "text-iceberg": "4147533100001000000000000000000000000000c56517a1e1325059aaec3649725133e42048d77bd72ea9",
-    "text-hello": (
-        "4147533100001000000000000000000000000000c4631eafeb60768cc042215d4c85fe441b2eba786b1922afa5c4"
-    ),
+    "text-hello": ("4147533100001000000000000000000000000000c4631eafeb60768cc042215d4c85fe441b2eba786b1922afa5c4"),
 }
 KNOWN_DIGESTS = {
     "mib-block": (1048612, "0cab8dbc6d2d3f59415e7c5fc3e2f5a8ebd65d76fb2c6dbe70a27136a4db8c2d"),
@@ -49,12 +47,9 @@ KNOWN_DIGESTS = {
 KNOWN_KEY_METADATA = {
     "prefix-no-length": "01203031323334353637383930313233343502203132333435363738393031323334353600",
     "no-prefix": "0120303132333435363738393031323334350000",
-    "key24": (
-        "0130000102030405060708090a0b0c0d0e0f10111213141516170220a0a1a2a3a4a5a6a7a8a9aaabacadaeaf02d8808001"
-    ),
+    "key24": ("0130000102030405060708090a0b0c0d0e0f10111213141516170220a0a1a2a3a4a5a6a7a8a9aaabacadaeaf02d8808001"),
     "key32-empty-file": (
-        "0140000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
-        "0220313233343536373839303132333435360248"
+        "0140000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f0220313233343536373839303132333435360248"
     ),
     "long-file": "01203031323334353637383930313233343500028e8080808040",
     "empty-prefix": "012030313233343536373839303132333435020002c09a0c",
@@ -73,16 +68,12 @@ def decrypt(vector: loader.StreamVector, stream: bytes) -> bytes:
 
 def decrypt_one_thread(vector: loader.StreamVector, stream: bytes) -> bytes:
     """Decrypt in one call on the calling thread."""
-    return ags1.decrypt(
-        stream, vector.key, aad_prefix=vector.aad_prefix or b"", length=vector.length, threads=1
-    )
+    return ags1.decrypt(stream, vector.key, aad_prefix=vector.aad_prefix or b"", length=vector.length, threads=1)
 
 
 def decrypt_three_threads(vector: loader.StreamVector, stream: bytes) -> bytes:
     """Decrypt in one call on three threads."""
-    return ags1.decrypt(
-        stream, vector.key, aad_prefix=vector.aad_prefix or b"", length=vector.length, threads=3
-    )
+    return ags1.decrypt(stream, vector.key, aad_prefix=vector.aad_prefix or b"", length=vector.length, threads=3)
 
 
 def into(vector: loader.StreamVector, stream: bytes, threads: int | None) -> bytes:
@@ -149,9 +140,7 @@ def open_and_read_pieces(vector: loader.StreamVector, stream: bytes) -> bytes:
     """Read a stream object to its end in pieces, on three threads."""
     prefix = vector.aad_prefix or b""
     pieces = []
-    with ags1.open(
-        stream, "rb", key=vector.key, aad_prefix=prefix, length=vector.length, threads=3
-    ) as reader:
+    with ags1.open(stream, "rb", key=vector.key, aad_prefix=prefix, length=vector.length, threads=3) as reader:
         while piece := reader.read(PIECE):
             pieces.append(piece)
     return b"".join(pieces)
@@ -215,9 +204,7 @@ def test_ags1_writes_what_the_reference_reads(vector: loader.StreamVector) -> No
     block_length = vector.block_length
     assert block_length is not None
     for threads in (1, 3):
-        written = ags1.encrypt(
-            plaintext, vector.key, aad_prefix=prefix, block_length=block_length, threads=threads
-        )
+        written = ags1.encrypt(plaintext, vector.key, aad_prefix=prefix, block_length=block_length, threads=threads)
         assert len(written) == vector.stream_length
         assert written[:8] == vector.stream()[:8]
         assert reference.decrypt(written, vector.key, prefix, len(written)) == plaintext
@@ -249,9 +236,7 @@ def test_batches_of_short_streams(size: int, block_length: int, threads: int | N
     plaintexts = [bytes([index % 251]) * size for index in range(count)]
     prefixes = [b"file %d" % index for index in range(count)]
     key = bytes(range(16))
-    streams = ags1.encrypt_many(
-        plaintexts, key, aad_prefixes=prefixes, block_length=block_length, threads=threads
-    )
+    streams = ags1.encrypt_many(plaintexts, key, aad_prefixes=prefixes, block_length=block_length, threads=threads)
     for plaintext, stream, prefix in zip(plaintexts, streams, prefixes, strict=True):
         assert reference.decrypt(bytes(stream), key, prefix) == plaintext
     back = ags1.decrypt_many(streams, key, aad_prefixes=prefixes, threads=threads)

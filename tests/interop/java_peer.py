@@ -128,9 +128,7 @@ def build(iceberg_version: str | None = None) -> Path:
         command.append(f"-DoutputDirectory={work / 'lib'}")
         if iceberg_version is not None:
             command.append(f"-Diceberg.version={iceberg_version}")
-        done = subprocess.run(
-            command, cwd=work, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
-        )
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
         if done.returncode != 0:
             raise PeerFailure(f"Maven failed ({done.returncode}):\n{(done.stdout + done.stderr)[-4000:]}")
         ready = Path(scratch) / "ready"
@@ -265,9 +263,7 @@ class JavaPeer:
         """Encrypt a file; return the stored length that Iceberg reports."""
         return int(self.ask("encrypt", key.hex(), _bytes_field(aad_prefix), str(source), str(target))[0])
 
-    def decrypt(
-        self, key: bytes, aad_prefix: bytes | None, length: int | None, source: Path, target: Path
-    ) -> int:
+    def decrypt(self, key: bytes, aad_prefix: bytes | None, length: int | None, source: Path, target: Path) -> int:
         """Decrypt a file; return the number of plaintext bytes read."""
         fields = (key.hex(), _bytes_field(aad_prefix), _length_field(length), str(source), str(target))
         return int(self.ask("decrypt", *fields)[0])
@@ -289,9 +285,7 @@ class JavaPeer:
 
     def encode(self, key: bytes, aad_prefix: bytes | None, file_length: int | None) -> bytes:
         """Encode a StandardKeyMetadata."""
-        return bytes.fromhex(
-            self.ask("encode", key.hex(), _bytes_field(aad_prefix), _length_field(file_length))[0]
-        )
+        return bytes.fromhex(self.ask("encode", key.hex(), _bytes_field(aad_prefix), _length_field(file_length))[0])
 
     def decode(self, encoded: bytes) -> PeerKeyMetadata:
         """Decode a StandardKeyMetadata."""

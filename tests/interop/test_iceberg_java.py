@@ -28,9 +28,7 @@ def by_name(vector: loader.StreamVector | loader.KeyMetadataVector) -> str:
     return vector.name
 
 
-def java_read(
-    peer: JavaPeer, stream: bytes, key: bytes, prefix: bytes | None, length: int, at: Path
-) -> bytes:
+def java_read(peer: JavaPeer, stream: bytes, key: bytes, prefix: bytes | None, length: int, at: Path) -> bytes:
     """Decrypt a stream with Iceberg."""
     source, target = at / "stream", at / "decrypted"
     source.write_bytes(stream)
@@ -127,9 +125,7 @@ def test_seeks_agree(java_peer: JavaPeer, tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [None, 0, 36, 1048620, (1 << 40) + 7])
 @pytest.mark.parametrize("prefix", [b"", b"1234567890123456", bytes(200)], ids=["empty", "16", "200"])
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS.keys())
-def test_key_metadata_has_javas_bytes(
-    java_peer: JavaPeer, key: bytes, prefix: bytes, length: int | None
-) -> None:
+def test_key_metadata_has_javas_bytes(java_peer: JavaPeer, key: bytes, prefix: bytes, length: int | None) -> None:
     encoded = ags1.KeyMetadata(key, prefix, length).encode()
     assert encoded == java_peer.encode(key, prefix, length)
     assert encoded == reference.encode_key_metadata(reference.KeyMetadata(key, prefix, length))
@@ -165,9 +161,7 @@ def test_ags1_opens_a_file_of_javas_encryption_manager(
 
 
 @pytest.mark.parametrize("size", [0, 100, MIB, MIB + 5])
-def test_javas_encryption_manager_opens_a_file_of_ags1(
-    java_peer: JavaPeer, tmp_path: Path, size: int
-) -> None:
+def test_javas_encryption_manager_opens_a_file_of_ags1(java_peer: JavaPeer, tmp_path: Path, size: int) -> None:
     source, target, back = tmp_path / "plaintext", tmp_path / "encrypted", tmp_path / "back"
     source.write_bytes(loader.pattern(size))
     metadata = ags1.encrypt_file(source, target)
@@ -220,9 +214,7 @@ def test_java_does_what_the_stream_vector_says(
 
 
 @pytest.mark.parametrize("vector", loader.load_key_metadata(), ids=by_name)
-def test_java_does_what_the_key_metadata_vector_says(
-    java_peer: JavaPeer, vector: loader.KeyMetadataVector
-) -> None:
+def test_java_does_what_the_key_metadata_vector_says(java_peer: JavaPeer, vector: loader.KeyMetadataVector) -> None:
     if vector.java[0] == "refuses":
         with pytest.raises(JavaError) as caught:
             java_peer.decode(vector.encoded)

@@ -78,9 +78,7 @@ class Attacks:
         """Authentic blocks in wrong places."""
         bad = "authentication"
         yield self.case("swapped-blocks", "the first two blocks changed places", self.blocks(1, 0, 2), bad)
-        yield self.case(
-            "repeated-block", "the first block stands in the second place too", self.blocks(0, 0, 2), bad
-        )
+        yield self.case("repeated-block", "the first block stands in the second place too", self.blocks(0, 0, 2), bad)
         yield self.case("inserted-block", "the first block comes twice", self.blocks(0, 0, 1, 2), bad)
         yield self.case("missing-first-block", "the first block is gone", self.blocks(1, 2), bad)
         yield self.case("missing-middle-block", "the second block is gone", self.blocks(0, 2), bad)

@@ -161,9 +161,7 @@ def cuts() -> Iterator[MetadataCase]:
             comment = "cut after the prefix, which makes it the two-field form"
             yield MetadataCase(f"cut-{end:02}", comment, cut, "success", java, whole)
         else:
-            yield MetadataCase(
-                f"cut-{end:02}", f"cut after {end} of {len(encoded)} bytes", cut, "truncated", java
-            )
+            yield MetadataCase(f"cut-{end:02}", f"cut after {end} of {len(encoded)} bytes", cut, "truncated", java)
 
 
 def cases() -> Iterator[MetadataCase]:

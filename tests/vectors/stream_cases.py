@@ -63,9 +63,7 @@ def sizes() -> Iterator[Case]:
     for size in (0, 1, 33, MIB - 1):
         base = Base(KEY_24, PREFIX_16, MIB, size)
         yield whole(f"mib-size-{size}", f"{size} bytes, less than one block", base, length=True)
-    yield whole(
-        "mib-3-blocks-17", "three full blocks and 17 bytes", Base(KEY_32, PREFIX_200, MIB, 3 * MIB + 17)
-    )
+    yield whole("mib-3-blocks-17", "three full blocks and 17 bytes", Base(KEY_32, PREFIX_200, MIB, 3 * MIB + 17))
     for block_length in (16, 64, 1024):
         around = [
             0,
@@ -85,9 +83,7 @@ def sizes() -> Iterator[Case]:
         "two full blocks of 1024 and a last one of 553 bytes, the example of the format's discussion",
         Base(KEY_16, PREFIX_16, 1024, 2 * 1024 + 553),
     )
-    yield whole(
-        "b1-size-5", "the smallest block length: five blocks of one byte", Base(block_length=1, size=5)
-    )
+    yield whole("b1-size-5", "the smallest block length: five blocks of one byte", Base(block_length=1, size=5))
     yield whole("b17-size-50", "a block length that is no multiple of 16", Base(block_length=17, size=50))
     yield whole(
         "b1000-size-300000",
@@ -101,9 +97,7 @@ def keys_and_prefixes() -> Iterator[Case]:
     """Every key length with every kind of AAD prefix."""
     for key_name, key in KEYS.items():
         for prefix_name, prefix in PREFIXES.items():
-            comment = (
-                "no and an empty AAD prefix give the same bytes" if not prefix else "100 bytes in one block"
-            )
+            comment = "no and an empty AAD prefix give the same bytes" if not prefix else "100 bytes in one block"
             yield whole(f"{key_name}-{prefix_name}", comment, Base(key, prefix, MIB, 100))
             small = Base(key, prefix, 64, 65)
             yield whole(f"b64-{key_name}-{prefix_name}", "one full block and one byte", small)
