@@ -216,12 +216,13 @@ def _read(path: str) -> tuple[bytes, int]:
 def _parse_key(data: bytes, where: str, *, raw: bool = True) -> Key:
     """A key from raw bytes, hexadecimal or base64. Errors show lengths, never contents."""
     if raw and len(data) in _SIZES:
-        if len(data) == 32 and _from_hex(data) is not None:
-            warn(
-                f"ags1: warning: {where} has 32 bytes, all hexadecimal digits: taken as a raw 256-bit key. "
-                "If it is "
-                "the text of a 128-bit key, end it with a newline"
-            )
+        for decoded in (_from_hex(data), _from_base64(data)):
+            if decoded is not None and len(decoded) in _SIZES:
+                warn(
+                    f"ags1: warning: {where} has {len(data)} bytes that could be text: taken as a raw "
+                    f"{8 * len(data)}-bit key. If it is the text of a {8 * len(decoded)}-bit key, end it with a newline"
+                )
+                break
         return Key(data)
     text = data.strip()
     for decoded in (_from_hex(text), _from_base64(text)):
