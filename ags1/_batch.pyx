@@ -109,7 +109,9 @@ cdef class _Chunk:
         return 0
 
     cdef void let_go(self) noexcept:
-        self.flight.wait()
+        # None if there was no memory for it.
+        if self.flight is not None:
+            self.flight.wait()
         while self.held > 0:
             self.held -= 1
             PyBuffer_Release(&self.exports[self.held])

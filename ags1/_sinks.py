@@ -187,7 +187,10 @@ class LocalFileSink:
 
     def write(self, data: memoryview) -> None:
         while len(data):
-            count = os.pwrite(self._output.descriptor, data, self._offset)
+            try:
+                count = os.pwrite(self._output.descriptor, data, self._offset)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self.name) from None
             self._offset += count
             data = data[count:]
 

@@ -379,7 +379,10 @@ class IpcFile:
         return self._file.get_batch(index)
 
     def read_all(self) -> Any:
-        """All of it as a ``pyarrow.Table``."""
+        """All batches as a ``pyarrow.Table``.
+
+        Blocks without anything of a batch are not read, so not authenticated: :func:`ags1.verify_file` does all.
+        """
         return self._file.read_all()
 
     def close(self) -> None:

@@ -343,7 +343,12 @@ class _PlainOutput:
             raise TypeError(f"target must be a path, a URL or a binary file object, not {type(target).__name__}")
 
     def write(self, data: memoryview) -> None:
-        self._sink.write(data)
+        try:
+            self._sink.write(data)
+        except OSError as error:
+            if self._atomic is None or error.errno is None:
+                raise
+            raise OSError(error.errno, error.strerror, self._atomic.name) from None
 
     def __enter__(self) -> Self:
         return self

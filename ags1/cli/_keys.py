@@ -103,10 +103,11 @@ def _metadata_in(directory: str, path: str, name: str) -> str:
     """Where a directory has a file's key metadata: under its name, else under the longest end of its path."""
     if not name:
         raise UsageError(f"standard input has no name to look for in {directory}: give one file as --key-metadata")
-    candidates = [name]
+    # The name of a file that was given by itself is only the last part, which others may share.
+    candidates = [name] if "/" in name else []
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     candidates += ["/".join(parts[start:]) for start in range(len(parts))]
-    for candidate in candidates:
+    for candidate in [*candidates, name]:
         found = os.path.join(directory, candidate + KEY_METADATA_SUFFIX)
         if os.path.exists(found):
             return found

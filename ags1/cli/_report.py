@@ -247,7 +247,16 @@ class _RichBar:
         ]
         if console.width >= _BAR_COLUMNS:
             columns.insert(1, BarColumn(bar_width=_BAR_WIDTH))
-        return cls(Progress(*columns, console=console, transient=True, refresh_per_second=8), doing)
+        # Results go to standard output while the bar is shown: rich would take them for its console, the other stream.
+        progress = Progress(
+            *columns,
+            console=console,
+            transient=True,
+            refresh_per_second=8,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        return cls(progress, doing)
 
     def update(self, done: int, total: int | None, state: list[str]) -> None:
         room = self._width - len(self._doing) - 2 - (_BAR_WIDTH + 1 if self._width >= _BAR_COLUMNS else 0)

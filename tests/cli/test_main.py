@@ -1,0 +1,278 @@
+"""The `ags1` command as a whole: exit codes, messages of one line, standard streams, what it loads."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ags1
+from ags1 import cli
+from tests.checks import KEY
+from tests.cli.conftest import PLAIN, Run
+
+pytestmark = pytest.mark.timeout(60)
+
+COMMAND = (sys.executable, "-m", "ags1")
+
+
+def call(*arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+    """The command in a process of its own, with buffered standard streams as a user has them."""
+    environment = {**os.environ, **options.pop("env", {})}  # type: ignore[dict-item]
+    environment.pop("PYTHONUNBUFFERED", None)
+    options.setdefault("stdout", subprocess.PIPE)
+    options.setdefault("stderr", subprocess.PIPE)
+    return subprocess.run([*COMMAND, *arguments], check=False, timeout=50, env=environment, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def shell(text: str) -> subprocess.CompletedProcess[bytes]:
+    """A shell line in which `ags1` is the command."""
+    line = f'ags1() {{ {shlex.quote(sys.executable)} -m ags1 "$@"; }}; {text}'
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(["bash", "-c", line], check=False, timeout=50, capture_output=True, env=environment)
+
+
+@pytest.fixture
+def encrypted(work: Path) -> Path:
+    """`plain.ags1` beside `plain`."""
+    ags1.encrypt_file(work / "plain", work / "plain.ags1", KEY)
+    return work / "plain.ags1"
+
+
+# -- the promised commands, for real -------------------------------------------------------------------------
+
+
+def test_the_documented_commands_work_in_processes_of_their_own(work: Path) -> None:
+    assert call("keygen", "new.key").returncode == 0
+    assert call("encrypt", "plain", "x.ags1", "--key-file", "new.key").returncode == 0
+    assert call("inspect", "x.ags1").returncode == 0
+    assert call("verify", "x.ags1", "--key-file", "new.key").returncode == 0
+    assert call("decrypt", "x.ags1", "back", "--key-file", "new.key").returncode == 0
+    assert (work / "back").read_bytes() == PLAIN
+
+
+def test_python_m_ags1_cli_is_the_same_command() -> None:
+    found = subprocess.run([sys.executable, "-m", "ags1.cli", "--version"], capture_output=True, check=True, timeout=50)
+    assert found.stdout.decode() == f"ags1 {ags1.__version__}\n"
+
+
+# -- exit codes ----------------------------------------------------------------------------------------------
+
+
+def test_the_version_is_shown(run: Run) -> None:
+    result = run("--version")
+    assert (result.code, result.out, result.err) == (0, f"ags1 {ags1.__version__}\n", "")
+
+
+def test_alone_it_shows_its_help_and_fails(run: Run) -> None:
+    result = run()
+    assert result.code == 2
+    assert "keygen" in result.out
+    assert "exit codes" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("verify", "plain.ags1", "--key-file", "k"), 0),
+        (("verify", "plain", "--key-file", "k"), 1),
+        (("inspect", "plain"), 1),
+        (("verify", "plain.ags1"), 2),
+        (("encrypt", "plain", "plain", "--key-file", "k"), 2),
+        (("verify", "plain.ags1", "--key-file", "missing"), 3),
+        (("keygen", "k"), 3),
+        (("verify", "missing", "--key-file", "k"), 4),
+        (("inspect", "missing"), 4),
+    ],
+)
+def test_exit_codes_are_the_documented_ones(run: Run, encrypted: Path, arguments: tuple[str, ...], code: int) -> None:
+    result = run(*arguments)
+    assert result.code == code
+    assert len(result.err.splitlines()) <= 1
+    if code:
+        assert result.out == "" or arguments[0] == "inspect"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ags1.AuthenticationError("x"), 1),
+        (ags1.FormatError("x"), 1),
+        (ags1.BackendError("x"), 1),
+        (ags1.KeyAccessError("x"), 3),
+        (OSError(28, "x"), 4),
+        (MemoryError(), 4),
+        (RuntimeError("a store's client failed"), 4),
+        (ValueError("x"), 2),
+        (ImportError("x"), 2),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(error: Exception, code: int) -> None:
+    assert cli.exit_code(error) == code
+
+
+# -- messages ------------------------------------------------------------------------------------------------
+
+
+def test_an_os_error_is_told_by_its_file_and_not_by_its_number(tmp_path: Path) -> None:
+    assert cli.describe(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
+    assert cli.describe(OSError(28, "No space left on device")) == "No space left on device"
+    assert cli.describe(OSError("it was changed")) == "it was changed"
+    assert cli.describe(PermissionError(13, "Permission denied", b"x")) == "x: Permission denied"
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "no" / "x"))
+    assert cli.describe(error).endswith(f"there is no directory {tmp_path / 'no'}: make it first, or correct the name")
+
+
+def test_an_error_without_words_is_told_by_its_type() -> None:
+    assert cli.describe(ValueError()) == "ValueError"
+    assert cli.describe(MemoryError()) == "there is not enough memory for this"
+
+
+def test_control_characters_in_a_name_do_not_reach_the_terminal(run: Run, work: Path) -> None:
+    (work / "new\nline\x1b[31m").write_bytes(b"x")
+    result = run("encrypt", "new\nline\x1b[31m", "out", "--key-file", "k")
+    assert result.out.startswith("new\\x0aline\\x1b[31m -> out")
+    result = run("decrypt", "new\nline\x1b[31m", "out", "--key-file", "k")
+    assert result.err.startswith("ags1: new\\x0aline\\x1b[31m: ")
+    assert len(result.err.splitlines()) == 1
+
+
+def test_a_name_that_is_not_utf8_is_shown_as_its_bytes(work: Path) -> None:
+    name = b"caf\xe9"
+    Path(os.fsdecode(name)).write_bytes(b"x")
+    for encoding in ("utf-8:strict", "ascii:strict"):
+        result = call("encrypt", os.fsdecode(name), "out", "--key-file", "k", env={"PYTHONIOENCODING": encoding})
+        assert (result.returncode, result.stderr) == (0, b"")
+        assert result.stdout.startswith(name + b" -> out")
+
+
+def test_a_name_that_the_output_cannot_encode_is_escaped(work: Path) -> None:
+    (work / "é").write_bytes(b"x")
+    result = call("encrypt", "é", "out", "--key-file", "k", env={"PYTHONIOENCODING": "ascii:strict", "PYTHONUTF8": "1"})
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.startswith(b"\\xe9 -> out")
+
+
+# -- standard streams ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(work: Path) -> Path:
+    """More than a pipe holds, encrypted."""
+    (work / "large").write_bytes(bytes(1 << 20))
+    ags1.encrypt_file(work / "large", work / "large.ags1", KEY)
+    return work / "large.ags1"
+
+
+@pytest.mark.parametrize(
+    "command", ["cat large.ags1 --key-file k", "decrypt large.ags1 - --key-file k", "encrypt large - --key-file k"]
+)
+def test_a_reader_that_goes_away_ends_the_command_quietly(large: Path, command: str) -> None:
+    result = shell(f"ags1 {command} 2>err | head -c 10 | wc -c; exit ${{PIPESTATUS[0]}}")
+    assert result.returncode == 141
+    assert result.stdout.strip() == b"10"
+    assert (large.parent / "err").read_text() == ""
+
+
+def test_work_goes_on_when_nobody_reads_what_is_said_of_it(work: Path) -> None:
+    (work / "many").mkdir()
+    for index in range(3000):
+        (work / "many" / f"a-name-that-fills-the-pipe-{index}").touch()
+    result = shell("ags1 encrypt many out --key-file k -v | head -1; exit ${PIPESTATUS[0]}")
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert len(list((work / "out").iterdir())) == 3000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help",
+        "--version",
+        "info",
+        "inspect large.ags1",
+        "inspect large.ags1 large",
+        "cat large.ags1 --key-file k",
+        "encrypt large out --key-file k",
+        "encrypt large - --key-file k",
+        "keygen -",
+    ],
+)
+def test_a_full_disk_behind_standard_output_is_an_io_error(large: Path, command: str) -> None:
+    result = shell(f"ags1 {command} > /dev/full")
+    assert result.returncode == 4
+    assert result.stderr.decode().splitlines() == ["ags1: standard output: No space left on device"]
+
+
+def test_standard_output_may_be_closed_if_nothing_needs_it(large: Path) -> None:
+    assert shell("ags1 encrypt large out --key-file k >&- 2>&- <&-").returncode == 0
+    assert shell("ags1 verify out --key-file k >&-").returncode == 0
+    assert shell("ags1 inspect out >&-").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "stream"),
+    [
+        ("cat large.ags1 --key-file k >&-", "standard output"),
+        ("encrypt large - --key-file k >&-", "standard output"),
+        ("keygen - >&-", "standard output"),
+        ("encrypt - out --key-file k <&-", "standard input"),
+        ("inspect - <&-", "standard input"),
+        ("encrypt --files-from - out --key-file k <&-", "standard input"),
+    ],
+)
+def test_a_closed_stream_that_is_needed_is_an_io_error(large: Path, command: str, stream: str) -> None:
+    result = shell(f"ags1 {command}")
+    assert result.returncode == 4
+    assert result.stderr.decode() == f"ags1: {stream}: it is closed\n"
+
+
+def test_nothing_is_written_into_a_file_that_took_the_place_of_a_closed_stream(large: Path) -> None:
+    # Without care the target is descriptor 1 or 2, and what is said of the work ends up in it.
+    shell("ags1 decrypt large.ags1 back --key-file k >&- 2>&-")
+    assert (large.parent / "back").read_bytes() == bytes(1 << 20)
+
+
+# -- what is loaded ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["keygen", "new.key"],
+        ["encrypt", "plain", "out.ags1", "--key-file", "k"],
+        ["decrypt", "plain.ags1", "out", "--key-file", "k"],
+        ["verify", "plain.ags1", "--key-file", "k"],
+        ["inspect", "plain.ags1"],
+        ["info"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_command_loads_only_what_it_shows(encrypted: Path, arguments: list[str]) -> None:
+    code = (
+        "import sys; before = set(sys.modules); from ags1.cli import main\n"
+        f"assert main({arguments!r}) == 0\n"
+        "print(*(set(sys.modules) - before), file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=50, cwd=encrypted.parent
+    )
+    loaded = set(result.stderr.decode().splitlines()[-1].split())
+    heavy = {"rich", "json", "glob", "shutil", "concurrent.futures", "difflib", "pyarrow", "numpy", "fsspec"}
+    assert not {
+        name for name in loaded if name in heavy or name.split(".")[0] in {"rich", "pyarrow", "numpy", "fsspec"}
+    }
+    assert "ags1.arrow" not in loaded
+    others = {
+        "keygen": {"ags1.cli._transfer"},
+        "encrypt": {"ags1.verify", "ags1.cli._examine"},
+        "--version": {"ags1.files"},
+    }
+    assert not others.get(arguments[0], set()) & loaded
