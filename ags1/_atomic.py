@@ -47,7 +47,7 @@ class AtomicFile:
         self._target = os.path.realpath(self.name) if os.path.islink(self.name) else os.path.abspath(self.name)
         self._temporary: str | None = None
         self.seekable = True
-        mode = _mode_of(self._target)
+        mode = _mode_of(self._target, self.name)
         if mode is not None and stat.S_ISDIR(mode):
             raise IsADirectoryError(21, "Is a directory", self.name)
         if mode is not None and not stat.S_ISREG(mode):
@@ -103,11 +103,13 @@ class AtomicFile:
         self._clean_up()
 
 
-def _mode_of(path: str) -> int | None:
+def _mode_of(path: str, name: str) -> int | None:
     try:
         return os.stat(path).st_mode
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, name) from None
 
 
 def _create(target: str, name: str, permissions: int) -> tuple[int, str | None]:
