@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import platform
 
-from ags1 import _gcm
+from ags1 import _blocks, _gcm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def backend() -> dict[str, Any]:
         "linkage": library["linkage"],
         "cpu_features": features,
         "aes_gcm": _code_path(features, library["number"]),
-        "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "threads": _blocks.usable_cpus(),
     }
 
 

@@ -4,13 +4,13 @@
     arena     | stream 0 | stream 1        | stream 2 |            one bytes object, sliced by memoryviews
 
 Every result keeps the whole arena alive. Buffers are taken in chunks, so that the native bookkeeping of a million of
-them stays in the cache, and while a crew works on one chunk, this thread makes the memoryviews of the chunk before and
-prepares the next one: making a million Python objects takes longer than encrypting a gigabyte::
+them stays in the cache. While crews work on the newest two chunks, this thread makes the memoryviews and prepares the
+next chunk: making a million Python objects takes longer than encrypting a gigabyte::
 
     for each chunk of buffers:
-        hold their memory, fill one run each
-        land the chunk before, launch this one
-        make the views of the chunk before
+        hold their memory, fill one run each, launch it
+        make its views
+        land the chunk two before it
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -37,7 +37,7 @@ from ags1 import _layout
 from ags1.errors import FormatError, LimitError, TruncatedError
 
 # Buffers whose memory is held and whose runs are kept at once.
-cdef int64_t CHUNK = 8192
+cdef int64_t CHUNK = 16384
 cdef int64_t MAX_ARENA = <int64_t>1 << 61
 
 
@@ -249,7 +249,7 @@ cdef class _Batch:
     cdef list run(self, object threads):
         """Do all of it, and answer a memoryview of each result."""
         cdef int crew = choose_threads(threads, self.plaintext_length)
-        cdef _Chunk working = None, spare = _Chunk.__new__(_Chunk), filled
+        cdef _Chunk newest = None, older = None, spare = None, chunk
         cdef list result = [None] * self.count
         cdef object view = memoryview(self.arena)
         cdef int64_t first = 0
@@ -258,21 +258,22 @@ cdef class _Batch:
         if collecting:
             gc.disable()
         try:
-            while first < self.count or working is not None:
-                filled = None
-                if first < self.count:
-                    filled = spare if spare is not None else _Chunk.__new__(_Chunk)
-                    spare = None
-                    self.fill(filled, first)
-                    first += filled.count
-                if working is not None:
-                    working.land()
-                if filled is not None:
-                    filled.launch(crew, self.encrypt)
-                if working is not None:
-                    self.add_views(result, view, working.first, working.count)
-                    spare = working
-                working = filled
+            while first < self.count:
+                chunk = spare if spare is not None else _Chunk.__new__(_Chunk)
+                spare = None
+                self.fill(chunk, first)
+                chunk.launch(crew, self.encrypt)
+                first += chunk.count
+                # Nobody sees a view before every chunk has landed.
+                self.add_views(result, view, chunk.first, chunk.count)
+                if older is not None:
+                    older.land()
+                    spare = older
+                older, newest = newest, chunk
+            if older is not None:
+                older.land()
+            if newest is not None:
+                newest.land()
         finally:
             if collecting:
                 gc.enable()

@@ -14,6 +14,7 @@ __test__: Final[dict[str, str]]
 class Flight:
     """Blocks on their way, for native code: launch and land are reached by cimport only."""
 
+def usable_cpus() -> int: ...
 def fresh_bytes(length: int) -> bytes:
     """Uninitialised bytes, to be filled through :func:`writable_view` before anyone else sees them."""
 

@@ -97,7 +97,7 @@ cdef int64_t BLOCK_WEIGHT = 1024
 cdef int64_t SMALL = 2 << 20
 # A result at least this large is advised to use huge pages: page faults cost more than the cipher.
 cdef int64_t HUGE_RESULT = 4 << 20
-cdef int64_t HUGE_PAGE = 2 << 20
+cdef int64_t PAGE = os.sysconf("SC_PAGESIZE")
 # AADs up to this many bytes are built on a worker's stack.
 cdef enum:
     STACK_AAD = 512
@@ -370,9 +370,7 @@ cdef int choose_threads(object threads, int64_t nbytes) except -1:
     if threads is None:
         if nbytes < SMALL:
             return 1
-        if hasattr(os, "sched_getaffinity"):
-            return min(len(os.sched_getaffinity(0)), AGS1_MAX_CREW)
-        return min(os.cpu_count() or 1, AGS1_MAX_CREW)
+        return min(usable_cpus(), AGS1_MAX_CREW)
     if isinstance(threads, bool) or not isinstance(threads, int):
         raise TypeError(f"threads must be an integer or None, not {type(threads).__name__}")
     if threads < 1:
@@ -385,11 +383,18 @@ cdef object new_bytes(int64_t length):
     cdef object result = PyBytes_FromStringAndSize(NULL, length)
     cdef uintptr_t start, end
     if AGS1_ADVISE_HUGE >= 0 and length >= HUGE_RESULT:
-        start = (<uintptr_t>PyBytes_AS_STRING(result) + HUGE_PAGE - 1) & ~<uintptr_t>(HUGE_PAGE - 1)
-        end = (<uintptr_t>PyBytes_AS_STRING(result) + length) & ~<uintptr_t>(HUGE_PAGE - 1)
-        if end > start:
-            madvise(<void *>start, end - start, AGS1_ADVISE_HUGE)
+        # From the first page of it, not from the first whole huge page: a mapping of this size starts on a huge page.
+        start = <uintptr_t>PyBytes_AS_STRING(result) & ~<uintptr_t>(PAGE - 1)
+        end = (<uintptr_t>PyBytes_AS_STRING(result) + length + PAGE - 1) & ~<uintptr_t>(PAGE - 1)
+        madvise(<void *>start, end - start, AGS1_ADVISE_HUGE)
     return result
+
+
+def usable_cpus():
+    """How many CPUs this process may use: fewer than the machine has in a container or under taskset."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def fresh_bytes(length):

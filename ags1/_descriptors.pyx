@@ -75,11 +75,19 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <fcntl.h>
-    /* Not posix_fallocate: where the file system cannot reserve, that writes zeros to every block instead. */
+    #ifdef __linux__
+    #include <linux/magic.h>
+    #include <sys/vfs.h>
+    #endif
+    /* Not posix_fallocate: where the file system cannot reserve, that writes zeros to every block instead. Nor on
+       tmpfs, which reserves by zeroing the memory that is about to be written anyway. */
     static int ags1_reserve(int descriptor, long long length)
     {
     #ifdef __linux__
         int status;
+        struct statfs system;
+        if (fstatfs(descriptor, &system) == 0 && system.f_type == TMPFS_MAGIC)
+            return 0;
         do {
             status = fallocate(descriptor, 0, 0, length);
         } while (status != 0 && errno == EINTR);

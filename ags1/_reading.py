@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SMALL_WINDOW", "WINDOW", "PipeReader", "Plaintext", "RawReader", "refuse", "window_of"]
 
-# Plaintext that a sequential read keeps ahead of the caller, and that a Writer gathers before it encrypts. Enough for
-# every core to have a block or two, and little beside the 64 MiB that streaming may take.
+# Plaintext that a Writer gathers before it encrypts: enough for every core to have some blocks, and little beside the
+# 64 MiB that streaming may take.
 WINDOW = 8 << 20
+SMALL_WINDOW = 1 << 20
 # A request to an object store costs as much as some mebibytes: ask for more at once.
 REMOTE_WINDOW = 16 << 20
-SMALL_WINDOW = 1 << 20
 
 
 class Plaintext:
@@ -311,8 +311,15 @@ def _check_length(actual: int, trusted: int | None, name: str | None) -> int:
 
 
 def window_of(plaintext: Plaintext, threads: int | None) -> int:
-    """Size of the buffer: whole blocks, about a window, no more than the stream has."""
-    wanted = REMOTE_WINDOW if plaintext.source.is_remote else WINDOW if threads != 1 else SMALL_WINDOW
+    """Size of the buffer: whole blocks, about a mebibyte for each thread, no more than the stream has.
+
+    A read that is larger than the buffer goes straight into the caller's memory; a smaller one is copied from it. So the
+    buffer is as small as keeps every thread busy.
+    """
+    if plaintext.source.is_remote:
+        wanted = REMOTE_WINDOW
+    else:
+        wanted = min(WINDOW, SMALL_WINDOW * (_blocks.usable_cpus() if threads is None else threads))
     block_length = plaintext.block_length
     blocks = max(1, wanted // block_length)
     return max(1, min(blocks * block_length, plaintext.size, REMOTE_WINDOW))

@@ -269,7 +269,11 @@ class _RichBar:
         self._progress.console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def stop(self) -> None:
-        self._progress.stop()
+        try:
+            self._progress.stop()
+        except IndexError:
+            # Ctrl-C came while rich was still setting the bar up: there is nothing to take away but its hidden cursor.
+            self._progress.console.show_cursor(True)
 
 
 class _PlainBar:
