@@ -313,8 +313,8 @@ def _check_length(actual: int, trusted: int | None, name: str | None) -> int:
 def window_of(plaintext: Plaintext, threads: int | None) -> int:
     """Size of the buffer: whole blocks, about a mebibyte for each thread, no more than the stream has.
 
-    A read that is larger than the buffer goes straight into the caller's memory; a smaller one is copied from it. So the
-    buffer is as small as keeps every thread busy.
+    A read that is larger than the buffer goes straight into the caller's memory; a smaller one is copied from it.
+    So the buffer is as small as keeps every thread busy.
     """
     if plaintext.source.is_remote:
         wanted = REMOTE_WINDOW

@@ -39,7 +39,8 @@ Progress = Callable[[int, "int | None"], object]
 """
 
 _FIRST_WINDOW = 32 << 20
-_LARGEST_WINDOW = 1 << 30
+# A disk that falls behind takes a second for this much, and nothing can interrupt a window.
+_LARGEST_WINDOW = 128 << 20
 _WINDOW_SECONDS = 0.2
 _COPY_BYTES = 8 << 20
 

@@ -27,10 +27,11 @@ __all__ = ["cat", "decrypt", "encrypt", "standard_output", "work_through"]
 
 UNPROTECTED = (
     "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed "
-    "(--key-metadata or "
-    "--length gives one)"
+    "(--key-metadata or --length gives one)"
 )
 _PENDING = ".pending"
+# How long Ctrl-C may go unnoticed while other threads work.
+_NOTICE_SECONDS = 0.3
 _COPY_BYTES = 8 << 20
 
 
@@ -40,8 +41,7 @@ def encrypt(options: argparse.Namespace) -> int:
     fresh = not keys.named
     if fresh and not options.key_metadata_out:
         raise UsageError(
-            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one), or "
-            "--key-metadata-out PATH "
+            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one), or --key-metadata-out PATH "
             "for a fresh key for each file"
         )
     jobs = pair_up(options, encrypting=True)
@@ -232,12 +232,16 @@ def _run_all(attempt: Callable[[Job], None], jobs: list[Job], at_once: int, stop
         for job in jobs:
             attempt(job)
         return
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
     pool = ThreadPoolExecutor(min(at_once, len(jobs)))
     try:
-        for future in [pool.submit(attempt, job) for job in jobs]:
-            future.result()
+        waiting = {pool.submit(attempt, job) for job in jobs}
+        while waiting:
+            # With a time-out, because a signal that another thread takes does not wake this one up.
+            done, waiting = wait(waiting, timeout=_NOTICE_SECONDS, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
     except BaseException:
         stopped.set()
         raise

@@ -1,0 +1,94 @@
+"""Run the benchmarks: ``python -m bench [--quick] [-k EXPRESSION]``. Writes bench/results/."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import report
+
+HERE = Path(__file__).resolve().parent
+
+
+_PYTEST = (
+    *(sys.executable, "-m", "pytest"),
+    # Sizes are in the tens of gigabytes of work: the tests' time-out is not for them.
+    *("-o", "timeout=0", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider", "-q"),
+)
+
+
+def _selected(expression: str | None) -> list[Path]:
+    """Files with a benchmark that the expression selects."""
+    paths = sorted(HERE.glob("bench_*.py"))
+    if not expression:
+        return paths
+    command = [*_PYTEST, "--collect-only", "-k", expression, *map(str, paths)]
+    done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 5):
+        raise SystemExit(done.stdout + done.stderr)
+    return [path for path in paths if f"{path.name}::" in done.stdout]
+
+
+def _run(path: Path, expression: str | None, env: dict[str, str]) -> tuple[int, dict[str, Any] | None]:
+    """Run one file; answer the exit code and pytest-benchmark's JSON, or None where it ran nothing."""
+    with tempfile.TemporaryDirectory(prefix="ags1-bench-results-") as scratch:
+        answer = Path(scratch) / "benchmark.json"
+        command = [
+            *(*_PYTEST, str(path), "-s", "-rs"),
+            *("--benchmark-only", "--benchmark-quiet", f"--benchmark-json={answer}"),
+            # Where all of a file is skipped there is nothing to save, and that is no error.
+            *("-W", "ignore::pytest_benchmark.logger.PytestBenchmarkWarning"),
+            *(("-k", expression) if expression else ()),
+        ]
+        done = subprocess.run(command, cwd=HERE.parent, env=env, check=False)
+        if not answer.is_file() or not answer.stat().st_size:
+            return done.returncode, None
+        results = json.loads(answer.read_text())
+        return done.returncode, results if results["benchmarks"] else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run pytest on the benchmark files, and write what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of ags1 beside their floors.")
+    parser.add_argument("--quick", action="store_true", help="small sizes, under 3 minutes; its figures prove nothing")
+    parser.add_argument("-k", metavar="EXPRESSION", help="only the benchmarks that match, as pytest -k")
+    parser.add_argument("--output", type=Path, default=HERE / "results", help="directory for the results")
+    options = parser.parse_args(arguments)
+    env = dict(os.environ)
+    if options.quick:
+        env["AGS1_BENCH_QUICK"] = "1"
+        print("Quick run: small data and few rounds. Its figures show that everything works, and nothing else.")
+    began = time.monotonic()
+    load = os.getloadavg()[0]
+    results: dict[str, Any] = {}
+    status = 0
+    for path in _selected(options.k):
+        # A process each: a million buffers that one file frees would be the fresh memory of the next.
+        code, answer = _run(path, options.k, env)
+        status = status or code
+        if answer is not None:
+            results = {**answer, "benchmarks": [*results.get("benchmarks", []), *answer["benchmarks"]]}
+    if not results:
+        print("No benchmark was run.", file=sys.stderr)
+        return status or 1
+    results |= {"load_average_at_start": round(load, 2), "quick": options.quick}
+    written = report.write(results, options.output, quick=options.quick)
+    print()
+    print(report.table(report.figures_of(results)))
+    for path in written:
+        print(f"wrote {os.path.relpath(path)}")
+    said = "; quick run, its figures prove nothing" if options.quick else ""
+    print(f"{time.monotonic() - began:.0f} seconds{said}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""How fast encrypt_into and decrypt_into are, beside the C loop and a loop on `cryptography`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import ags1
+from bench import peer, settings
+from bench.conftest import KEY, Record
+from bench.floors import Floors
+from bench.measure import Figure, figure
+
+MIB = settings.MIB
+THREADS = settings.load().threads
+Bytes = Any
+
+# block length, threads -> share of the C loop, multiple of the `cryptography` loop. None: measured, nothing promised.
+FLOOR_TARGET = {MIB: 0.97, 4096: 0.95}
+PEER_TARGET = {(MIB, 1): 1.0, (MIB, 2): 1.0, (4096, 1): 3.0, (4096, 2): 8.0}
+LENGTHS = [
+    pytest.param(MIB, id="1MiB"),
+    pytest.param(64 << 10, id="64KiB"),
+    pytest.param(4096, id="4KiB"),
+    pytest.param(1024, id="1KiB"),
+    pytest.param(256, id="256B"),
+]
+
+
+def name_of(block_length: int) -> str:
+    """Name a block length: "1 MiB", "4 KiB", "256 B"."""
+    for unit, size in (("MiB", MIB), ("KiB", 1024)):
+        if block_length % size == 0:
+            return f"{block_length // size} {unit}"
+    return f"{block_length} B"
+
+
+def _figures(run: Any, what: str, block_length: int, threads: int, nbytes: int) -> list[Figure]:
+    where = f"{what}, {name_of(block_length)} blocks, {threads} thread{'s' * (threads > 1)}"
+    figures = [
+        figure(run, where, "C loop", kind="floor", target=FLOOR_TARGET.get(block_length), nbytes=nbytes),
+    ]
+    if "cryptography" in run.seconds:
+        target = PEER_TARGET.get((block_length, threads))
+        figures.append(figure(run, where, "cryptography", kind="peer", target=target, nbytes=nbytes))
+    return figures
+
+
+# A loop on `cryptography` takes seconds a round below 4 KiB and shows nothing new.
+def _has_peer(block_length: int, threads: int) -> bool:
+    return block_length >= 4096 and threads <= 2
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("block_length", LENGTHS)
+def test_encrypt_into(
+    block_length: int,
+    threads: int,
+    plaintext: Bytes,
+    room: Bytes,
+    floors: Floors,
+    interleave: Callable[..., Any],
+    record: Record,
+) -> None:
+    # All write to the same memory: where it lies, and on what pages, is the same for all.
+    subjects: dict[str, Callable[[], object]] = {
+        "ags1": lambda: ags1.encrypt_into(plaintext, room, KEY, block_length=block_length, threads=threads),
+        "C loop": lambda: floors.seal(plaintext, room, KEY, block_length, threads),
+    }
+    if _has_peer(block_length, threads):
+        subjects["cryptography"] = lambda: peer.seal(plaintext, room, KEY, block_length, threads)
+    run = interleave(subjects)
+    record(run, *_figures(run, "encrypt_into", block_length, threads, plaintext.nbytes))
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("block_length", LENGTHS)
+def test_decrypt_into(
+    block_length: int,
+    threads: int,
+    plaintext: Bytes,
+    room: Bytes,
+    back: Bytes,
+    floors: Floors,
+    interleave: Callable[..., Any],
+    record: Record,
+) -> None:
+    size, key = plaintext.nbytes, KEY
+    stream = room[: ags1.encrypt_into(plaintext, room, key, block_length=block_length)]
+    subjects: dict[str, Callable[[], object]] = {
+        "ags1": lambda: ags1.decrypt_into(stream, back, key, threads=threads),
+        "C loop": lambda: floors.open(stream, size, back, key, block_length, threads),
+    }
+    if _has_peer(block_length, threads):
+        subjects["cryptography"] = lambda: peer.open_(stream, size, back, key, block_length, threads)
+    run = interleave(subjects)
+    record(run, *_figures(run, "decrypt_into", block_length, threads, size))
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_nonces_in_bulk(
+    threads: int, plaintext: Bytes, room: Bytes, floors: Floors, interleave: Callable[..., Any], record: Record
+) -> None:
+    """What drawing nonces for a whole range at once is worth: the reason for doing so."""
+    data = plaintext[: plaintext.nbytes // 4]
+    run = interleave(
+        {
+            "bulk": lambda: floors.seal(data, room, KEY, 4096, threads),
+            "one by one": lambda: floors.seal(data, room, KEY, 4096, threads, bulk_nonces=False),
+        }
+    )
+    question = f"C loop, 4 KiB blocks, nonces in bulk, {threads} thread{'s' * (threads > 1)}"
+    shown = figure(run, question, "one by one", subject="bulk", kind="reference", nbytes=data.nbytes)
+    record(run, shown, subject="bulk")

@@ -1,0 +1,163 @@
+"""What a Reader costs: 4 KiB at random offsets beside one block opened in C; reading straight on beside a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ags1
+from bench import settings
+from bench.conftest import KEY, Record
+from bench.floors import Floors
+from bench.measure import Run, figure
+
+TARGET = 0.9
+SIZE = 4096
+COUNT = 200
+BLOCK = 1 << 20
+
+
+def offsets_in(length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Random offsets, none in the block of the one before: a Reader keeps the last block, and here it must not help."""
+    generator = np.random.default_rng(3)
+    blocks = length // BLOCK
+    if blocks < 2:
+        pytest.skip("less than two blocks: every read would find its block kept")
+    steps = generator.integers(1, blocks, COUNT)
+    first = np.cumsum(steps) % blocks
+    offsets: np.ndarray[Any, np.dtype[np.int64]] = first * BLOCK + generator.integers(0, BLOCK - SIZE, COUNT)
+    return offsets.astype(np.int64)
+
+
+def _preads(reader: ags1.Reader, offsets: list[int]) -> None:
+    pread = reader.pread
+    for offset in offsets:
+        pread(offset, SIZE)
+
+
+def test_pread_file(
+    encrypted_file: Path,
+    sizes: settings.Settings,
+    floors: Floors,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    offsets = offsets_in(sizes.file_bytes)
+    as_list, out = offsets.tolist(), np.ones(SIZE, np.uint8)
+    with open(encrypted_file, "rb") as file, ags1.open(encrypted_file, key=KEY) as reader:
+        descriptor = file.fileno()
+        run = interleave(
+            {
+                "ags1": lambda: _preads(reader, as_list),
+                "C pread + open": lambda: floors.read_blocks(descriptor, offsets, out, sizes.file_bytes, KEY, BLOCK),
+            }
+        )
+    question = "Reader.pread of 4 KiB at random offsets of a file"
+    record(run, figure(run, question, "C pread + open", target=TARGET, calls=COUNT))
+
+
+def test_pread_memory(
+    plaintext: Any,
+    room: Any,
+    floors: Floors,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    stream = room[: ags1.encrypt_into(plaintext, room, KEY)]
+    size = plaintext.nbytes
+    offsets = offsets_in(size)
+    as_list, out = offsets.tolist(), np.ones(SIZE, np.uint8)
+    with ags1.open(stream, key=KEY) as reader:
+        run = interleave(
+            {
+                "ags1": lambda: _preads(reader, as_list),
+                "C open": lambda: floors.read_blocks(stream, offsets, out, size, KEY, BLOCK),
+            }
+        )
+    record(run, figure(run, "Reader.pread of 4 KiB at random offsets of memory", "C open", target=TARGET, calls=COUNT))
+
+
+def _read_pieces(file: Any, size: int) -> None:
+    file.seek(0)
+    read = file.read
+    while read(size):
+        pass
+
+
+def _readinto_pieces(file: Any, memory: memoryview) -> None:
+    file.seek(0)
+    readinto = file.readinto
+    while readinto(memory):
+        pass
+
+
+def test_read_in_64k_pieces(
+    encrypted_file: Path,
+    source_file: Path,
+    sizes: settings.Settings,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    with open(source_file, "rb") as file, ags1.open(encrypted_file, key=KEY) as reader:
+        run = interleave(
+            {
+                "ags1": lambda: _read_pieces(reader, 64 << 10),
+                "plain file": lambda: _read_pieces(file, 64 << 10),
+            }
+        )
+    question = "Reader.read in pieces of 64 KiB"
+    record(run, figure(run, question, "plain file", kind="reference", nbytes=sizes.file_bytes))
+
+
+def test_readinto_8m_pieces(
+    encrypted_file: Path,
+    source_file: Path,
+    sizes: settings.Settings,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    memory = memoryview(bytearray(8 << 20))
+    with open(source_file, "rb", buffering=0) as file, ags1.open(encrypted_file, key=KEY) as reader:
+        run = interleave(
+            {
+                "ags1": lambda: _readinto_pieces(reader, memory),
+                "plain file": lambda: _readinto_pieces(file, memory),
+            }
+        )
+    question = "Reader.readinto in pieces of 8 MiB"
+    record(run, figure(run, question, "plain file", kind="reference", nbytes=sizes.file_bytes))
+
+
+def test_write_in_64k_pieces(
+    directory: Path,
+    plaintext: Any,
+    sizes: settings.Settings,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    from bench.measure import Subject
+
+    target = directory / "written"
+    data = memoryview(plaintext)[: sizes.file_bytes]
+
+    def write(file: Any) -> None:
+        with file:
+            for start in range(0, len(data), 64 << 10):
+                file.write(data[start : start + (64 << 10)])
+
+    def away() -> None:
+        target.unlink(missing_ok=True)
+        os.sync()
+
+    run = interleave(
+        {
+            "ags1": Subject(lambda: write(ags1.open(target, "wb", key=KEY)), after=away),
+            "plain file": Subject(lambda: write(target.open("wb")), after=away),
+        }
+    )
+    record(run, figure(run, "Writer.write in pieces of 64 KiB", "plain file", kind="reference", nbytes=len(data)))

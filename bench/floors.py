@@ -1,0 +1,224 @@
+"""The C floor, compiled when it is first needed and called through ctypes.
+
+floors.c is linked with the libcrypto that ``ags1._gcm`` is linked with, or not at all: a floor on another OpenSSL would
+be another floor. The library is cached outside the tree, where buildtools/openssl.py keeps its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import ags1
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = Path(__file__).with_name("floors.c")
+FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-Wall")
+
+_FAILURES = {
+    1: "out of memory",
+    2: "AES-256-GCM could not be had or keyed",
+    3: "RAND_bytes failed",
+    4: "a cipher call failed",
+    5: "a tag did not verify",
+    6: "reading failed or ended early",
+    7: "writing failed",
+    8: "a file could not be opened",
+}
+
+
+class FloorError(RuntimeError):
+    """The C floor could not be built, or failed."""
+
+
+def _buildtools() -> ModuleType:
+    """Load buildtools/openssl.py, which is no package."""
+    path = ROOT / "buildtools" / "openssl.py"
+    spec = importlib.util.spec_from_file_location("ags1_buildtools_openssl", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FloorError(f"{path} is missing: the benchmarks need a checkout of ags1, not only the package")
+    module = importlib.util.module_from_spec(spec)
+    # dataclasses look their module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def openssl_environment() -> dict[str, str]:
+    """The environment, with the choice of OpenSSL that the ags1 of this process was built with spelled out."""
+    env = dict(os.environ)
+    linkage = str(ags1.backend()["linkage"])
+    if linkage == "bundled-static":
+        env["AGS1_OPENSSL"] = "bundled"
+    elif linkage == "system-shared":
+        env["AGS1_OPENSSL"] = "system"
+    elif not os.path.isabs(env.get("AGS1_OPENSSL", "")):
+        raise FloorError(f"ags1 is linked {linkage}: set AGS1_OPENSSL to the prefix that it was built with")
+    return env
+
+
+def build() -> Path:
+    """Compile floors.c unless this very source, compiler and OpenSSL were compiled before; answer where it is."""
+    tools = _buildtools()
+    env = openssl_environment()
+    try:
+        chosen = tools.choose(env)
+    except tools.OpenSSLError as error:
+        raise FloorError(f"the C floor has no OpenSSL to link: {error}") from error
+    compiler = shlex.split(env.get("CC") or "cc")
+    said = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    archives = [(path, os.stat(path).st_mtime_ns) for path in chosen.extra_objects]
+    facts = repr((SOURCE.read_bytes(), FLAGS, compiler, said, chosen, archives))
+    directory = Path(tools.cache_directory(env)) / "bench"
+    built = directory / f"floors-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
+    if built.is_file():
+        return built
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as scratch:
+        target = Path(scratch) / "floors.so"
+        command = [
+            *compiler,
+            *FLAGS,
+            *(f"-I{path}" for path in chosen.include_dirs),
+            *chosen.extra_compile_args,
+            str(SOURCE),
+            *chosen.extra_objects,
+            *(f"-L{path}" for path in chosen.library_dirs),
+            *(f"-Wl,-rpath,{path}" for path in chosen.runtime_library_dirs),
+            *(f"-l{name}" for name in chosen.libraries),
+            *chosen.extra_link_args,
+            *("-o", str(target)),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise FloorError(f"floors.c does not compile:\n{shlex.join(command)}\n{done.stderr}")
+        os.replace(target, built)
+    return built
+
+
+def address(buffer: Any) -> int:
+    """Where a numpy array of bytes, or another buffer, lies in memory. The caller keeps it alive."""
+    array = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
+    return int(array.ctypes.data)
+
+
+class Floors:
+    """The functions of floors.c. Every call runs without the GIL and raises FloorError if the C code failed."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(str(build()))
+        i, n, p, s = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
+        for name, arguments in {
+            "floors_init": [],
+            "floors_seal": [p, n, p, n, s, i, i],
+            "floors_open": [p, n, p, n, s, i],
+            "floors_seal_many": [p, p, n, p, n, s, i],
+            "floors_file": [s, s, n, n, s, i, i],
+            "floors_read_blocks": [i, p, p, n, n, p, n, n, s],
+            "floors_touch": [n, i, i],
+        }.items():
+            getattr(self._library, name).argtypes = arguments
+            getattr(self._library, name).restype = ctypes.c_int
+        self._library.floors_copy.argtypes = [p, p, n]
+        self._library.floors_copy.restype = None
+        self._library.floors_openssl.argtypes = []
+        self._library.floors_openssl.restype = ctypes.c_char_p
+        self._call("floors_init")
+        theirs, ours = self.openssl, ags1.backend()["openssl_version"]
+        if theirs != ours:
+            raise FloorError(
+                f"the floor runs on {theirs}, ags1 on {ours}: set AGS1_OPENSSL as it was when ags1 was built"
+            )
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise FloorError(f"{name}: {_FAILURES.get(status, status)}")
+
+    @property
+    def openssl(self) -> str:
+        """Version text of the libcrypto in the floor."""
+        return str(self._library.floors_openssl().decode())
+
+    def seal(
+        self, data: Any, out: Any, key: bytes, block_length: int, threads: int, *, bulk_nonces: bool = True
+    ) -> None:
+        """Encrypt memory into an AGS1 stream in memory."""
+        nbytes = memoryview(data).nbytes
+        arguments = (address(data), nbytes, address(out), block_length, key, threads, 0 if bulk_nonces else 1)
+        self._call("floors_seal", *arguments)
+
+    def open(self, stream: Any, length: int, out: Any, key: bytes, block_length: int, threads: int) -> None:
+        """Decrypt an AGS1 stream that holds `length` bytes of plaintext."""
+        arguments = (address(stream), length, address(out), block_length, key, threads)
+        self._call("floors_open", *arguments)
+
+    def file(
+        self, source: Path, target: Path, length: int, key: bytes, block_length: int, threads: int, encrypt: bool
+    ) -> None:
+        """Encrypt or decrypt a whole file whose plaintext has `length` bytes."""
+        paths = os.fsencode(source), os.fsencode(target)
+        self._call("floors_file", *paths, length, block_length, key, threads, int(encrypt))
+
+    def read_blocks(
+        self,
+        source: Any,
+        offsets: np.ndarray[Any, np.dtype[np.int64]],
+        out: Any,
+        length: int,
+        key: bytes,
+        block_length: int,
+    ) -> None:
+        """For each offset read and open one block, and copy ``len(out)`` bytes. `source`: descriptor or buffer."""
+        descriptor, stream = (source, None) if isinstance(source, int) else (-1, address(source))
+        wanted = (address(offsets), len(offsets), memoryview(out).nbytes, address(out))
+        self._call("floors_read_blocks", descriptor, stream, *wanted, length, block_length, key)
+
+    def copy(self, out: Any, data: Any) -> None:
+        """Memcpy."""
+        self._library.floors_copy(address(out), address(data), memoryview(data).nbytes)
+
+    def touch(self, length: int, *, huge: bool, threads: int = 1) -> None:
+        """Take fresh memory from the system, touch every page, give it back."""
+        self._call("floors_touch", length, int(huge), threads)
+
+    def batch(self, buffers: Sequence[bytes], arena: Any = None) -> Batch:
+        """Prepare a batch of small buffers: what :meth:`Batch.seal` encrypts."""
+        return Batch(self, buffers, arena)
+
+
+class Batch:
+    """Pointers to many buffers, made once, so that only the C loop is timed."""
+
+    def __init__(self, floors: Floors, buffers: Sequence[bytes], arena: Any = None) -> None:
+        self._floors = floors
+        self._buffers = buffers
+        self._arena = arena
+        # c_char_p borrows the memory of bytes; the sequence keeps them alive.
+        self._pointers = (ctypes.c_char_p * len(buffers))(*buffers)
+        self._lengths = np.array([len(buffer) for buffer in buffers], np.int64)
+
+    def seal(self, key: bytes, block_length: int, threads: int) -> None:
+        """Encrypt each buffer into a stream of its own, in one arena: the given one, or a fresh one given back."""
+        arena = None if self._arena is None else address(self._arena)
+        arguments = (ctypes.addressof(self._pointers), address(self._lengths), len(self._buffers), arena)
+        self._floors._call("floors_seal_many", *arguments, block_length, key, threads)
+
+
+@functools.cache
+def load() -> Floors:
+    """The floors of this process."""
+    return Floors()

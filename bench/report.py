@@ -1,0 +1,224 @@
+"""Results in a form to read: a Markdown table, and the picture of throughput by block length."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Figures = Sequence[Mapping[str, Any]]
+
+_UNITS = {"speed": "x speed", "time": "x time", "ms": "ms more", "MiB": "MiB more"}
+
+
+def figures_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All figures in pytest-benchmark's JSON, in the order in which they were measured."""
+    return [entry for each in results["benchmarks"] for entry in each["extra_info"].get("figures", ())]
+
+
+def throughput_of(results: Mapping[str, Any]) -> dict[int, dict[str, list[tuple[int, float]]]]:
+    """Throughput by threads, subject and block length: what the picture shows."""
+    found: dict[int, dict[str, list[tuple[int, float]]]] = {}
+    for each in results["benchmarks"]:
+        info = each["extra_info"]
+        if "gbps" in info:
+            lines = found.setdefault(info["threads"], {})
+            for name, gbps in info["gbps"].items():
+                lines.setdefault(name, []).append((info["block_length"], gbps))
+    for lines in found.values():
+        for points in lines.values():
+            points.sort()
+    return found
+
+
+def _value(entry: Mapping[str, Any], name: str) -> str:
+    places = 1 if entry["measure"] in ("ms", "MiB") else 2
+    return f"{entry[name]:.{places}f}"
+
+
+def _met(entry: Mapping[str, Any]) -> str:
+    if entry["met"] is None:
+        return ""
+    return ("yes" if entry["met"] else "**no**") + ("" if entry["certain"] else ", within noise")
+
+
+def table(figures: Figures) -> str:
+    """Render figures as a Markdown table."""
+    rows = [("question", "ags1", "floor or peer", "ratio [90% interval]", "target", "met")]
+    for entry in figures:
+        interval = ""
+        if entry["low"] != entry["high"]:
+            interval = f" [{_value(entry, 'low')}, {_value(entry, 'high')}]"
+        target = "" if entry["target"] is None else f"{entry['bound']} {entry['target']:g}"
+        rows.append(
+            (
+                entry["question"],
+                entry["subject_text"],
+                f"{entry['reference']}: {entry['reference_text']}",
+                f"{_value(entry, 'value')} {_UNITS[entry['measure']]}{interval}",
+                target,
+                _met(entry),
+            )
+        )
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+
+
+def markdown(results: Mapping[str, Any], *, quick: bool, picture: bool) -> str:
+    """The whole report."""
+    machine = results["machine_info"]
+    figures = figures_of(results)
+    judged = [entry for entry in figures if entry["met"] is not None]
+    parts = ["# Benchmarks of ags1\n"]
+    if quick:
+        parts.append(
+            "> **Quick run**: small data and few rounds, to see that everything works. These figures prove nothing.\n"
+        )
+    load = results.get("load_average_at_start", 0.0)
+    if load > 0.5:
+        parts.append(f"> The machine was busy when this began (load average {load:.1f}): read the intervals.\n")
+    parts.append(
+        f"{machine['cpu_model']}, {machine['cores']} cores, {machine['kernel']}, files on {machine['file_system']}; "
+        f"Python {machine['python_version']}, {machine['openssl']} ({machine['linkage']}, {machine['aes_gcm']}); "
+        f"cryptography {machine['cryptography']}. {results['datetime'][:10]}.\n"
+    )
+    parts.append(
+        f"{sum(entry['met'] for entry in judged)} of {len(judged)} targets met. A ratio is of medians of runs that "
+        "took turns in one process; the interval is a bootstrap over rounds; ± is half the interquartile range. "
+        'GB = 10⁹ bytes. "x speed": ags1 over the other, more is better; "x time": less is better.\n'
+    )
+    parts.append(table(figures))
+    notes = dict.fromkeys(f"- {entry['question']}: {entry['note']}." for entry in figures if entry["note"])
+    if notes:
+        parts.append("Notes\n\n" + "\n".join(notes) + "\n")
+    if picture:
+        parts.append("![Throughput by block length](throughput.svg)\n")
+    return "\n".join(parts)
+
+
+_COLOURS = {"ags1": "#0b63b5", "C loop": "#8a8f98", "cryptography": "#d9730d"}
+_LABELS = {"ags1": "ags1", "C loop": "C floor", "cryptography": "cryptography"}
+
+
+def draw(results: Mapping[str, Any], directory: Path) -> bool:
+    """Draw throughput.svg and throughput.png; answer whether there was anything to draw."""
+    panels = throughput_of(results)
+    if not panels:
+        return False
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    style = {
+        "font.size": 10.5,
+        "font.family": "sans-serif",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": "#9aa0a8",
+        "axes.labelcolor": "#3c4149",
+        "xtick.color": "#3c4149",
+        "ytick.color": "#3c4149",
+        "svg.fonttype": "path",
+        # The same results make the same file.
+        "svg.hashsalt": "ags1",
+    }
+    with plt.rc_context(style):
+        chart, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels) + 0.6, 4.6), sharey=True, squeeze=False)
+        highest = max(gbps for lines in panels.values() for points in lines.values() for _, gbps in points)
+        for axis, (threads, lines) in zip(axes[0], sorted(panels.items()), strict=True):
+            _panel(axis, lines, highest)
+            axis.set_title(f"{threads} thread{'s' * (threads > 1)}", loc="left", fontsize=11.5, color="#1f2329", pad=8)
+            axis.set_xlabel("block length")
+        axes[0][0].set_ylabel("GB/s of plaintext")
+        machine = results["machine_info"]
+        chart.suptitle(
+            "AGS1 encryption in memory: throughput by block length", x=0.012, y=0.985, ha="left", fontsize=13.5,
+            fontweight="bold", color="#1f2329",
+        )  # fmt: skip
+        chart.text(
+            0.012,
+            0.905,
+            f"AES-256-GCM, {' '.join(machine['openssl'].split()[:2])} in ags1 and C, on "
+            f"{machine['cores']} cores of {machine['cpu_model']}; medians of runs that took turns",
+            ha="left",
+            fontsize=9,
+            color="#6b717a",
+        )
+        chart.subplots_adjust(left=0.062, right=0.985, top=0.8, bottom=0.13, wspace=0.09)
+        for suffix, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 160})):
+            chart.savefig(directory / f"throughput.{suffix}", facecolor="white", **options)  # type: ignore[arg-type]
+        plt.close(chart)
+    return True
+
+
+def _panel(axis: Any, lines: Mapping[str, Sequence[tuple[int, float]]], highest: float) -> None:
+    lengths = [length for length, _ in next(iter(lines.values()))]
+    for name in ("C loop", "cryptography", "ags1"):
+        if name not in lines:
+            continue
+        x, y = zip(*lines[name], strict=True)
+        axis.plot(
+            x,
+            y,
+            color=_COLOURS[name],
+            linewidth=5 if name == "C loop" else 2.2,
+            alpha=0.45 if name == "C loop" else 1,
+            marker="o" if name != "C loop" else None,
+            markersize=4.5,
+            solid_capstyle="round",
+        )
+    _label(axis, lines, highest)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(lengths, [_size(length) for length in lengths])
+    axis.minorticks_off()
+    axis.set_xlim(lengths[0] / 1.4, lengths[-1] * 1.6)
+    axis.set_ylim(0, highest * 1.14)
+    axis.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+    axis.set_axisbelow(True)
+    axis.tick_params(length=0)
+
+
+def _label(axis: Any, lines: Mapping[str, Sequence[tuple[int, float]]], highest: float) -> None:
+    """Write each name on its line: the peer below its own, the floor and ags1 above theirs, apart from each other."""
+    gap = highest * 0.045
+    # The floor and ags1 lie on each other, so their names stand apart, above both.
+    for name, place in (("C loop", 0.62), ("ags1", 0.34), ("cryptography", 0.5)):
+        if name not in lines:
+            continue
+        points = lines[name]
+        index = min(len(points) - 1, round(place * (len(points) - 1)))
+        length, gbps = points[index]
+        if name == "cryptography":
+            y, vertical, horizontal = gbps - gap, "top", "left"
+        else:
+            # The name reaches to the left, over the point before.
+            near = [gbps for each in lines.values() for _, gbps in each[max(0, index - 1) : index + 1]]
+            y, vertical, horizontal = max(near) + gap, "bottom", "right"
+        axis.text(
+            length,
+            y,
+            _LABELS[name],
+            color=_COLOURS[name] if name != "C loop" else "#6b717a",
+            fontweight="bold",
+            ha=horizontal,
+            va=vertical,
+        )
+
+
+def _size(nbytes: int) -> str:
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes // size}\n{unit}"
+    return f"{nbytes}\nB"
+
+
+def write(results: Mapping[str, Any], directory: Path, *, quick: bool) -> list[Path]:
+    """Write results.json, results.md and, where there is data for it, the picture."""
+    directory.mkdir(parents=True, exist_ok=True)
+    picture = draw(results, directory)
+    (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (directory / "results.md").write_text(markdown(results, quick=quick, picture=picture))
+    names = ["results.json", "results.md", *(["throughput.svg", "throughput.png"] if picture else [])]
+    return [directory / name for name in names]
