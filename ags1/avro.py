@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ags1 import layout
-from ags1.errors import FormatError, TruncatedError
+from ags1.errors import Ags1Error, FormatError, TruncatedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 
 __all__ = ["AvroBlock", "AvroHeader", "iter_blocks", "read_header", "read_split", "splits"]
@@ -192,7 +192,17 @@ def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any)
     if "avro.schema" not in header.metadata:
         raise FormatError(f"{file.where}the Avro header has no schema")
     container = _Container(file.read_at(0, header.length), header.marker, _blocks_of(file, start, end, header))
-    yield from fastavro.reader(container, reader_schema)
+    try:
+        yield from fastavro.reader(container, reader_schema)
+    except (Ags1Error, OSError, MemoryError):
+        raise
+    except Exception as error:
+        # Its own errors about `reader_schema`, and a codec that it lacks, are for the caller; the rest is the data's.
+        if type(error) is ValueError or (reader_schema is not None and type(error).__module__.startswith("fastavro")):
+            raise
+        raise FormatError(
+            f"{file.where}the rows of the Avro container cannot be decoded: {type(error).__name__}: {error}"
+        ) from error
     if container.error is not None:
         raise container.error
 

@@ -171,9 +171,13 @@ class Reporter:
     def close(self) -> None:
         """Take the bar away and, after many files, sum up."""
         with self._lock:
-            if self._bar is not None:
-                self._bar.stop()
-                self._bar = None
+            bar, self._bar = self._bar, None
+            try:
+                if bar is not None:
+                    bar.stop()
+            except Exception:
+                # Interrupted in the middle of its start, rich cannot stop; the cursor is still to be shown again.
+                sys.stderr.write("\x1b[?25h\n")
             if self._file_count == 1 or not self._lines or self._json:
                 return
             seconds = time.monotonic() - self._started

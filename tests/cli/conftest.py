@@ -89,3 +89,9 @@ def make_tree(root: Path) -> dict[str, bytes]:
 def files_below(directory: Path) -> dict[str, bytes]:
     """Every file below a directory, hidden ones too, by its relative name."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(autouse=True)
+def a_machine_that_is_never_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines say how long something took where that was long enough to tell: no test of other words depends on it."""
+    monkeypatch.setattr("ags1.cli._report._RATE_AFTER_SECONDS", float("inf"))

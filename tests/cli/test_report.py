@@ -52,7 +52,8 @@ def test_rates_are_shown_even_for_no_time_at_all() -> None:
     assert _report.format_rate(0, 0.0) == "0 B/s"
 
 
-def test_time_and_rate_are_shown_if_it_took_long_enough_to_tell() -> None:
+def test_time_and_rate_are_shown_if_it_took_long_enough_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_report, "_RATE_AFTER_SECONDS", 0.1)
     assert _report.in_time(1000, 0.001) == "1.0 kB"
     assert _report.in_time(5_000_000, 2.0) == "5.0 MB in 2.00 s (2.5 MB/s)"
 

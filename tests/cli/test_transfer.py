@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -125,7 +126,7 @@ def test_a_few_files_have_a_line_each_and_a_sum(run: Run, work: Path) -> None:
     make_tree(work)
     lines = run("encrypt", "tree", "vault", *KEYED).out.splitlines()
     assert len(lines) == 5
-    assert lines[0] == "tree/a.txt -> vault/a.txt.ags1  41 B"
+    assert lines[0].startswith("tree/a.txt -> vault/a.txt.ags1  41 B")
     assert lines[-1].startswith("encrypted 4 files, 5.0 kB")
 
 
@@ -134,7 +135,9 @@ def test_many_files_have_a_sum_and_lines_only_if_asked_for(run: Run, work: Path)
     for index in range(30):
         (work / f"many/{index:02d}").write_bytes(b"x")
     result = run("encrypt", "many", "out", *KEYED)
-    assert (result.code, result.out, result.err) == (0, "encrypted 30 files, 30 B\n", "")
+    # A machine that is slow today adds how long it took.
+    assert (result.code, result.err) == (0, "")
+    assert re.fullmatch(r"encrypted 30 files, 30 B( in .*)?\n", result.out)
     assert len(run("encrypt", "many", "out", *KEYED, "--verbose").out.splitlines()) == 31
     assert run("encrypt", "many", "out", *KEYED, "--quiet").out == ""
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,16 @@ class PeerKeyMetadata:
     encryption_key: bytes
     aad_prefix: bytes | None
     file_length: int | None
+
+
+@dataclass(frozen=True)
+class PeerKeyList:
+    """A list of ``encryption-keys`` that Java extended."""
+
+    key_ids: list[str]
+    entries: list[str]
+    wraps: int
+    unwraps: int
 
 
 def _tool(name: str) -> str | None:
@@ -145,6 +155,10 @@ def build(iceberg_version: str | None = None) -> Path:
 
 def _bytes_field(value: bytes | None) -> str:
     return "-" if value is None else value.hex()
+
+
+def _master_keys(keys: Mapping[str, bytes]) -> str:
+    return ",".join(f"{key_id}={key.hex()}" for key_id, key in keys.items())
 
 
 def _length_field(value: int | None) -> str:
@@ -304,6 +318,55 @@ class JavaPeer:
     def decrypt_managed(self, key_metadata: bytes, source: Path, target: Path) -> int:
         """Decrypt as a table reader does, from key metadata alone; return the number of bytes read."""
         return int(self.ask("decrypt-managed", key_metadata.hex(), str(source), str(target))[0])
+
+    def add_keys(
+        self,
+        entries: Sequence[str],
+        table_key_id: str,
+        key_metadata: Sequence[bytes],
+        *,
+        master_keys: Mapping[str, bytes],
+        data_key_length: int = 16,
+        time_shift: int = 0,
+    ) -> PeerKeyList:
+        """Wrap and register key metadata in a list of ``encryption-keys``, given as the JSON of each entry.
+
+        Parameters
+        ----------
+        time_shift
+            Milliseconds by which the encryption manager's clock is ahead.
+        """
+        fields = (table_key_id, str(data_key_length), _master_keys(master_keys), str(time_shift))
+        values = [each.hex() for each in key_metadata]
+        calls, *answer = self.ask("keys-add", *fields, str(len(values)), *values, *entries)
+        wraps, unwraps = map(int, calls.split(","))
+        return PeerKeyList(answer[: len(values)], answer[len(values) :], wraps, unwraps)
+
+    def open_keys(
+        self,
+        entries: Sequence[str],
+        table_key_id: str,
+        key_ids: Sequence[str],
+        *,
+        master_keys: Mapping[str, bytes],
+    ) -> tuple[list[bytes], int]:
+        """Open entries of ``encryption-keys``; return the key metadata of each id, and the number of unwrap calls."""
+        fields = (table_key_id, _master_keys(master_keys), str(len(key_ids)), *key_ids)
+        calls, *answer = self.ask("keys-open", *fields, *entries)
+        return [bytes.fromhex(each) for each in answer], int(calls.partition(",")[2])
+
+    def rewrite_keys(self, entries: Sequence[str]) -> list[str]:
+        """Have each entry of ``encryption-keys`` parsed and written again."""
+        return self.ask("keys-json", *entries)
+
+    def rewrite_table(self, metadata: Path) -> str:
+        """Have a table's metadata parsed and written again."""
+        return self.ask("table-json", str(metadata))[0]
+
+    def open_snapshot(self, metadata: Path, snapshot_id: int, *, master_keys: Mapping[str, bytes]) -> bytes:
+        """Open the key metadata of a snapshot's manifest list with nothing but the table's metadata and a KMS."""
+        answer = self.ask("table-open", str(metadata), str(snapshot_id), _master_keys(master_keys))
+        return bytes.fromhex(answer[0])
 
     def bench(
         self,

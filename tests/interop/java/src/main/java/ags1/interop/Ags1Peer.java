@@ -13,12 +13,14 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import org.apache.iceberg.IcebergBuild;
 import org.apache.iceberg.encryption.Ags1Bridge;
 import org.apache.iceberg.encryption.EncryptedFiles;
+import org.apache.iceberg.encryption.KeyListBridge;
 import org.apache.iceberg.encryption.KeyManagementClient;
 import org.apache.iceberg.encryption.NativeEncryptionOutputFile;
 import org.apache.iceberg.encryption.StandardEncryptionManager;
@@ -81,6 +83,17 @@ public final class Ags1Peer {
         return List.of(String.valueOf(decryptManaged(bytes(r[1]), r[2], r[3])));
       case "bench":
         return bench(r);
+      case "keys-add":
+        return keysAdd(r);
+      case "keys-open":
+        return keysOpen(r);
+      case "keys-json":
+        return Arrays.stream(r).skip(1).map(KeyListBridge::rewritten).toList();
+      case "table-json":
+        return List.of(KeyListBridge.rewrittenTable(Files.readString(Path.of(r[1]))));
+      case "table-open":
+        return List.of(
+            HEX.formatHex(KeyListBridge.openSnapshot(Files.readString(Path.of(r[1])), Long.parseLong(r[2]), r[3])));
       default:
         throw new IllegalArgumentException("unknown request: " + r[0]);
     }
@@ -173,6 +186,37 @@ public final class Ags1Peer {
       nanoseconds.add(String.valueOf(System.nanoTime() - start));
     }
     return nanoseconds;
+  }
+
+  /** keys-add table-key-id data-key-length master-keys time-shift count metadata... entry...: calls, ids, entries. */
+  private static List<String> keysAdd(String[] r) throws Exception {
+    int first = 6 + Integer.parseInt(r[5]);
+    KeyListBridge keys = keyList(r, r[1], Integer.parseInt(r[2]), r[3], Long.parseLong(r[4]), first);
+    List<String> answers = new ArrayList<>();
+    for (String keyMetadata : List.of(r).subList(6, first)) {
+      answers.add(keys.add(bytes(keyMetadata)));
+    }
+    answers.add(0, keys.calls());
+    answers.addAll(keys.entries());
+    return answers;
+  }
+
+  /** keys-open table-key-id master-keys count key-id... entry...: calls, and the key metadata of each id. */
+  private static List<String> keysOpen(String[] r) throws Exception {
+    int first = 4 + Integer.parseInt(r[3]);
+    KeyListBridge keys = keyList(r, r[1], 16, r[2], 0, first);
+    List<String> answers = new ArrayList<>();
+    for (String keyId : List.of(r).subList(4, first)) {
+      answers.add(HEX.formatHex(keys.open(keyId)));
+    }
+    answers.add(0, keys.calls());
+    return answers;
+  }
+
+  private static KeyListBridge keyList(
+      String[] r, String tableKeyId, int dataKeyLength, String masterKeys, long timeShift, int first)
+      throws Exception {
+    return KeyListBridge.of(List.of(r).subList(first, r.length), tableKeyId, dataKeyLength, masterKeys, timeShift);
   }
 
   private static StandardEncryptionManager manager(int keyLength) throws Exception {

@@ -1,0 +1,305 @@
+"""Entries of a table's ``encryption-keys``, and their JSON as Iceberg Java writes it.
+
+    {"key-id": text, "encrypted-key-metadata": padded base64, "encrypted-by-id": text, "properties": {text: text}}
+
+The last two are omitted when there is nothing in them. Source: Iceberg table spec, "Encryption Keys", and its Java
+parser of encrypted keys; the spec's example that says ``key-metadata`` is out of date.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ags1.errors import FormatError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+__all__ = ["EncryptedKey", "entries_from_list", "list_to_json", "shown"]
+
+KEY_ID = "key-id"
+METADATA = "encrypted-key-metadata"
+ENCRYPTED_BY_ID = "encrypted-by-id"
+PROPERTIES = "properties"
+KNOWN_FIELDS = frozenset({KEY_ID, METADATA, ENCRYPTED_BY_ID, PROPERTIES})
+
+KEY_TIMESTAMP = "KEY_TIMESTAMP"
+"""The property's name as Iceberg Java and Rust write it."""
+MAILED_KEY_TIMESTAMP = "key-timestamp"
+"""Its name in the mailing list's description of the format; read, never written."""
+
+MAX_ENTRIES = 1_000_000
+MAX_METADATA_BYTES = 1 << 20
+MAX_TEXT = 1 << 16
+MAX_SHOWN = 80
+
+
+def shown(text: str) -> str:
+    """A name out of a document, fit for a message: quoted, escaped, and not long."""
+    return repr(text) if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]!r}..."
+
+
+class EncryptedKey:
+    """One entry of ``encryption-keys``: a key encryption key, wrapped by a KMS, or what such a key wrapped.
+
+    Parameters
+    ----------
+    key_id : str
+        Name of the entry in its list.
+    encrypted_key_metadata : bytes-like
+        The wrapped bytes.
+    encrypted_by_id : str, optional
+        What wrapped them: the id of another entry, or of a master key in the KMS.
+    properties : mapping of str to str, optional
+        Further facts; a key encryption key has a timestamp.
+    unknown : mapping of str to str, optional
+        Fields that the format does not define, each as JSON text. They are kept.
+
+    Raises
+    ------
+    FormatError
+        A wrong type, a text that is no Unicode, a size that no writer produces.
+
+    Notes
+    -----
+    Immutable, so safe to share between threads. Holds nothing secret: what it has is wrapped.
+    """
+
+    __slots__ = ("_encrypted_by_id", "_encrypted_key_metadata", "_key_id", "_properties", "_unknown")
+
+    def __init__(
+        self,
+        key_id: str,
+        encrypted_key_metadata: bytes | bytearray | memoryview,
+        encrypted_by_id: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        unknown: Mapping[str, str] | None = None,
+    ) -> None:
+        self._key_id = _text(key_id, KEY_ID)
+        where = f"entry {shown(key_id)}"
+        if not isinstance(encrypted_key_metadata, (bytes, bytearray, memoryview)):
+            raise FormatError(f"{where}: {METADATA} must be bytes, not {type(encrypted_key_metadata).__name__}")
+        self._encrypted_key_metadata = bytes(encrypted_key_metadata)
+        if len(self._encrypted_key_metadata) > MAX_METADATA_BYTES:
+            raise FormatError(f"{where}: {METADATA} is larger than {MAX_METADATA_BYTES} bytes; no KMS makes such a key")
+        self._encrypted_by_id = (
+            None if encrypted_by_id is None else _text(encrypted_by_id, f"{where}: {ENCRYPTED_BY_ID}")
+        )
+        self._properties = {
+            _text(name, f"{where}: the name of a property"): _text(value, f"{where}: property {shown(name)}")
+            for name, value in (properties or {}).items()
+        }
+        self._unknown = dict(unknown or {})
+
+    @property
+    def key_id(self) -> str:
+        """Name of the entry in its list."""
+        return self._key_id
+
+    @property
+    def encrypted_key_metadata(self) -> bytes:
+        """The wrapped bytes."""
+        return self._encrypted_key_metadata
+
+    @property
+    def encrypted_by_id(self) -> str | None:
+        """Id of what wrapped them."""
+        return self._encrypted_by_id
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Further facts, read-only."""
+        return MappingProxyType(self._properties)
+
+    @property
+    def unknown(self) -> Mapping[str, str]:
+        """Fields that the format does not define, each as JSON text."""
+        return MappingProxyType(self._unknown)
+
+    @property
+    def timestamp(self) -> str | None:
+        """The timestamp's exact text, which is what authenticates the entries below a key encryption key."""
+        # Empty text would authenticate nothing.
+        return self._properties.get(KEY_TIMESTAMP) or self._properties.get(MAILED_KEY_TIMESTAMP) or None
+
+    def rewrapped(self, encrypted_key_metadata: bytes, encrypted_by_id: str) -> EncryptedKey:
+        """The same entry, wrapped by something else."""
+        return EncryptedKey(
+            self._key_id, encrypted_key_metadata, encrypted_by_id, self._properties, unknown=self._unknown
+        )
+
+    def with_unknown(self, unknown: Mapping[str, str]) -> EncryptedKey:
+        """The same entry with other unknown fields."""
+        return EncryptedKey(
+            self._key_id, self._encrypted_key_metadata, self._encrypted_by_id, self._properties, unknown=unknown
+        )
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any], raw: Callable[[str], str] | None = None) -> EncryptedKey:
+        """Read an entry out of its JSON object.
+
+        Parameters
+        ----------
+        fields : mapping
+            The parsed object.
+        raw : callable, optional
+            Gives the JSON text of an unknown field as it stood in the document; without it, it is made anew.
+
+        Raises
+        ------
+        FormatError
+            A field is missing, of a wrong type, or no base64. An absent field and null are the same where a field
+            may be absent.
+        """
+        if not isinstance(fields, Mapping):
+            raise FormatError(f"an entry of encryption-keys must be a JSON object, not {type(fields).__name__}")
+        key_id = _text(fields.get(KEY_ID), f"{KEY_ID} of an entry of encryption-keys")
+        where = f"entry {shown(key_id)}"
+        metadata = _base64(fields.get(METADATA), where)
+        properties = fields.get(PROPERTIES)
+        if properties is not None and not isinstance(properties, dict):
+            raise FormatError(f"{where}: {PROPERTIES} must be a JSON object, not {type(properties).__name__}")
+        unknown = {}
+        for name in fields:
+            if name not in KNOWN_FIELDS:
+                label = _text(name, f"{where}: the name of a field")
+                unknown[label] = _json_of(fields[name], f"{where}: field {shown(label)}") if raw is None else raw(name)
+        return cls(key_id, metadata, fields.get(ENCRYPTED_BY_ID), properties, unknown=unknown)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry's JSON object, with the fields in Iceberg Java's order and unknown ones behind them."""
+        fields = self._known()
+        for name, text in self._unknown.items():
+            fields[name] = json.loads(text)
+        return fields
+
+    def to_json(self) -> str:
+        """The same as compact JSON text: for an entry without unknown fields, Iceberg Java's own bytes."""
+        known = _java_json(self._known())
+        if not self._unknown:
+            return known
+        return "".join([known[:-1], *(f",{_java_json(name)}:{text}" for name, text in self._unknown.items()), "}"])
+
+    def _known(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            KEY_ID: self._key_id,
+            METADATA: base64.b64encode(self._encrypted_key_metadata).decode("ascii"),
+        }
+        if self._encrypted_by_id is not None:
+            fields[ENCRYPTED_BY_ID] = self._encrypted_by_id
+        if self._properties:
+            fields[PROPERTIES] = dict(self._properties)
+        return fields
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EncryptedKey):
+            return NotImplemented
+        return (
+            self._key_id == other._key_id
+            and self._encrypted_key_metadata == other._encrypted_key_metadata
+            and self._encrypted_by_id == other._encrypted_by_id
+            and self._properties == other._properties
+            and (self._unknown == other._unknown or _values(self._unknown) == _values(other._unknown))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._key_id, self._encrypted_key_metadata))
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_unknown"):
+            # In a traceback that shows local variables, out of a constructor that failed.
+            return "<ags1.iceberg.EncryptedKey, not made>"
+        by = None if self._encrypted_by_id is None else shown(self._encrypted_by_id)
+        return (
+            f"<ags1.iceberg.EncryptedKey {shown(self._key_id)}: {len(self._encrypted_key_metadata)} wrapped bytes, "
+            f"encrypted by {by}>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self._key_id, self._encrypted_key_metadata, self._encrypted_by_id, self._properties, self._unknown)
+        return _restore, fields
+
+
+def _restore(
+    key_id: str, metadata: bytes, encrypted_by_id: str | None, properties: dict[str, str], unknown: dict[str, str]
+) -> EncryptedKey:
+    return EncryptedKey(key_id, metadata, encrypted_by_id, properties, unknown=unknown)
+
+
+def entries_from_list(value: object) -> list[EncryptedKey]:
+    """Read a parsed ``encryption-keys`` list; null is the same as none."""
+    if value is None:
+        return []
+    if not isinstance(value, (list, tuple)):
+        raise FormatError(f"encryption-keys must be a JSON list, not {type(value).__name__}")
+    if len(value) > MAX_ENTRIES:
+        raise FormatError(f"encryption-keys has {len(value)} entries; more than {MAX_ENTRIES} are refused")
+    return [EncryptedKey.from_dict(fields) for fields in value]
+
+
+def list_to_json(entries: Iterable[EncryptedKey]) -> str:
+    """The list as compact JSON text."""
+    return f"[{','.join(entry.to_json() for entry in entries)}]"
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise FormatError(f"{name} must be text, not {'absent' if value is None else type(value).__name__}")
+    if len(value) > MAX_TEXT:
+        raise FormatError(f"{name} has {len(value)} characters; more than {MAX_TEXT} are refused")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise FormatError(f"{name} has half a surrogate pair, which is no Unicode text") from None
+    return value
+
+
+def _base64(value: object, where: str) -> bytes:
+    if not isinstance(value, str):
+        raise FormatError(
+            f"{where}: {METADATA} must be base64 text, not {'absent' if value is None else type(value).__name__}"
+        )
+    if len(value) > MAX_METADATA_BYTES * 4 // 3 + 4:
+        raise FormatError(f"{where}: {METADATA} is larger than {MAX_METADATA_BYTES} bytes; no KMS makes such a key")
+    try:
+        # Java's decoder also reads text without its padding; what is written has it.
+        return base64.b64decode(value if value.endswith("=") else value + "=" * (-len(value) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise FormatError(f"{where}: {METADATA} is not standard base64 (RFC 4648, section 4)") from None
+
+
+def _json_of(value: object, where: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        raise FormatError(f"{where} is not made of JSON values") from None
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _values(unknown: Mapping[str, str]) -> dict[str, str]:
+    """Unknown fields without the freedom that JSON leaves to spelling."""
+    return {name: json.dumps(json.loads(text), sort_keys=True) for name, text in unknown.items()}
+
+
+def _java_json(value: object) -> str:
+    r"""Compact JSON as Iceberg's writer spells it: text outside ASCII as it is, control characters as ``\u001F``."""
+    text = _encode(value)
+    if "\\u00" not in text:
+        return text
+    out = []
+    position = 0
+    while (escape := text.find("\\", position)) >= 0:
+        length = 6 if text[escape + 1] == "u" else 2
+        piece = text[escape : escape + length]
+        out += [text[position:escape], "\\u" + piece[2:].upper() if length == 6 else piece]
+        position = escape + length
+    return "".join([*out, text[position:]])

@@ -1,0 +1,303 @@
+"""Table metadata in every form is read, and written back with nothing changed but the list."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import string
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ags1
+from ags1.iceberg import EncryptionKeys
+from tests.iceberg.key_lists import CountingKms, entry, kek_entry, key_metadata, keys_of, list_entry, table
+
+pytestmark = pytest.mark.timeout(120)
+
+# Spellings that a parser and a writer in between would change.
+ODD_TEXT = (
+    '\n{ "format-version" : 3,\t"odd numbers": [1.10, 1E2, -0.0, 1e400, 12345678901234567890123, 1.00000000000001],'
+    '\n  "text": "\\u00e9\\/\\u0041é😀",  "encryption-keys" : [ %s ] ,\r\n "snapshots": [ ], "last": null }\n'
+)
+
+
+def of(metadata: Any) -> EncryptionKeys:
+    """The list in some metadata."""
+    return EncryptionKeys.from_table_metadata(metadata)
+
+
+# -- forms -----------------------------------------------------------------------------------------------------
+
+
+def test_every_form_gives_the_same_list(tmp_path: Path) -> None:
+    metadata = table([kek_entry(), list_entry()])
+    text = json.dumps(metadata)
+    plain, packed = tmp_path / "v1.metadata.json", tmp_path / "v2.gz.metadata.json"
+    plain.write_text(text)
+    packed.write_bytes(gzip.compress(text.encode()))
+    wanted = of(metadata)
+    assert len(wanted) == 2
+    forms = [text, text.encode(), bytearray(text.encode()), "\ufeff" + text, plain, str(plain), packed]
+    forms += [gzip.compress(text.encode()), memoryview(text.encode()), f"  \n{text}\n"]
+    for form in forms:
+        assert of(form) == wanted
+
+
+@pytest.mark.parametrize("none", [{}, {"encryption-keys": None}, {"encryption-keys": []}, "{}", b'{"a":1}', "{ }"])
+def test_metadata_without_a_list_has_no_entries(none: Any) -> None:
+    keys = of(none)
+    assert len(keys) == 0
+    assert keys.to_list() == []
+    assert keys.to_json() == "[]"
+
+
+def test_null_and_absent_are_the_same_where_iceberg_may_leave_a_field_out() -> None:
+    # Iceberg Rust writes null where Java writes nothing.
+    one = {**entry("id", b"wrapped", None), "encrypted-by-id": None, "properties": None}
+    assert of(table([one])).to_list() == [{"key-id": "id", "encrypted-key-metadata": "d3JhcHBlZA=="}]
+    assert of(json.dumps(table([one]))) == of(table([one]))
+
+
+def test_base64_without_padding_is_read_and_written_with_it() -> None:
+    one = {"key-id": "id", "encrypted-key-metadata": "d3JhcHBlZA"}
+    assert of(table([one])).to_list()[0]["encrypted-key-metadata"] == "d3JhcHBlZA=="
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("", "table metadata is not a JSON object"),
+        ("[]", "table metadata is not a JSON object"),
+        (b"null", "table metadata is not a JSON object"),
+        ("{", "a field's name is expected at character 1"),
+        ('{"a":1', "a comma is expected at character 6"),
+        ('{"a" 1}', "a colon is expected at character 5"),
+        ('{"a":}', "not JSON: Expecting value at character 5"),
+        ('{"a":1,}', "a field's name is expected at character 7"),
+        ("{a:1}", "a field's name is expected at character 1"),
+        ('{"a":1}x', "something follows the JSON object, at character 7"),
+        ('{"a":NaN}', "NaN is no JSON number"),
+        ('{"a":-Infinity}', "-Infinity is no JSON number"),
+        ('{"a":1,"a":2}', "has the field 'a' twice"),
+        ('{"encryption-keys":[],"encryption-keys":[]}', "has the field 'encryption-keys' twice"),
+        ('{"a":' + "[" * 100_000, "nested too deeply"),
+        ('{"a":' + "9" * 5000 + "}", "a number that is out of all bounds"),
+        ('{"encryption-keys":{}}', "encryption-keys must be a JSON list, not dict"),
+        ('{"encryption-keys":"x"}', "encryption-keys must be a JSON list, not str"),
+        ({"encryption-keys": 7}, "encryption-keys must be a JSON list, not int"),
+        (b'{"a":"\xff"}', "table metadata is not UTF-8: byte 6"),
+        (gzip.compress(b"{}")[:-9], "table metadata is damaged gzip"),
+        (b"\x1f\x8bnot gzip at all", "table metadata is damaged gzip"),
+    ],
+)
+def test_what_is_no_metadata_is_refused(bad: Any, message: str) -> None:
+    with pytest.raises(ags1.FormatError, match=message):
+        of(bad)
+
+
+def test_an_error_quotes_nothing_of_the_document() -> None:
+    secret = base64.b64encode(bytes(range(32))).decode()
+    for bad in (f'{{"a":"{secret}"', f'{{"a":"{secret}" "b"}}', f'{{"encryption-keys":["{secret}"]}}'):
+        with pytest.raises(ags1.FormatError) as caught:
+            of(bad)
+        assert secret[:8] not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [None, 7, [], object()])
+def test_what_is_no_form_of_metadata_is_a_wrong_argument(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="metadata must be a mapping, JSON or a path, not"):
+        of(wrong)
+
+
+def test_a_file_that_is_missing_stays_an_oserror(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        of(tmp_path / "v1.metadata.json")
+
+
+# -- writing back ----------------------------------------------------------------------------------------------
+
+
+def test_only_the_characters_of_the_list_change() -> None:
+    old, new = keys_of(kek_entry()), keys_of(kek_entry(), list_entry())
+    text = ODD_TEXT % old.to_json()[1:-1]
+    written = new.to_table_metadata(text)
+    assert written == (ODD_TEXT % "").replace("[  ]", new.to_json(), 1)
+    assert of(written) == new
+    assert new.to_table_metadata(text.encode()) == written.encode()
+    packed = new.to_table_metadata(gzip.compress(text.encode()))
+    assert isinstance(packed, bytes)
+    assert gzip.decompress(packed).decode() == written
+
+
+def test_a_file_gives_the_bytes_of_its_new_content_and_is_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "v1.metadata.json"
+    path.write_bytes((ODD_TEXT % "").encode())
+    before = path.read_bytes()
+    keys = keys_of(kek_entry())
+    assert of(keys.to_table_metadata(path)) == keys
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("{}", '{"encryption-keys":LIST}'),
+        (" { } ", ' {"encryption-keys":LIST } '),
+        ('{"a":1}', '{"a":1,"encryption-keys":LIST}'),
+        ('{ "a" : 1 }', '{ "a" : 1,"encryption-keys":LIST }'),
+        ('{"a":1,"refs":{},"snapshots":[]}', '{"a":1,"encryption-keys":LIST,"refs":{},"snapshots":[]}'),
+        ('{\n "snapshots":[]}', '{\n "encryption-keys":LIST,"snapshots":[]}'),
+        ('{"a":1 ,\n "snapshots":[]}', '{"a":1 ,\n "encryption-keys":LIST,"snapshots":[]}'),
+    ],
+)
+def test_a_list_that_was_not_there_goes_where_iceberg_java_puts_it(text: str, wanted: str) -> None:
+    keys = keys_of(kek_entry())
+    written = keys.to_table_metadata(text)
+    assert written == wanted.replace("LIST", keys.to_json())
+    assert of(written) == keys
+
+
+@pytest.mark.parametrize("text", ["{}", '{"a":[1.10]}', " {} "])
+def test_an_empty_list_is_not_added(text: str) -> None:
+    assert keys_of().to_table_metadata(text) == text
+    assert keys_of().to_table_metadata({"a": 1}) == {"a": 1}
+
+
+def test_an_empty_list_replaces_one() -> None:
+    assert keys_of().to_table_metadata('{"encryption-keys":[ 1 ]}'.replace("1", "")) == '{"encryption-keys":[]}'
+    assert keys_of().to_table_metadata(table([kek_entry()]))["encryption-keys"] == []  # type: ignore[call-overload,index]
+
+
+def test_a_dict_gives_a_new_dict_with_the_same_values() -> None:
+    number, unknown = Decimal("1.10"), {"x": [1]}
+    metadata = {"price": number, "unknown": unknown, "encryption-keys": [], "snapshots": []}
+    written = keys_of(kek_entry()).to_table_metadata(metadata)
+    assert isinstance(written, dict)
+    assert written["price"] is number
+    assert written["unknown"] is unknown
+    assert list(written) == list(metadata)
+    assert metadata["encryption-keys"] == []
+
+
+def test_writing_back_refuses_to_lose_a_key_that_a_snapshot_needs() -> None:
+    # Somebody committed while this list was being changed.
+    entries = [kek_entry(), list_entry("list-1", 1), list_entry("list-2", 2)]
+    theirs = table(entries, {1: "list-1", 2: "list-2"})
+    stale = keys_of(*entries[:2])
+    message = r"snapshot 2 \(key-id 'list-2'\) needs entry 'list-2', which the metadata has and the new list lacks"
+    for form in (theirs, json.dumps(theirs)):
+        with pytest.raises(ags1.KeyAccessError, match=message):
+            stale.to_table_metadata(form)
+    with pytest.raises(ags1.KeyAccessError, match=r"snapshot 1 \(key-id 'list-1'\) needs entry 'kek'"):
+        keys_of(*entries[1:]).to_table_metadata(theirs)
+    assert of(stale.merge(of(theirs)).to_table_metadata(theirs)) == of(theirs)
+
+
+def test_what_the_metadata_had_lost_already_stops_nothing() -> None:
+    keys = keys_of(kek_entry())
+    assert of(keys.to_table_metadata(table([], {1: "lost"}))) == keys
+
+
+# -- unknown fields --------------------------------------------------------------------------------------------
+
+
+def test_unknown_fields_keep_their_spelling_through_every_change() -> None:
+    spelled = '"a": {"b":[1.10, 1e3 ]}, "c":null,"d\\u0041":"\\/"'
+    kek = json.dumps(kek_entry())[:-1] + "," + spelled + "}"
+    metadata = f'{{"encryption-keys":[{kek},{json.dumps(list_entry())}],"snapshots":[]}}'
+    keys = of(metadata)
+    for changed in (keys, keys.rewrap(CountingKms(), "lake-2"), keys.prune(metadata), keys.merge(keys)):
+        written = changed.to_json()
+        assert '"a":{"b":[1.10, 1e3 ]},"c":null,"dA":"\\/"' in written
+        assert changed.to_list()[0]["a"] == {"b": [1.1, 1000.0]}
+        assert of(f'{{"encryption-keys":{written}}}') == changed
+
+
+@pytest.mark.parametrize("value", [{1, 2}, float("nan"), b"bytes", object()])
+def test_an_unknown_field_that_is_no_json_is_refused(value: Any) -> None:
+    with pytest.raises(ags1.FormatError, match="entry 'kek': field 'odd' is not made of JSON values"):
+        of(table([{**kek_entry(), "odd": value}]))
+
+
+def test_control_characters_are_spelled_as_iceberg_java_spells_them() -> None:
+    one = entry('\x01\x1f\n\t\\"é\u2028😀\x7f\\u001f', b"x", "\x0e")
+    assert of(table([one])).to_json() == (
+        '[{"key-id":"\\u0001\\u001F\\n\\t\\\\\\"é\u2028😀\x7f\\\\u001f","encrypted-key-metadata":"eA==",'
+        '"encrypted-by-id":"\\u000E"}]'
+    )
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = TEXT.filter(lambda name: name not in ("key-id", "encrypted-key-metadata", "encrypted-by-id", "properties"))
+
+
+@st.composite
+def lists(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Entries with ids of their own, some with fields that nobody knows."""
+    made = []
+    for key_id in draw(st.lists(TEXT, unique=True, max_size=4)):
+        by = draw(st.none() | TEXT)
+        properties = draw(st.none() | st.dictionaries(TEXT, TEXT, min_size=1, max_size=3))
+        made.append({**entry(key_id, draw(st.binary(max_size=40)), by, properties)})
+        made[-1].update(draw(st.dictionaries(NAMES, VALUES, max_size=2)))
+    return made
+
+
+@settings(max_examples=300, deadline=None)
+@given(entries=lists(), outside=st.dictionaries(NAMES, VALUES, max_size=3), indent=st.sampled_from([None, 0, 2]))
+def test_any_list_survives_the_round_trip(entries: list[dict[str, Any]], outside: dict[str, Any], indent: Any) -> None:
+    outside = {name: value for name, value in outside.items() if name not in ("encryption-keys", "snapshots")}
+    metadata = {**outside, "encryption-keys": entries, "z": 1}
+    text = json.dumps(metadata, indent=indent, ensure_ascii=bool(indent))
+    from_dict, from_text = of(metadata), of(text)
+    assert from_dict.to_list() == from_text.to_list() == entries
+    assert json.loads(from_text.to_json()) == entries
+    for keys in (from_dict, from_text):
+        written = keys.to_table_metadata(text)
+        assert isinstance(written, str)
+        assert json.loads(written) == metadata
+        assert keys.to_table_metadata(written) == written
+        assert keys.to_table_metadata(metadata) == metadata
+    assert from_dict == from_text
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(string.printable, max_size=60) | st.binary(max_size=60))
+def test_any_text_is_metadata_or_refused(data: str | bytes) -> None:
+    for form in (data, b"{" + data if isinstance(data, bytes) else "{" + data):
+        if isinstance(form, str) and form.lstrip("\ufeff \t\r\n")[:1] not in ("", "{", "["):
+            continue
+        try:
+            of(form)
+        except ags1.FormatError:
+            pass
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_metadata_cut_or_changed_anywhere_is_read_or_refused(data: st.DataObject) -> None:
+    raw = bytearray(json.dumps(table([kek_entry(), list_entry()], {1: "list"})).encode())
+    position = data.draw(st.integers(0, len(raw) - 1))
+    if data.draw(st.booleans()):
+        del raw[position:]
+    else:
+        raw[position] ^= data.draw(st.integers(1, 255))
+    try:
+        keys = of(bytes(raw))
+    except ags1.FormatError:
+        return
+    try:
+        assert keys.unwrap("list", CountingKms()) == key_metadata()
+    except ags1.Ags1Error:
+        pass
