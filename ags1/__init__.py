@@ -35,7 +35,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1 import arrow, avro, files
+    from ags1 import arrow, avro, dataset, files, fs, iceberg, kms
     from ags1._backend import backend
     from ags1.files import decrypt_file, encrypt_file
     from ags1.verify import verify_file
@@ -53,8 +53,6 @@ __all__ = [
     "TruncatedError",
     "Writer",
     "__version__",
-    "arrow",
-    "avro",
     "backend",
     "decrypt",
     "decrypt_file",
@@ -65,7 +63,6 @@ __all__ = [
     "encrypt_into",
     "encrypt_many",
     "encrypted_length",
-    "files",
     "get_include",
     "layout",
     "open",
@@ -74,7 +71,7 @@ __all__ = [
     "verify_file",
 ]
 
-_LAZY_MODULES = ("arrow", "avro", "files")
+_LAZY_MODULES = ("arrow", "avro", "dataset", "files", "fs", "iceberg", "kms")
 _LAZY_NAMES = {
     "backend": "ags1._backend",
     "decrypt_file": "ags1.files",
@@ -101,4 +98,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_LAZY_MODULES])

@@ -2,8 +2,9 @@
 
 All of these take any C-contiguous buffer (``bytes``, ``bytearray``, ``memoryview`` of any item size, ``mmap``,
 ``array``, numpy arrays, ``pyarrow.Buffer``), count bytes and not items, release the GIL while they work, and may be
-called from any number of threads at once. Buffers are borrowed for the length of the call; changing one meanwhile
-gives a result that nobody can decrypt, or an error.
+called from any number of threads at once. Buffers are borrowed for the length of the call and must not change while it
+lasts: what comes of data that another thread or process changes meanwhile is not defined, and is not authenticated. The
+functions on files read into private memory first, so nobody can do that to them.
 """
 
 from __future__ import annotations

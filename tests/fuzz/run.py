@@ -1,0 +1,162 @@
+"""Runs the fuzz targets for a while, guided by coverage (atheris), each in a process of its own.
+
+    python tests/fuzz/run.py --seconds 60                     every target
+    python tests/fuzz/run.py --seconds 600 --target decrypt   one
+    python tests/fuzz/run.py --target decrypt --replay FILE   a finding once more
+
+A finding is any exception, crash, hang (10 s for one input) or 2 GiB of memory. It is printed with a reproducer, and
+the exit code is 1. Without atheris (it has wheels for Linux only) inputs are mutated blindly, and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+SECONDS_FOR_ONE = 10
+MEBIBYTES = 2048
+LONGEST = 256
+NAMES = ("decrypt", "reader", "key_metadata", "layout", "avro", "inspect")
+
+
+def work(name: str, seconds: int, directory: Path) -> None:
+    """Fuzz one target in this process."""
+    try:
+        import atheris
+    except ImportError:
+        blindly(name, seconds, directory)
+        return
+    with atheris.instrument_imports(include=["ags1"]):
+        from tests.fuzz import targets
+    corpus = directory / "corpus"
+    corpus.mkdir()
+    for number, seed in enumerate(targets.seeds(name)):
+        (corpus / f"seed{number}").write_bytes(seed)
+    options = [
+        f"-max_total_time={seconds}", f"-timeout={SECONDS_FOR_ONE}", f"-rss_limit_mb={MEBIBYTES}",
+        f"-max_len={LONGEST}", f"-artifact_prefix={directory}/", "-print_final_stats=1", "-verbosity=1",
+    ]  # fmt: skip
+    atheris.Setup([sys.argv[0], *options, str(corpus)], targets.TARGETS[name])
+    atheris.Fuzz()
+
+
+def blindly(name: str, seconds: int, directory: Path) -> None:
+    """Mutate seeds without knowing what they reach."""
+    from tests.fuzz import targets
+
+    target, corpus = targets.TARGETS[name], targets.seeds(name)
+    chance = random.Random()
+    end = time.monotonic() + seconds
+    runs = 0
+    with open(directory / "crash-blind", "w+b", buffering=0) as current:
+        while time.monotonic() < end:
+            data = mutated(chance, chance.choice(corpus))
+            # On the disk before it runs, in case nothing is left to write it afterwards.
+            os.ftruncate(current.fileno(), 0)
+            os.pwrite(current.fileno(), data, 0)
+            target(data)
+            runs += 1
+    (directory / "crash-blind").unlink()
+    print(f"stat::number_of_executed_units: {runs}")
+
+
+def mutated(chance: random.Random, data: bytes) -> bytes:
+    """Make a few changes to an input."""
+    changed = bytearray(data)
+    for _ in range(chance.randrange(6)):
+        position = chance.randrange(len(changed) + 1)
+        kind = chance.randrange(4)
+        if kind == 0 and position < len(changed):
+            changed[position] = chance.randrange(256)
+        elif kind == 1:
+            del changed[position : position + chance.randrange(8)]
+        elif kind == 2:
+            changed[position:position] = chance.randbytes(chance.randrange(8))
+        elif position < len(changed):
+            changed[position] ^= 1 << chance.randrange(8)
+    return bytes(changed[:LONGEST])
+
+
+def run(name: str, seconds: int) -> bool:
+    """Fuzz one target in a child, print what came of it, and answer whether it is well."""
+    directory = Path(tempfile.mkdtemp(prefix="ags1-fuzz-"))
+    try:
+        # The fuzzer watches time and memory itself; this is for when it cannot.
+        done = subprocess.run(
+            [sys.executable, __file__, "--worker", name, "--seconds", str(seconds), "--directory", str(directory)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
+            timeout=seconds + 120, cwd=ROOT,
+        )  # fmt: skip
+        output, code = done.stdout, done.returncode
+    except subprocess.TimeoutExpired as error:
+        said = error.stdout or b""
+        output, code = said.decode(errors="replace") if isinstance(said, bytes) else said, -1
+    found = re.findall(r"number_of_executed_units: (\d+)", output)
+    guided = "INFO: Seed" in output
+    how = "coverage-guided" if guided else "blind: no atheris"
+    kinds = ("crash", "timeout", "oom", "leak")
+    artifacts = sorted(path for path in directory.iterdir() if path.name.partition("-")[0] in kinds)
+    well = code == 0 and not artifacts and bool(found) and int(found[-1]) > 0
+    # Where nothing may be skipped, neither may the guidance.
+    well = well and (guided or not os.environ.get("AGS1_NO_SKIP"))
+    print(f"{name:>14}  {found[-1] if found else '?':>9} executions  {how}  {'ok' if well else 'FAILED'}", flush=True)
+    if not well:
+        print("\n".join(line for line in output.splitlines() if not line.startswith("#"))[-6000:])
+        for path in artifacts:
+            data = path.read_bytes()
+            print(f"reproducer ({path.name}): tests/fuzz/run.py --target {name} --replay-hex {data.hex() or '-'}")
+    shutil.rmtree(directory)
+    return well
+
+
+def replay(name: str, data: bytes) -> int:
+    """Run one input, and show what it raises."""
+    from tests.fuzz import targets
+
+    try:
+        targets.TARGETS[name](data)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    print("ok")
+    return 0
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=20, help="for each target (20)")
+    parser.add_argument("--target", choices=NAMES, action="append", help="only this one; may be repeated")
+    parser.add_argument("--replay", type=Path, help="a file with one input")
+    parser.add_argument("--replay-hex", help="one input in hexadecimal; - is the empty one")
+    parser.add_argument("--worker", choices=NAMES, help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        work(options.worker, options.seconds, options.directory)
+        return 0
+    names = options.target or NAMES
+    if options.replay is not None:
+        return replay(names[0], options.replay.read_bytes())
+    if options.replay_hex is not None:
+        return replay(names[0], bytes.fromhex(options.replay_hex.replace("-", "")))
+    results = [run(name, options.seconds) for name in names]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# The native code under AddressSanitizer with UBSan, ThreadSanitizer and valgrind. Nothing is built in the checkout.
+#
+#   tests/sanitize/run.sh                builds in a temporary directory, which is removed
+#   AGS1_SANITIZE_DIR=DIR ... run.sh     builds in DIR, which is kept: the next run compiles only what changed
+#
+# AGS1_OPENSSL and AGS1_OPENSSL_SOURCE choose the OpenSSL, as everywhere; it is not instrumented itself.
+# Leaks: valgrind looks for them; LeakSanitizer would drown ours in CPython's.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+python=$root/.venv/bin/python
+[[ -x $python ]] || python=$(command -v python3)
+
+missing=
+for tool in gcc valgrind; do
+    command -v "$tool" >/dev/null || missing+=" $tool"
+done
+for library in libasan.so libubsan.so libtsan.so; do
+    [[ $(gcc -print-file-name=$library 2>/dev/null) == /* ]] || missing+=" $library"
+done
+if [[ -n $missing ]]; then
+    echo "sanitize: not here:$missing" >&2
+    # Where nothing may be skipped, a missing tool is a failure.
+    [[ -z ${AGS1_NO_SKIP:-} ]] && exit 0 || exit 1
+fi
+
+if [[ -n ${AGS1_SANITIZE_DIR:-} ]]; then
+    work=$AGS1_SANITIZE_DIR
+    mkdir -p "$work"
+else
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+fi
+
+build() { # NAME SANITIZERS: the tree in $work/NAME, compiled
+    local tree=$work/$1
+    mkdir -p "$tree"
+    tar -c -C "$root" --exclude='*.so' --exclude=__pycache__ --exclude=tests/interop/java/target \
+        ags1 buildtools include tests setup.py pyproject.toml README.md LICENSE MANIFEST.in CHANGELOG.md |
+        tar -x -C "$tree"
+    (cd "$tree" && AGS1_SANITIZE=$2 "$python" setup.py --quiet build_ext --inplace >build.log 2>&1) ||
+        { cat "$tree/build.log" >&2; return 1; }
+}
+
+step() {
+    echo "sanitize: $1 (${SECONDS} s)"
+}
+
+failed=0
+check() { # NAME COMMAND...: say so and go on if it fails, so that one run shows everything
+    step "$1"
+    "${@:2}" || { echo "sanitize: FAILED: $1" >&2; failed=1; }
+}
+
+step "building"
+# One by one: the second finds OpenSSL built by the first, if it had to be.
+build address address,undefined
+build thread thread
+build plain ""
+
+export PYTHONDONTWRITEBYTECODE=1
+
+under_address() {
+    # Everything that the Python objects are made of comes from malloc, so that it is watched too.
+    (cd "$work/address" && env \
+        LD_PRELOAD="$(gcc -print-file-name=libasan.so):$(gcc -print-file-name=libubsan.so)" \
+        ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:strict_string_checks=1 \
+        UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 PYTHONMALLOC=malloc PYTHONPATH="$work/address" \
+        timeout 240 "$@")
+}
+
+under_thread() {
+    # Without address randomisation: older run-time libraries cannot live with as much of it as new kernels have.
+    (cd "$work/thread" && env LD_PRELOAD="$(gcc -print-file-name=libtsan.so)" \
+        TSAN_OPTIONS=exitcode=66:halt_on_error=0:second_deadlock_stack=1 PYTHONPATH="$work/thread" \
+        timeout 240 setarch -R "$@")
+}
+
+under_valgrind() {
+    local report=$work/valgrind
+    rm -f "$report".*
+    (cd "$work/plain" && env PYTHONMALLOC=malloc PYTHONPATH="$work/plain" timeout 240 \
+        valgrind --quiet --track-origins=yes --leak-check=full --show-leak-kinds=definite \
+        --errors-for-leak-kinds=definite --xml=yes --xml-file="$report.%p" "$@") || return 1
+    local status=0 file
+    for file in "$report".*; do
+        "$python" "$root/tests/sanitize/valgrind_errors.py" "$file" || status=1
+    done
+    return $status
+}
+
+instrumented() { # The modules call the sanitizer: a build without it would find nothing.
+    local module
+    for module in "$work/$1"/ags1/_{batch,blocks,buffer,descriptors,gcm,layout}.*.so; do
+        grep -q "$2" "$module" || { echo "$module is not instrumented" >&2; return 1; }
+    done
+}
+
+check "instrumented: address" instrumented address __asan_report_load
+check "instrumented: thread" instrumented thread __tsan_read
+check "driver under AddressSanitizer and UBSan" under_address "$python" tests/sanitize/driver.py 100
+check "tests under AddressSanitizer and UBSan" under_address "$python" -m pytest -q -p no:cacheprovider --tb=short \
+    tests/test_buffer.py tests/test_layout.py tests/test_gcm.py tests/test_blocks.py tests/test_batch.py \
+    tests/test_codec.py tests/test_fuzz_targets.py tests/threats/test_release.py \
+    -k "not left_in_memory and not anywhere_in_the_process"
+check "driver under ThreadSanitizer" under_thread "$python" tests/sanitize/driver.py 30
+check "driver under valgrind" under_valgrind "$python" tests/sanitize/driver.py 3
+
+step "done"
+exit $failed

@@ -1,0 +1,44 @@
+"""The fuzz targets over their seeds and a few thousand random inputs: the same ones each time, without a fuzzer."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.fuzz import run, targets
+
+# Such that each takes a second or two.
+COUNTS = {"decrypt": 1200, "reader": 2500, "key_metadata": 6000, "layout": 4000, "avro": 1200, "inspect": 250}
+
+
+def test_every_target_is_run() -> None:
+    assert set(COUNTS) == set(targets.TARGETS) == set(run.NAMES)
+
+
+@pytest.mark.parametrize("name", targets.TARGETS)
+def test_seeds(name: str) -> None:
+    target, seeds = targets.TARGETS[name], targets.seeds(name)
+    assert len(seeds) > 20
+    for seed in seeds[:: 1 + (name == "inspect") * 3]:
+        target(seed)
+
+
+@pytest.mark.parametrize("name", targets.TARGETS)
+def test_random_inputs(name: str) -> None:
+    chance = random.Random(20_260_801)
+    target, seeds = targets.TARGETS[name], targets.seeds(name)
+    for number in range(COUNTS[name]):
+        data = chance.randbytes(chance.randrange(60)) if number % 3 == 0 else run.mutated(chance, chance.choice(seeds))
+        try:
+            target(data)
+        except BaseException as error:
+            error.args = (f"{error}; reproducer: tests/fuzz/run.py --target {name} --replay-hex {data.hex() or '-'}",)
+            raise
+
+
+def test_a_wrong_answer_is_a_finding(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    # The oracle itself: a decryption that is wrong by one byte does not pass.
+    monkeypatch.setattr(targets.ags1, "decrypt", lambda stream, key, **options: b"wrong")
+    assert run.replay("decrypt", bytes([0, 0, 2, 5])) == 1
+    assert "AssertionError: decrypt: b'wrong', but the reference has" in capfd.readouterr().err
