@@ -35,7 +35,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1 import arrow, avro, dataset, files, fs, iceberg, kms
+    from ags1 import arrow as arrow
+    from ags1 import avro as avro
+    from ags1 import dataset as dataset
+    from ags1 import files as files
+    from ags1 import fs as fs
+    from ags1 import iceberg as iceberg
+    from ags1 import kms as kms
     from ags1._backend import backend
     from ags1.files import decrypt_file, encrypt_file
     from ags1.verify import verify_file

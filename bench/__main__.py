@@ -60,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of ags1 beside their floors.")
     parser.add_argument("--quick", action="store_true", help="small sizes, under 3 minutes; its figures prove nothing")
     parser.add_argument("-k", metavar="EXPRESSION", help="only the benchmarks that match, as pytest -k")
+    parser.add_argument(
+        "--update", action="store_true", help="keep the figures of the last run for the questions that are not asked now"
+    )
     parser.add_argument("--output", type=Path, default=HERE / "results", help="directory for the results")
     options = parser.parse_args(arguments)
     env = dict(os.environ)
@@ -69,18 +72,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     load = os.getloadavg()[0]
     results: dict[str, Any] = {}
+    last = options.output / "results.json"
+    if options.update and last.is_file():
+        results = json.loads(last.read_text())
     status = 0
+    written: list[Path] = []
     for path in _selected(options.k):
         # A process each: a million buffers that one file frees would be the fresh memory of the next.
         code, answer = _run(path, options.k, env)
         status = status or code
         if answer is not None:
-            results = {**answer, "benchmarks": [*results.get("benchmarks", []), *answer["benchmarks"]]}
+            asked = {each["fullname"] for each in answer["benchmarks"]}
+            kept = [each for each in results.get("benchmarks", []) if each["fullname"] not in asked]
+            results = {**answer, "benchmarks": sorted([*kept, *answer["benchmarks"]], key=lambda each: each["fullname"])}
+            results |= {"load_average_at_start": round(load, 2), "quick": options.quick}
+            # After each file, so that a run that is cut short still says what it measured.
+            written = report.write(results, options.output, quick=options.quick)
     if not results:
         print("No benchmark was run.", file=sys.stderr)
         return status or 1
-    results |= {"load_average_at_start": round(load, 2), "quick": options.quick}
-    written = report.write(results, options.output, quick=options.quick)
     print()
     print(report.table(report.figures_of(results)))
     for path in written:

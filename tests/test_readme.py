@@ -21,6 +21,8 @@ def blocks(language: str) -> list[str]:
 def test_the_python_examples_run_in_order(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "sales.csv").write_bytes(b"id,amount\n1,10.50\n2,99.90\n")
+    (tmp_path / "raw" / "day=1").mkdir(parents=True)
+    (tmp_path / "raw" / "day=1" / "sales.csv").write_bytes(b"id,amount\n1,10.50\n")
     program = "\n".join(blocks("python"))
     done = subprocess.run(
         [sys.executable, "-W", "error::DeprecationWarning", "-c", program],

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["UsageError", "parse"]
 
 _MAX_BLOCK_LENGTH = (1 << 31) - 1
-_COMMANDS = ("keygen", "encrypt", "decrypt", "cat", "inspect", "verify", "info", "bench")
+_COMMANDS = ("keygen", "encrypt", "decrypt", "cat", "inspect", "verify", "info", "bench", "kms", "dataset")
 # Text is hard to read in longer lines.
 _WIDEST = 100
 
@@ -60,6 +60,52 @@ examples:
   ags1 decrypt vault/ data/ --key-file my.key --aad-prefix '{path}'
   ags1 decrypt vault/ data/ --key-metadata keys/
   ags1 decrypt data.tar.ags1 - --key-env LAKE_KEY | tar x
+"""
+
+_KMS_HELP = """\
+actions:
+  init     make a local keystore, or add keys to one that exists
+  list     list the key ids of a local keystore
+  wrap     wrap the bytes of a file, a key for example
+  unwrap   unwrap them; the result is a file that only you can read
+
+services:
+  local:PATH                             a keystore file; password from
+                                         --password-file, AGS1_KMS_PASSWORD,
+                                         or the terminal
+  aws:?region=R                          AWS KMS (and &endpoint=, &profile=)
+  gcp:                                   Google Cloud KMS
+  azure:https://NAME.vault.azure.net     Azure Key Vault
+  vault:https://HOST:8200?mount=transit  Vault or OpenBao; VAULT_TOKEN
+  module:package.module.Class            a client of your own
+  Secrets never stand in the URL, where every user of the machine could read
+  them.
+
+examples:
+  ags1 kms init --kms local:keys.json --key-id lake
+  ags1 kms wrap my.key my.key.wrapped --kms local:keys.json --key-id lake
+  ags1 kms unwrap my.key.wrapped my.key --kms aws:?region=eu-central-1 \\
+      --key-id alias/lake
+"""
+
+_DATASET_HELP = """\
+actions:
+  encrypt   encrypt a directory, or bring a dataset up to date
+  add       add files to a dataset
+  ls        list its files
+  cat       decrypt files of it to standard output
+  verify    authenticate every file; name what is missing, swapped or foreign
+  decrypt   decrypt it into a directory
+  rewrap    put it under another master key; no file changes
+
+examples:
+  ags1 dataset encrypt raw/ vault/ --kms local:keys.json --key-id lake
+  ags1 dataset verify vault/ --kms local:keys.json
+  ags1 dataset cat vault/ a/b.csv --kms local:keys.json | head
+  ags1 dataset rewrap vault/ --kms local:keys.json --new-key-id lake-2027
+
+`ags1 dataset ACTION --help` explains each action; `ags1 kms --help`, the URLs.
+The variable AGS1_KMS stands for --kms.
 """
 
 _JSON_HELP = """
@@ -319,6 +365,33 @@ def _parser() -> _Parser:
         help="bytes of plaintext, such as 64M (256M)",
     )
     sub.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
+
+    sub = command(
+        "kms",
+        "_kms:kms",
+        "wrap keys with master keys of a key management service, or of a local keystore",
+        "init|list|wrap|unwrap [SOURCE TARGET] --kms URL [options]",
+        epilog=_KMS_HELP,
+    )
+    sub.add_argument("action", metavar="ACTION", choices=("init", "list", "wrap", "unwrap"), help="what to do")
+    sub.add_argument("files", nargs="*", metavar="FILE", help="SOURCE and TARGET of wrap and unwrap; `-` is standard")
+    sub.add_argument(
+        "--key-id", action="append", default=[], dest="key_ids", metavar="ID", help="master key; init takes several"
+    )
+    sub.add_argument("--bits", type=int, choices=(128, 192, 256), default=256, help="size of new master keys (256)")
+    sub.add_argument("--force", action="store_true", help="let wrap and unwrap replace an existing TARGET")
+    sub.add_argument("--dry-run", action="store_true", help="only say what init would do")
+    sub.add_argument("--json", action="store_true", help="list: one JSON object a line, for machines")
+    _add_kms(sub)
+
+    sub = command(
+        "dataset",
+        "_dataset:dataset",
+        "encrypt directories of files under one master key, and work with them",
+        "ACTION ... --kms URL [options]",
+        epilog=_DATASET_HELP,
+    )
+    sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ACTION", help="what to do, and with what")
     return parser
 
 
@@ -371,6 +444,13 @@ def _add_key(parser: argparse.ArgumentParser) -> None:
         "that was given",
     )
     prefix.add_argument("--aad-prefix-hex", metavar="HEX", help="identity of the file, as hexadecimal bytes")
+
+
+def _add_kms(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("key management service")
+    group.add_argument("--kms", metavar="URL", help="local:PATH, aws:?region=R, gcp:, azure:https://... or vault:...")
+    group.add_argument("--password-file", metavar="FILE", help="password of a local keystore (asked on a terminal)")
+    group.add_argument("--key-file", metavar="FILE", help="key file of a local keystore, instead of a password")
 
 
 def _add_length(group: argparse._ArgumentGroup) -> None:

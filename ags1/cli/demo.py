@@ -100,6 +100,7 @@ def _demonstrate(size: int) -> None:
         raise SystemExit("what was decrypted differs from the originals")
 
     _attack()
+    _dataset()
     print("\nThat was it. `ags1 --help` explains the rest.")
 
 
@@ -137,6 +138,22 @@ def _attack() -> None:
     if code != 1:
         raise SystemExit(f"the changed bit went unnoticed (exit code {code})")
     print(f"exit code {code}; `ags1 decrypt` of it leaves no output file")
+
+
+def _dataset() -> None:
+    """Encrypt the small files as a dataset under one master key, and rotate that."""
+    small = Path("small")
+    small.mkdir()
+    for path in sorted(Path("plain").iterdir()):
+        if path.name != "archive.tar":
+            os.link(path, small / path.name)
+    # A password for a demonstration: a real one comes from a terminal, a file or the environment.
+    Path("password").write_text(os.urandom(16).hex())
+    kms = "--kms local:keys.json --password-file password"
+    _run(f"kms init {kms} --key-id lake-2026 --key-id lake-2027", "Two master keys, in a keystore of your own")
+    _run(f"dataset encrypt small/ lake/ {kms} --key-id lake-2026 --progress never", "A directory under one master key")
+    _run(f"dataset rewrap lake/ {kms} --new-key-id lake-2027", "A new master key: only wrapped keys are written")
+    _run(f"dataset verify lake/ {kms} --key-id lake-2027 --progress never", "And everything still opens, by one call")
 
 
 def _collect(directory: Path, size: int) -> None:

@@ -36,6 +36,8 @@ OPTIONS = {
     },
     "info": {"--json"},
     "bench": {"--bytes", "--json"},
+    "kms": {"--key-id", "--bits", "--force", "--dry-run", "--json", "--kms", "--password-file", "--key-file"},
+    "dataset": set(),
 }
 
 

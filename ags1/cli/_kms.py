@@ -1,0 +1,194 @@
+"""``ags1 kms``: a local keystore, and wrapping and unwrapping with any key management service."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from ags1.cli import printable, say
+from ags1.cli._keys import write_private
+from ags1.cli._parser import UsageError
+from ags1.cli._paths import STANDARD, shown
+from ags1.errors import KeyAccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.kms import KeyManagementClient, LocalKms
+
+__all__ = ["client_of", "kms"]
+
+# The most that any of the services takes: AWS.
+_LARGEST = 4096
+
+
+def kms(options: argparse.Namespace) -> int:
+    """Run ``ags1 kms``."""
+    action = options.action
+    if action in ("wrap", "unwrap"):
+        return _convert(options)
+    if options.files:
+        raise UsageError(f"`ags1 kms {action}` takes no files (see `ags1 kms --help`)")
+    return _init(options) if action == "init" else _list(options)
+
+
+def client_of(options: argparse.Namespace, *, new: bool = False) -> KeyManagementClient:
+    """The client that --kms names; asks for a local keystore's password where there is a terminal.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        With `kms`, `password_file` and `key_file`.
+    new : bool
+        The password is a new one: it is asked for twice.
+
+    Raises
+    ------
+    UsageError
+        No or no correct KMS URL.
+    """
+    from ags1.kms import load
+
+    url = options.kms
+    if not url:
+        raise UsageError("a KMS is needed: --kms URL, such as local:keys.json or aws:?region=eu-central-1")
+    secret: dict[str, Any] = {}
+    if url.lower().startswith("local:"):
+        secret = _secret_of(options, url, new=new)
+    elif options.password_file or options.key_file:
+        raise UsageError("--password-file and --key-file are for local: keystores")
+    try:
+        return load(url, **secret)
+    except ValueError as error:
+        raise UsageError(f"--kms: {error}") from None
+
+
+def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str, Any]:
+    if options.password_file and options.key_file:
+        raise UsageError("give one of --password-file and --key-file")
+    if options.password_file:
+        return {"password_file": options.password_file}
+    if options.key_file:
+        return {"key_file": options.key_file}
+    named = "password_file=" in url or "key_file=" in url
+    if named or os.environ.get("AGS1_KMS_PASSWORD") or os.environ.get("KEYSTORE_PASSWORD"):
+        return {}
+    if sys.stdin is None or not sys.stdin.isatty():
+        return {}
+    import getpass
+
+    name = printable(url.partition(":")[2].partition("?")[0])
+    password = getpass.getpass(f"{'New password' if new else 'Password'} of {name}: ")
+    if new and password != getpass.getpass("The same again: "):
+        raise UsageError("these were two different passwords: nothing was made")
+    if not password:
+        raise UsageError("an empty password protects nothing: nothing was done")
+    return {"password": password}
+
+
+def _init(options: argparse.Namespace) -> int:
+    path = _local_path(options)
+    exists = os.path.lexists(path)
+    if exists and not options.key_ids:
+        raise KeyAccessError(f"{path} exists and was not replaced: its keys would be lost (--key-id adds a key to it)")
+    if len(set(options.key_ids)) != len(options.key_ids):
+        raise UsageError("a --key-id is given twice")
+    with _local(options, new=not exists) as client:
+        present = set(client.list_keys()) if exists else set()
+        for key_id in options.key_ids:
+            if key_id in present:
+                raise KeyAccessError(f"{path} has a key {key_id!r} already: what it wrapped would be lost")
+        if options.dry_run:
+            _say_of_init(path, exists, options, "would be")
+            return 0
+        if exists:
+            for key_id in options.key_ids:
+                client.add_key(key_id, bits=options.bits)
+        else:
+            from ags1._gcm import Key
+
+            client.make({key_id: Key.generate(options.bits) for key_id in options.key_ids})
+        _say_of_init(path, exists, options, "was")
+    return 0
+
+
+def _say_of_init(path: str, exists: bool, options: argparse.Namespace, verb: str) -> None:
+    if not exists:
+        say(printable(f"the keystore {path} {verb} made, readable by you alone; keep a copy of it and its password"))
+    for key_id in options.key_ids:
+        say(printable(f"a fresh {options.bits}-bit key {key_id!r} {verb} added to {path}"))
+
+
+def _list(options: argparse.Namespace) -> int:
+    _local_path(options)
+    with _local(options) as client:
+        for key_id in client.list_keys():
+            if options.json:
+                import json
+
+                say(json.dumps({"key_id": key_id}))
+            else:
+                say(printable(key_id))
+    return 0
+
+
+def _local_path(options: argparse.Namespace) -> str:
+    """Path of the keystore that --kms names."""
+    url = options.kms or ""
+    if not url.lower().startswith("local:"):
+        raise UsageError(
+            f"`ags1 kms {options.action}` is for local keystores (--kms local:PATH); a service's keys are made and "
+            "listed with its own tools"
+        )
+    return os.path.expanduser(url.partition(":")[2].partition("?")[0])
+
+
+def _local(options: argparse.Namespace, *, new: bool = False) -> LocalKms:
+    from ags1.kms import LocalKms
+
+    client = client_of(options, new=new)
+    assert isinstance(client, LocalKms)
+    return client
+
+
+def _convert(options: argparse.Namespace) -> int:
+    """Wrap or unwrap the bytes of a file."""
+    if len(options.files) != 2:
+        raise UsageError(f"`ags1 kms {options.action}` takes two files: SOURCE TARGET (see `ags1 kms --help`)")
+    if len(options.key_ids) != 1:
+        raise UsageError(f"`ags1 kms {options.action}` takes one --key-id")
+    source, target = options.files
+    if target == STANDARD and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError("raw bytes would garble the terminal: redirect the output, or give a file as TARGET")
+    if target != STANDARD and os.path.lexists(target) and not options.force:
+        raise KeyAccessError(f"{target} exists and was not replaced (--force replaces it)")
+    data = _read(source)
+    with client_of(options) as client:
+        convert = client.wrap_key if options.action == "wrap" else client.unwrap_key
+        result = convert(data, options.key_ids[0])
+    if target == STANDARD:
+        from ags1.cli._transfer import standard_output
+
+        output = standard_output()
+        output.write(result)
+        output.flush()
+        return 0
+    write_private(target, result, replace=options.force)
+    say(printable(f"{options.action}ped {shown(source)} to {target} ({len(result)} bytes, readable by you alone)"))
+    return 0
+
+
+def _read(path: str) -> bytes:
+    if path == STANDARD:
+        if sys.stdin is None:
+            raise OSError(9, "it is closed", "standard input")
+        data = sys.stdin.buffer.read(_LARGEST + 1)
+    else:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST + 1)
+    if not 0 < len(data) <= _LARGEST:
+        held = "nothing" if not data else f"more than {_LARGEST} bytes"
+        raise KeyAccessError(f"{shown(path)} holds {held}: keys are wrapped, not files (`ags1 encrypt` is for those)")
+    return data

@@ -1,0 +1,185 @@
+"""Where a dataset is read from: a local directory, or a directory behind an fsspec file system.
+
+A file is at its path in the tree; while a commit is being finished it may still be in the staging directory, so that
+is where it is looked for first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+import ags1.dataset._tree as _tree
+from ags1._sources import is_url, remote_file_system
+from ags1.dataset._control import CONTROL, METADATA, Metadata, named
+from ags1.dataset._keys import KeyRing
+from ags1.dataset._manifest import Manifest
+from ags1.errors import Ags1Error, FormatError
+from ags1.keys import KeyMetadata
+from ags1.stream import Reader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["LocalStore", "RemoteStore", "open_manifest", "open_store"]
+
+
+class LocalStore:
+    """A dataset in a local directory."""
+
+    is_local = True
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(os.fspath(root))
+
+    def join(self, *parts: str) -> str:
+        """A path in the dataset."""
+        return os.path.join(self.root, *parts)
+
+    def read_control(self, name: str) -> bytes:
+        """All of a file in the control directory."""
+        path = self.join(CONTROL, name)
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            text = "there is no ags1 dataset here, or its first run was not completed"
+            raise FileNotFoundError(errno.ENOENT, text, self.root) from None
+
+    def locate(self, path: str, staged: str | None) -> str:
+        """Where a file is now."""
+        if staged is not None:
+            waiting = self.join(CONTROL, staged, path)
+            if os.path.lexists(waiting):
+                return waiting
+        return self.join(path)
+
+    def open(self, path: str, metadata: KeyMetadata, threads: int | None) -> Reader:
+        """Open an encrypted file of the tree."""
+        return Reader(
+            self.join(path),
+            metadata.encryption_key,
+            aad_prefix=metadata.aad_prefix or b"",
+            length=metadata.file_length,
+            threads=threads,
+        )
+
+    def walk(self) -> Iterator[tuple[str, str]]:
+        """Everything in the tree."""
+        return _tree.walk(self.root)
+
+
+class RemoteStore:
+    """A dataset behind fsspec, to be read. Writing it is for local directories: upload the tree afterwards."""
+
+    is_local = False
+
+    def __init__(self, file_system: Any, root: str) -> None:
+        self.file_system = file_system
+        self.root = root.rstrip("/")
+
+    def join(self, *parts: str) -> str:
+        """A path in the file system."""
+        return "/".join((self.root, *parts))
+
+    def read_control(self, name: str) -> bytes:
+        """All of a file in the control directory."""
+        try:
+            data: bytes = self.file_system.cat_file(self.join(CONTROL, name))
+        except FileNotFoundError:
+            text = "there is no ags1 dataset here, or its first run was not completed"
+            raise FileNotFoundError(errno.ENOENT, text, self.root) from None
+        return data
+
+    def locate(self, path: str, staged: str | None) -> str:
+        """Where a file is now."""
+        if staged is not None:
+            waiting = self.join(CONTROL, staged, path)
+            if self.file_system.exists(waiting):
+                return waiting
+        return self.join(path)
+
+    def open(self, path: str, metadata: KeyMetadata, threads: int | None) -> Reader:
+        """Open an encrypted file of the tree."""
+        return Reader(
+            _Remote(self.file_system, self.join(path)),
+            metadata.encryption_key,
+            aad_prefix=metadata.aad_prefix or b"",
+            length=metadata.file_length,
+            threads=threads,
+        )
+
+    def walk(self) -> Iterator[tuple[str, str]]:
+        """Everything in the tree."""
+        for name in sorted(self.file_system.find(self.root)):
+            path = name[len(self.root) :].lstrip("/")
+            if path.partition("/")[0] != CONTROL:
+                yield path, "file"
+
+
+class _Remote:
+    """What a Reader takes for an opened file of fsspec's, without a request to open it."""
+
+    mode = "rb"
+
+    def __init__(self, file_system: Any, path: str) -> None:
+        self.fs = file_system
+        self.path = path
+
+    def read(self) -> bytes:
+        raise AssertionError("ranges are read through the file system")
+
+
+def open_store(target: Any) -> LocalStore | RemoteStore:
+    """The store for a path or a URL of fsspec's."""
+    if isinstance(target, (LocalStore, RemoteStore)):
+        return target
+    if is_url(target) and not target.startswith("file://"):
+        return RemoteStore(*remote_file_system(target))
+    if isinstance(target, str) and target.startswith("file://"):
+        target = target[len("file://") :]
+    if not isinstance(target, (str, os.PathLike)):
+        raise TypeError(f"a dataset is a directory or a URL, not {type(target).__name__}")
+    return LocalStore(target)
+
+
+def read_metadata(store: LocalStore | RemoteStore) -> Metadata:
+    """What ``metadata.json`` says."""
+    return Metadata.parse(store.read_control(METADATA), store.join(CONTROL, METADATA))
+
+
+def open_manifest(store: LocalStore | RemoteStore, metadata: Metadata, keys: KeyRing, kms: Any) -> Manifest:
+    """Open and check the manifest that `metadata` names.
+
+    Raises
+    ------
+    KeyAccessError
+        Its key could not be had.
+    FormatError, AuthenticationError
+        It is damaged, or not the one that belongs here.
+    FileNotFoundError
+        It is missing.
+    """
+    name = store.join(CONTROL, metadata.manifest)
+    key = keys.unwrap(metadata.manifest_key_id, kms)
+    if key.file_length is None:
+        raise FormatError(f"{store.join(CONTROL, METADATA)}: the key of the manifest does not say its length")
+    try:
+        reader = store.open(f"{CONTROL}/{metadata.manifest}", key, 1)
+    except Ags1Error as error:
+        raise type(error)(_once(str(error), name)) from None
+    except OSError as error:
+        raise named(error, name) from None
+    try:
+        manifest = Manifest(reader, name)
+        manifest.check_against(metadata, store.join(CONTROL, METADATA))
+    except BaseException:
+        reader.close()
+        raise
+    return manifest
+
+
+def _once(text: str, name: str) -> str:
+    return text if name in text else f"{name}: {text}"

@@ -1,0 +1,118 @@
+"""What runs over a dataset report. None of it contains a key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Problem", "RewrapReport", "RunReport", "TreeReport"]
+
+
+@dataclass
+class RunReport:
+    """What encrypting, adding or decrypting did.
+
+    Attributes
+    ----------
+    version : int
+        Version of the dataset afterwards.
+    changed : bool
+        Whether there is a new version.
+    done : int
+        Files that were encrypted, or decrypted.
+    done_bytes : int
+        Their plaintext.
+    unchanged : int
+        Files that the dataset had as they are.
+    resumed : int
+        Files that an unfinished run had encrypted.
+    others : int
+        Files of the dataset that the source does not have; they stay.
+    skipped : list of (str, str)
+        What was left out, and why: links to directories, pipes, sockets, devices.
+    errors : list of (str, Exception)
+        Files that failed, with ``on_error="collect"``.
+    paths : list of str
+        In a dry run, the files that would be done.
+    """
+
+    version: int = 0
+    changed: bool = False
+    done: int = 0
+    done_bytes: int = 0
+    unchanged: int = 0
+    resumed: int = 0
+    others: int = 0
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    errors: list[tuple[str, Exception]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no file failed."""
+        return not self.errors
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as the manifest says.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    kind : str
+        "missing", "truncated", "extended", "replaced" (another file, or another version of it), "swapped" (another
+        file of this dataset), "damaged" (some of its blocks), "foreign" (not of this dataset), "leftover" (a temporary
+        file of an interrupted run), "unreadable".
+    detail : str
+        A sentence for a person.
+    """
+
+    path: str
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class TreeReport:
+    """What :meth:`Dataset.verify` found.
+
+    Attributes
+    ----------
+    version : int
+        Version that was verified.
+    file_count, plaintext_bytes : int
+        Of the manifest.
+    problems : list of Problem
+        In the order of paths; foreign files last.
+    """
+
+    version: int
+    file_count: int
+    plaintext_bytes: int
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every file is authentic and complete, and nothing else is there."""
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class RewrapReport:
+    """What a change of the master key did.
+
+    Attributes
+    ----------
+    old_key_id, new_key_id : str
+        Names of the master keys.
+    keys : int
+        Key encryption keys that were wrapped anew, those of unfinished runs too.
+    dry_run : bool
+        Whether nothing was written: every call to the KMS was made, and worked.
+    """
+
+    old_key_id: str
+    new_key_id: str
+    keys: int
+    dry_run: bool

@@ -1,0 +1,281 @@
+"""An fsspec file system over an encrypted dataset: whatever reads through fsspec reads decrypted paths.
+
+    fsspec.filesystem("ags1", target="vault", kms="local:keys.json").open("a/b.parquet")
+    fsspec.open("ags1://a/b.parquet::file://vault", ags1={"kms": "local:keys.json"})
+    pandas.read_parquet("ags1://a/b.parquet", storage_options={"target": "vault", "kms": client})
+
+It is read-only. Plaintext is in memory only, and no more of it than was asked for: nothing is cached, on the disk least
+of all. Needs the extra "fsspec".
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Iterator
+
+try:
+    from fsspec import register_implementation
+    from fsspec.spec import AbstractFileSystem
+except ImportError as error:
+    raise ImportError("ags1.fs needs fsspec: pip install 'ags1[fsspec]'") from error
+
+from ags1 import dataset as datasets
+from ags1.dataset import Dataset, Entry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+__all__ = ["Ags1FileSystem", "register"]
+
+
+class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """The plaintext of a dataset's files.
+
+    Parameters
+    ----------
+    target : path, URL or Dataset
+        Where the dataset is. In a chained URL, what stands behind ``::``.
+    kms : client or URL
+        As :func:`ags1.dataset.open`; not needed with a Dataset.
+    expected_version, key_id, threads
+        As :func:`ags1.dataset.open`.
+    fo, target_protocol, target_options
+        What fsspec makes of a chained URL.
+
+    Raises
+    ------
+    TypeError
+        No dataset, or no KMS.
+    KeyAccessError, FormatError, AuthenticationError, OSError
+        As :func:`ags1.dataset.open`.
+
+    Notes
+    -----
+    Each instance opens the dataset, with one call to the KMS, and shows the version that it has then. It can be
+    pickled if `target` and `kms` are text: the copy opens the dataset again.
+    """
+
+    protocol = "ags1"
+    root_marker = ""
+    # An instance is as old as its dataset: another one may have to show another version.
+    cachable = False
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | Dataset | None = None,
+        kms: Any = None,
+        *,
+        expected_version: int | None = None,
+        key_id: str | None = None,
+        threads: int | None = None,
+        fo: str | None = None,
+        target_protocol: str | None = None,
+        target_options: dict[str, Any] | None = None,
+        **storage_options: Any,
+    ) -> None:
+        super().__init__(**storage_options)
+        if isinstance(target, Dataset):
+            self.dataset = target
+            return
+        where: Any = target if target is not None else fo
+        if where is None:
+            raise TypeError("target is needed: the directory of the dataset, as in ags1://path::file://vault")
+        if kms is None:
+            raise TypeError("kms is needed: a client of ags1.kms, or a URL such as local:keys.json")
+        if target is None and target_protocol not in (None, "file", "local"):
+            where = _Elsewhere(target_protocol, target_options or {}, str(where)).store()
+        self.dataset = datasets.open(where, kms, expected_version=expected_version, key_id=key_id, threads=threads)
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        name = os.fspath(path).partition("::")[0]
+        return name.removeprefix("ags1://").strip("/")
+
+    def unstrip_protocol(self, name: str) -> str:
+        """The path with its protocol."""
+        return f"ags1://{self._strip_protocol(name)}"
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        """List a directory, or one file."""
+        name = self._strip_protocol(path)
+        found = [
+            self._info(f"{name}/{child}" if name else child, entry)
+            for child, entry in self.dataset.files.children(name)
+        ]
+        if not found and name:
+            found = [self.info(name)]
+        return found if detail else [each["name"] for each in found]
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        """Name, type and plaintext size of a path.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such file or directory.
+        """
+        name = self._strip_protocol(path)
+        if not name:
+            return self._info("", None)
+        try:
+            return self._info(name, self.dataset.files[name])
+        except IsADirectoryError:
+            return self._info(name, None)
+
+    def _info(self, name: str, entry: Entry | None) -> dict[str, Any]:
+        if entry is None:
+            return {"name": name, "size": 0, "type": "directory"}
+        return {
+            "name": name,
+            "size": entry.plaintext_length,
+            "type": "file",
+            "encrypted_length": entry.file_length,
+            "mtime": None if entry.source_mtime_ns is None else entry.source_mtime_ns / 1e9,
+        }
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        """Whether there is a file or a directory of that name."""
+        name = self._strip_protocol(path)
+        return not name or name in self.dataset.files or self.dataset.files.is_directory(name)
+
+    def find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
+    ) -> Any:
+        """List all files below a path."""
+        if maxdepth is not None or withdirs:
+            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
+        name = self._strip_protocol(path)
+        found = {entry.path: self._info(entry.path, entry) for entry in self._below(name)}
+        return found if detail else list(found)
+
+    def _below(self, name: str) -> Iterator[Entry]:
+        if name and name in self.dataset.files:
+            yield self.dataset.files[name]
+            return
+        yield from self.dataset.files.below(name)
+
+    def modified(self, path: str) -> Any:
+        """When the source of a file was modified last."""
+        import datetime
+
+        mtime = self.info(path).get("mtime")
+        if mtime is None:
+            raise FileNotFoundError(errno.ENOENT, "has no time of modification", path)
+        return datetime.datetime.fromtimestamp(mtime, datetime.timezone.utc)
+
+    def ukey(self, path: str) -> str:
+        """What changes when a file does."""
+        entry = self.dataset.files[self._strip_protocol(path)]
+        return f"{self.dataset.uuid}-{entry.path}-{entry.file_length}-{entry.source_mtime_ns}-{self.dataset.version}"
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: Any = None,
+        compression: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Open a file for reading its plaintext, as bytes or as text."""
+        if "r" not in mode or "+" in mode:
+            self._refuse(path)
+        if "b" not in mode:
+            text = {name: kwargs.pop(name) for name in ("encoding", "errors", "newline") if name in kwargs}
+            return io.TextIOWrapper(self.open(path, "rb", block_size, cache_options, compression, **kwargs), **text)
+        return super().open(path, "rb", block_size, cache_options, compression, **kwargs)
+
+    def _open(self, path: str, mode: str = "rb", *arguments: Any, **kwargs: Any) -> Any:
+        return self.dataset.open(self._strip_protocol(path))
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """All of a file, or a range; only its blocks are decrypted."""
+        with self.dataset.open(self._strip_protocol(path)) as reader:
+            size = reader.size or 0
+            first, stop, _ = slice(start, end).indices(size)
+            if first == 0 and stop == size:
+                return reader.readall()
+            return reader.pread(first, max(0, stop - first))
+
+    # -- what it does not do ---------------------------------------------------------------------------------------
+
+    def _refuse(self, path: Any) -> NoReturn:
+        raise OSError(errno.EROFS, "ags1:// is read-only: add files with ags1.dataset", str(path))
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(path)
+
+    def rmdir(self, path: str) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(path)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(path)
+
+    def rm_file(self, path: str) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(path)
+
+    def _rm(self, path: str) -> None:
+        self._refuse(path)
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(path2)
+
+    def mv(self, path1: str, path2: str, *arguments: Any, **kwargs: Any) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(path1)
+
+    def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(path)
+
+    def put_file(self, lpath: str, rpath: str, *arguments: Any, **kwargs: Any) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(rpath)
+
+    def pipe_file(self, path: str, value: bytes, *arguments: Any, **kwargs: Any) -> None:
+        """Refuse: it is read-only."""
+        self._refuse(path)
+
+    def created(self, path: str) -> Any:
+        """Refuse: nobody recorded that."""
+        raise NotImplementedError("a dataset does not know when a file was created")
+
+
+class _Elsewhere:
+    """The rest of a chained URL that is not local."""
+
+    def __init__(self, protocol: str | None, options: dict[str, Any], path: str) -> None:
+        self._protocol = protocol
+        self._options = options
+        self._path = path
+
+    def store(self) -> Any:
+        import fsspec
+
+        from ags1.dataset._store import RemoteStore
+
+        file_system = fsspec.filesystem(self._protocol, **self._options)
+        return RemoteStore(file_system, file_system._strip_protocol(self._path))
+
+
+def register() -> None:
+    """Make ``ags1://`` known to fsspec. An installed package has done so already, by its entry point."""
+    register_implementation(Ags1FileSystem.protocol, Ags1FileSystem, clobber=True)

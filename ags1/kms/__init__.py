@@ -1,0 +1,68 @@
+"""Key management services behind one small protocol: Iceberg's KeyManagementClient, in Python.
+
+>>> from ags1 import kms
+>>> client = kms.MemoryKms({"lake": bytes(32)})
+>>> wrapped = client.wrap_key(b"sixteen byte key", "lake")
+>>> client.unwrap_key(wrapped, "lake")
+b'sixteen byte key'
+
+Every client has the five methods that Iceberg's and PyIceberg's interface has, and can be handed to PyIceberg as it
+is; ``as_pyarrow()`` is the same service for PyArrow's Parquet encryption. Calls, algorithms and context are those of
+Iceberg Java, so that each side unwraps the other's keys.
+
+Importing this package imports no service's SDK: each client does that when it is first used, and names the extra to
+install if it is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.kms._base import GeneratedKey, KeyManagementClient
+    from ags1.kms._load import load
+    from ags1.kms.aws import AwsKms
+    from ags1.kms.azure import AzureKms
+    from ags1.kms.gcp import GcpKms
+    from ags1.kms.local import LocalKms
+    from ags1.kms.memory import MemoryKms
+    from ags1.kms.vault import VaultKms
+
+__all__ = [
+    "AwsKms",
+    "AzureKms",
+    "GcpKms",
+    "GeneratedKey",
+    "KeyManagementClient",
+    "LocalKms",
+    "MemoryKms",
+    "VaultKms",
+    "load",
+]
+
+_LAZY_NAMES = {
+    "AwsKms": "ags1.kms.aws",
+    "AzureKms": "ags1.kms.azure",
+    "GcpKms": "ags1.kms.gcp",
+    "GeneratedKey": "ags1.kms._base",
+    "KeyManagementClient": "ags1.kms._base",
+    "LocalKms": "ags1.kms.local",
+    "MemoryKms": "ags1.kms.memory",
+    "VaultKms": "ags1.kms.vault",
+    "load": "ags1.kms._load",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_NAMES:
+        value = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'ags1.kms' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,457 @@
+"""What every KMS client has in common: the five methods, the cache of unwrapped keys, retries, and errors.
+
+wrap_key / unwrap_key / generate_key        here: arguments, cache, one call for many threads, retries, errors
+    _wrap / _unwrap / _generate             in each client: one call of the service, raising what its SDK raises
+    _is_transient, _describe                in each client: which of those faults pass, and what they are called
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from ags1._buffer import BufferView
+from ags1._gcm import Key
+from ags1._typing import Buffer
+from ags1.errors import KeyAccessError
+from ags1.kms._secrets import says_secret
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, TypeVar
+
+    from typing_extensions import Self
+
+    T = TypeVar("T")
+
+__all__ = ["CACHE_SECONDS", "GeneratedKey", "KeyManagementClient", "Nonsense", "Refusal", "missing_sdk"]
+
+CACHE_SECONDS = 3600.0
+"""How long an unwrapped key is kept by default."""
+
+_CACHE_ENTRIES = 10_000
+_ATTEMPTS = 5
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_AES_SIZES = (16, 24, 32)
+_LONGEST_CAUSE = 300
+
+
+class GeneratedKey:
+    """A fresh key that the service made, and its wrapped form.
+
+    Attributes
+    ----------
+    key : bytes
+        The key itself.
+    wrapped_key : bytes
+        What ``unwrap_key`` takes.
+    """
+
+    __slots__ = ("key", "wrapped_key")
+
+    def __init__(self, key: bytes, wrapped_key: bytes) -> None:
+        self.key = key
+        self.wrapped_key = wrapped_key
+
+    def __repr__(self) -> str:
+        return "ags1.kms.GeneratedKey(key=<redacted>, wrapped_key=<...>)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("ags1.kms.GeneratedKey cannot be pickled or copied: it holds a key; send its wrapped_key")
+
+
+class Refusal(Exception):
+    """A client's own finding, such as an unknown key id; its text is the cause that the user reads."""
+
+
+class Nonsense(Refusal):
+    """The service answered something that no such service answers."""
+
+
+class _Flight:
+    """An unwrap call that one thread makes and others wait for."""
+
+    __slots__ = ("done", "failure", "key")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.key: bytes | None = None
+        self.failure = "the thread that asked was interrupted; try again"
+
+
+class KeyManagementClient:
+    """Wraps and unwraps keys with master keys that stay in a key management service.
+
+    The methods are those of Iceberg's and PyIceberg's interface. To make a client for another service, derive from
+    this class and implement :meth:`_wrap` and :meth:`_unwrap` (and :meth:`_generate`), which make one call each.
+
+    Parameters
+    ----------
+    cache_seconds : float
+        How long an unwrapped key is kept in this process, so that a hit makes no call; 0 keeps none.
+    attempts : int
+        How often a call is tried before a passing fault (throttling, the network) becomes an error.
+    clock, sleep : callable
+        Seconds of a monotonic clock, and how to wait: for tests.
+
+    Raises
+    ------
+    KeyAccessError
+        From every call: the service is down, throttles, denies or answers nonsense, or the key was not wrapped with
+        that master key. Names the service, the key id and the cause, never key material.
+
+    Notes
+    -----
+    Safe to share between threads; of threads that ask for the same key at once, one makes the call. A forked child
+    starts with an empty cache and a connection of its own. Cannot be pickled: send what it was made from.
+    """
+
+    service = "KMS"
+    """What the service is called in messages."""
+
+    _connected: Any
+
+    def __init__(
+        self,
+        *,
+        cache_seconds: float = CACHE_SECONDS,
+        attempts: int = _ATTEMPTS,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if attempts < 1:
+            raise ValueError(f"attempts must be at least 1, got {attempts}")
+        if not cache_seconds >= 0:
+            raise ValueError(f"cache_seconds must not be negative, got {cache_seconds}")
+        self._cache_seconds = cache_seconds
+        self._attempts = attempts
+        self._clock = clock
+        self._sleep = sleep
+        self._properties: dict[str, str] = {}
+        self._closed = False
+        self._after_fork()
+        _clients.add(self)
+
+    # -- the protocol ----------------------------------------------------------------------------------------
+
+    def initialize(self, properties: Mapping[str, str]) -> None:
+        """Take a catalog's properties. What the constructor was given goes before them.
+
+        Parameters
+        ----------
+        properties : mapping of str to str
+            Those of Iceberg's catalog; each client says which it reads.
+        """
+        with self._lock:
+            self._refuse_closed()
+            self._properties = dict(properties)
+            self._drop_connection()
+            self._cache.clear()
+
+    def wrap_key(self, key: Buffer, wrapping_key_id: str) -> bytes:
+        """Encrypt a key with a master key.
+
+        Parameters
+        ----------
+        key : buffer or Key
+            The key to wrap, not empty.
+        wrapping_key_id : str
+            The service's name of the master key.
+
+        Returns
+        -------
+        bytes
+            The wrapped key, in the service's own form.
+
+        Raises
+        ------
+        KeyAccessError
+            As the class says.
+        TypeError, ValueError
+            A wrong argument, or a closed client.
+        """
+        secret = _octets(key, "key")
+        self._check(wrapping_key_id)
+        action = f"wrap a key with {wrapping_key_id!r}"
+        wrapped = self._call(lambda: self._wrap(secret, wrapping_key_id), action, secret)
+        return self._sound(wrapped, action)
+
+    def unwrap_key(self, wrapped_key: Buffer, wrapping_key_id: str) -> bytes:
+        """Decrypt a wrapped key; a key that is in the cache costs no call.
+
+        Parameters
+        ----------
+        wrapped_key : buffer
+            What :meth:`wrap_key`, here or in Iceberg, returned.
+        wrapping_key_id : str
+            The service's name of the master key.
+
+        Raises
+        ------
+        KeyAccessError
+            As the class says.
+        TypeError, ValueError
+            A wrong argument, or a closed client.
+        """
+        wrapped = _octets(wrapped_key, "wrapped_key")
+        self._check(wrapping_key_id)
+        entry = (wrapping_key_id, hashlib.sha256(wrapped).digest())
+        with self._lock:
+            cached = self._cached(entry)
+            if cached is not None:
+                return cached
+            flight = self._flights.get(entry)
+            leads = flight is None
+            if flight is None:
+                flight = self._flights[entry] = _Flight()
+        if not leads:
+            flight.done.wait()
+            if flight.key is None:
+                raise KeyAccessError(flight.failure)
+            return flight.key
+        return self._lead(flight, entry, wrapped)
+
+    def supports_key_generation(self) -> bool:
+        """Whether the service makes keys itself; otherwise make one with ``ags1.Key.generate`` and wrap it."""
+        return False
+
+    def generate_key(self, wrapping_key_id: str) -> GeneratedKey:
+        """Have the service make a key, and wrap it with a master key.
+
+        Raises
+        ------
+        NotImplementedError
+            :meth:`supports_key_generation` says no.
+        KeyAccessError
+            As the class says.
+        """
+        self._check(wrapping_key_id)
+        if not self.supports_key_generation():
+            raise NotImplementedError(
+                f"{self.service} generates no keys: make one with ags1.Key.generate() and wrap it with wrap_key"
+            )
+        action = f"generate a key with {wrapping_key_id!r}"
+        key, wrapped = self._call(lambda: self._generate(wrapping_key_id), action)
+        if len(self._sound(key, action)) not in _AES_SIZES:
+            raise KeyAccessError(self._message(action, f"the service answered a key of {len(key)} bytes"))
+        return GeneratedKey(key, self._sound(wrapped, action))
+
+    def close(self) -> None:
+        """Wipe the cached keys and hang up. Closing twice does nothing; any other use afterwards is refused."""
+        with self._lock:
+            self._closed = True
+            self._cache.clear()
+            self._drop_connection()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def as_pyarrow(self) -> Any:
+        """Make a ``pyarrow.parquet.encryption.KmsClient`` over this client, for PyArrow's ``CryptoFactory``.
+
+        Wrapped keys are standard base64 of :meth:`wrap_key`'s bytes, the convention of parquet-java's key tools for
+        services that answer bytes. For `CryptoFactory` give a function: ``lambda config: client.as_pyarrow()``.
+
+        Raises
+        ------
+        ImportError
+            PyArrow is not installed; names the extra.
+        """
+        from ags1.kms._pyarrow import pyarrow_client
+
+        return pyarrow_client(self)
+
+    # -- for derived classes ---------------------------------------------------------------------------------
+
+    def _wrap(self, key: bytes, key_id: str) -> bytes:
+        raise NotImplementedError
+
+    def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
+        raise NotImplementedError
+
+    def _generate(self, key_id: str) -> tuple[bytes, bytes]:
+        raise NotImplementedError
+
+    def _is_transient(self, error: Exception) -> bool:
+        """Whether the same call may succeed a moment later. The client's own SDK says it best."""
+        return isinstance(error, (ConnectionError, TimeoutError))
+
+    def _describe(self, error: Exception) -> str:
+        """What went wrong, for a person."""
+        text = str(error)
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+    def _connect(self) -> Any:
+        """Make the SDK's client; called under a lock, once for each process."""
+        raise NotImplementedError
+
+    def _hang_up(self, connection: Any) -> None:
+        """Release what `_connect` made."""
+        close = getattr(connection, "close", None)
+        if close is not None:
+            close()
+
+    @property
+    def _connection(self) -> Any:
+        """The SDK's client, made when it is first needed."""
+        with self._lock:
+            self._refuse_closed()
+            if self._connected is None:
+                self._connected = self._connect()
+            return self._connected
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _after_fork(self) -> None:
+        """Start afresh: a child must use neither its parent's keys, nor its locks, nor its connections."""
+        self._lock = threading.RLock()
+        self._cache: OrderedDict[tuple[str, bytes], tuple[float, Key]] = OrderedDict()
+        self._flights: dict[tuple[str, bytes], _Flight] = {}
+        self._connected = None
+
+    def _drop_connection(self) -> None:
+        connection, self._connected = self._connected, None
+        if connection is not None:
+            try:
+                self._hang_up(connection)
+            except Exception:
+                # It is not needed any more, in whatever state it is.
+                pass
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ValueError(f"this {type(self).__name__} is closed")
+
+    def _check(self, key_id: str) -> None:
+        if not isinstance(key_id, str):
+            raise TypeError(f"wrapping_key_id must be a str, not {type(key_id).__name__}")
+        if not key_id:
+            raise ValueError("wrapping_key_id must not be empty")
+        self._refuse_closed()
+
+    def _lead(self, flight: _Flight, entry: tuple[str, bytes], wrapped: bytes) -> bytes:
+        key_id = entry[0]
+        try:
+            try:
+                action = f"unwrap a key with {key_id!r}"
+                key = self._sound(self._call(lambda: self._unwrap(wrapped, key_id), action), action)
+            except KeyAccessError as error:
+                flight.failure = str(error)
+                raise
+            flight.key = key
+            with self._lock:
+                self._keep(entry, key)
+            return key
+        finally:
+            with self._lock:
+                self._flights.pop(entry, None)
+            flight.done.set()
+
+    def _cached(self, entry: tuple[str, bytes]) -> bytes | None:
+        found = self._cache.get(entry)
+        if found is None:
+            return None
+        expires, key = found
+        if self._clock() >= expires:
+            del self._cache[entry]
+            return None
+        return bytes(key)
+
+    def _keep(self, entry: tuple[str, bytes], key: bytes) -> None:
+        if self._closed or self._cache_seconds == 0 or len(key) not in _AES_SIZES:
+            return
+        now = self._clock()
+        self._cache[entry] = (now + self._cache_seconds, Key(key))
+        self._cache.move_to_end(entry)
+        # All live equally long, so the oldest stand first.
+        while self._cache and (len(self._cache) > _CACHE_ENTRIES or next(iter(self._cache.values()))[0] <= now):
+            self._cache.popitem(last=False)
+
+    def _call(self, function: Callable[[], T], action: str, secret: bytes = b"") -> T:
+        """Call the service until it answers, a fault is no passing one, or the attempts are used up."""
+        for attempt in range(1, self._attempts + 1):
+            try:
+                return function()
+            except (KeyAccessError, ImportError, NotImplementedError):
+                raise
+            except Exception as error:
+                # A finding of our own is final, and needs no SDK to be explained.
+                transient = not isinstance(error, Refusal) and self._is_transient(error)
+                cause = self._cause(error, secret)
+            self._refuse_closed()
+            if not transient:
+                break
+            if attempt < self._attempts:
+                self._sleep(_pause(attempt))
+        if transient and self._attempts > 1:
+            cause = f"{cause} (tried {self._attempts} times)"
+        # Raised out here, so that no exception hangs on it whose text nobody checked for keys.
+        raise KeyAccessError(self._message(action, cause))
+
+    def _cause(self, error: Exception, secret: bytes) -> str:
+        said = str(error) if isinstance(error, Refusal) else self._describe(error)
+        text = " ".join(said.split())
+        if secret and (says_secret(said, secret) or says_secret(text, secret)):
+            # A service that repeats what it was sent.
+            return f"{type(error).__name__} (its text shows the key, so it is left out)"
+        return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}..."
+
+    def _message(self, action: str, cause: str) -> str:
+        return f"{self.service} could not {action}: {cause}"
+
+    def _sound(self, answer: object, action: str) -> bytes:
+        if not isinstance(answer, bytes) or not answer:
+            kind = "nothing" if answer is None or answer == b"" else f"{type(answer).__name__} instead of bytes"
+            raise KeyAccessError(self._message(action, f"the service answered {kind}"))
+        return answer
+
+    def __repr__(self) -> str:
+        return f"<ags1.kms.{type(self).__name__}{', closed' if self._closed else ''}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled or copied: it holds keys and connections; send the URL for "
+            "ags1.kms.load, or the arguments, and make another there"
+        )
+
+
+def missing_sdk(error: ImportError, client: str, extra: str) -> ImportError:
+    """The error for an SDK that is not installed."""
+    return ImportError(f"ags1.kms.{client} needs {error.name}: pip install 'ags1[{extra}]'", name=error.name)
+
+
+def _octets(data: Buffer, name: str) -> bytes:
+    if isinstance(data, str):
+        raise TypeError(f"{name} must be a bytes-like object, not str")
+    BufferView(data).release()
+    octets = data if isinstance(data, bytes) else memoryview(data).tobytes()
+    if not octets:
+        raise ValueError(f"{name} must not be empty")
+    return octets
+
+
+def _pause(attempt: int) -> float:
+    """Seconds before the next attempt: doubling, and never the same for all clients that were refused at once."""
+    longest: float = min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
+    return longest * (0.5 + int.from_bytes(os.urandom(2), "big") / 131072)
+
+
+_clients: weakref.WeakSet[KeyManagementClient] = weakref.WeakSet()
+
+
+def _renew_clients() -> None:
+    for client in list(_clients):
+        client._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_clients)

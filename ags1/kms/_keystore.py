@@ -1,0 +1,240 @@
+"""The file of a local keystore: master keys by their ids, under one password or key file.
+
+    {"format": "ags1-keystore", "version": 1,
+     "protection": {"kind": "password", "kdf": "scrypt", "n": ..., "r": ..., "p": ..., "salt": ...}
+                or {"kind": "key-file"},
+     "check": ..., "keys": {ID: WRAPPED, ...}, "seal": ..., "sha256": ...}
+
+    secret   = scrypt(password) or the key in the key file
+    check    = HMAC-SHA256(secret, "check"), 16 bytes: tells a wrong password from a damaged file
+    WRAPPED  = nonce, AES-256-GCM of the key under HMAC-SHA256(secret, "wrap"), tag; the AAD is format, version and ID
+    seal     = HMAC-SHA256(HMAC-SHA256(secret, "seal"), all above): no entry can be dropped, swapped or renamed
+    sha256   = of all above: tells chance damage without the password
+
+Bytes are base64; "all above" is the object as sorted JSON without spaces. That an older version of the whole file was
+put back cannot be seen.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import unicodedata
+from collections.abc import Mapping
+
+from ags1._gcm import Key, open_message, random_bytes, seal_message
+from ags1.kms._base import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["LARGEST", "Protection", "check_key_id", "parse", "serialize"]
+
+LARGEST = 16 << 20
+"""Bytes that a keystore has at most; anything larger is something else."""
+
+_FORMAT = "ags1-keystore"
+_VERSION = 1
+_NONCE = 12
+_SALT = 16
+_CHECK = 16
+# 128 MiB and a few tenths of a second for each guess.
+SCRYPT_N = 1 << 17
+_SCRYPT_R = 8
+_SCRYPT_P = 1
+# What a file may ask for: enough to be safe, and not all of the memory.
+_LEAST_N, _MOST_N, _MOST_R, _MOST_P = 1 << 10, 1 << 20, 16, 8
+_LONGEST_ID = 1024
+
+
+class Protection:
+    """What opens the file: a password with the way from it to a key, or a key file.
+
+    Parameters
+    ----------
+    header : dict
+        The member "protection" of the file.
+    secret : Key
+        Derived from the password, or read from the key file.
+    """
+
+    __slots__ = ("_secret", "header")
+
+    def __init__(self, header: dict[str, Any], secret: Key) -> None:
+        self.header = header
+        self._secret = secret
+
+    @classmethod
+    def by_password(cls, password: str | bytes) -> Protection:
+        """Protect a new file by a password."""
+        header = {
+            "kind": "password",
+            "kdf": "scrypt",
+            "n": SCRYPT_N,
+            "r": _SCRYPT_R,
+            "p": _SCRYPT_P,
+            "salt": _encode(random_bytes(_SALT)),
+        }
+        return cls(header, _derive(header, password))
+
+    @classmethod
+    def by_key(cls, key: Key) -> Protection:
+        """Protect a new file by a key that is kept elsewhere."""
+        return cls({"kind": "key-file"}, key)
+
+    @classmethod
+    def of(cls, data: bytes, *, password: str | bytes | None = None, key: Key | None = None) -> Protection:
+        """Open the protection of an existing file with what its user has.
+
+        Raises
+        ------
+        Refusal
+            The file wants the other kind, nothing was given, or the file is damaged or asks for absurd work.
+        """
+        header = _read(data)["protection"]
+        if header["kind"] == "password":
+            if password is None:
+                raise Refusal(
+                    "it is protected by a password: give one (password, password_file, or the variable "
+                    "AGS1_KMS_PASSWORD)" + (", not a key file" if key is not None else "")
+                )
+            return cls(header, _derive(header, password))
+        if key is None:
+            raise Refusal("it is protected by a key file: give it as key_file")
+        return cls(header, key)
+
+    def part(self, purpose: str) -> bytes:
+        """A key for one purpose."""
+        return hmac.digest(bytes(self._secret), purpose.encode(), "sha256")
+
+
+def serialize(keys: Mapping[str, Key], protection: Protection) -> bytes:
+    """The contents of a keystore file."""
+    wrapping = Key(protection.part("wrap"))
+    content: dict[str, Any] = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "protection": protection.header,
+        "check": _encode(protection.part("check")[:_CHECK]),
+        "keys": {key_id: _encode(_wrap(key, key_id, wrapping)) for key_id, key in sorted(keys.items())},
+    }
+    content["seal"] = _encode(hmac.digest(protection.part("seal"), _canonical(content), "sha256"))
+    content["sha256"] = hashlib.sha256(_canonical(content)).hexdigest()
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def parse(data: bytes, protection: Protection) -> dict[str, Key]:
+    """The keys in a keystore file, all of it authenticated.
+
+    Raises
+    ------
+    Refusal
+        A wrong password or key file, or a damaged or altered file.
+    """
+    content = _read(data)
+    if not hmac.compare_digest(_decode(content["check"]), protection.part("check")[:_CHECK]):
+        wrong = "password" if protection.header["kind"] == "password" else "key file"
+        raise Refusal(f"the {wrong} is wrong")
+    seal = _decode(content.pop("seal"))
+    if not hmac.compare_digest(seal, hmac.digest(protection.part("seal"), _canonical(content), "sha256")):
+        raise Refusal("it was altered by someone without its password: do not use it, fetch your copy of it")
+    wrapping = Key(protection.part("wrap"))
+    return {key_id: _unwrap(_decode(wrapped), key_id, wrapping) for key_id, wrapped in content["keys"].items()}
+
+
+def check_key_id(key_id: str) -> None:
+    """Refuse ids that no one could type or that would garble a list.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Not a string, empty, too long, or with control characters.
+    """
+    if not isinstance(key_id, str):
+        raise TypeError(f"a key id must be a str, not {type(key_id).__name__}")
+    if not 0 < len(key_id) <= _LONGEST_ID:
+        raise ValueError(f"a key id has 1 to {_LONGEST_ID} characters, not {len(key_id)}")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in key_id):
+        raise ValueError("a key id must not have control characters or line ends")
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    """The file as an object of the right shape, without its "sha256", which is correct."""
+    if len(data) > LARGEST:
+        raise Refusal(f"it is no keystore: it has more than {LARGEST} bytes")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        raise Refusal("it is no keystore, or it is damaged: it holds no JSON") from None
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise Refusal(f"it is no keystore: it is not of the format {_FORMAT}")
+    version = content.get("version")
+    if version != _VERSION or isinstance(version, bool):
+        raise Refusal(f"its version is unknown: {str(version)[:20]}; a newer ags1 may read it")
+    checksum = content.pop("sha256", None)
+    if checksum != hashlib.sha256(_canonical(content)).hexdigest() or not _is_sound(content):
+        raise Refusal("it is damaged: fetch your copy of it")
+    return content
+
+
+def _is_sound(content: dict[str, Any]) -> bool:
+    """Whether every member is there and of its kind; who alters a file can make the checksum right."""
+    protection, keys = content.get("protection"), content.get("keys")
+    if not isinstance(protection, dict) or not isinstance(keys, dict):
+        return False
+    texts = [content.get("check"), content.get("seal"), *keys.values()]
+    if protection.get("kind") == "password":
+        texts.append(protection.get("salt"))
+        numbers: list[Any] = [protection.get(name) for name in "nrp"]
+        if protection.get("kdf") != "scrypt" or not all(type(number) is int for number in numbers):
+            return False
+        n, r, p = numbers
+        if not (_LEAST_N <= n <= _MOST_N and n & (n - 1) == 0 and 1 <= r <= _MOST_R and 1 <= p <= _MOST_P):
+            return False
+    elif protection.get("kind") != "key-file":
+        return False
+    try:
+        return all(isinstance(text, str) and _decode(text) is not None for text in texts)
+    except ValueError:
+        return False
+
+
+def _derive(header: dict[str, Any], password: str | bytes) -> Key:
+    octets = password
+    if isinstance(octets, str):
+        octets = unicodedata.normalize("NFC", octets).encode("utf-8", "surrogateescape")
+    n, r, p = header["n"], header["r"], header["p"]
+    # OpenSSL needs a little more than the 128 * n * r bytes of the algorithm.
+    memory = 128 * r * (n + p + 4) + (1 << 20)
+    return Key(hashlib.scrypt(octets, salt=_decode(header["salt"]), n=n, r=r, p=p, maxmem=memory, dklen=32))
+
+
+def _wrap(key: Key, key_id: str, wrapping: Key) -> bytes:
+    nonce = random_bytes(_NONCE)
+    return nonce + seal_message(key, wrapping, nonce, _aad(key_id))
+
+
+def _unwrap(wrapped: bytes, key_id: str, wrapping: Key) -> Key:
+    key = open_message(wrapped[_NONCE:], wrapping, wrapped[:_NONCE], _aad(key_id)) if len(wrapped) > _NONCE else None
+    if key is None or len(key) not in (16, 24, 32):
+        raise Refusal("it is damaged: one of its keys cannot be opened")
+    return Key(key)
+
+
+def _aad(key_id: str) -> bytes:
+    return f"{_FORMAT} {_VERSION} {key_id}".encode()
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

@@ -1,0 +1,189 @@
+"""KMS clients by a short URL, as a command line or a configuration names them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Callable
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from ags1.kms._base import KeyManagementClient
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["load"]
+
+_METHODS = ("wrap_key", "unwrap_key", "supports_key_generation", "generate_key", "initialize", "close")
+_COMMON = {"cache_seconds": float, "attempts": int}
+_TIMED: dict[str, Callable[[str], Any]] = {**_COMMON, "timeout": float}
+_FORMS = (
+    "aws:?region=R, gcp:, azure:https://VAULT.vault.azure.net, vault:https://HOST:8200?mount=transit, local:PATH, "
+    "module:package.module.Class"
+)
+# What people would write for a secret. Each has a better place, which the message names.
+_SECRET = re.compile(r"pass|secret|token|access_?key|credential|api_?key|^key$|^pin$", re.IGNORECASE)
+_NOT_SECRET = frozenset({"password_file", "token_file", "key_file"})
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+
+
+def load(kms: str | KeyManagementClient, **options: Any) -> KeyManagementClient:
+    """Make the KMS client that a URL names.
+
+    Parameters
+    ----------
+    kms : str or client
+        One of ``aws:?region=R&endpoint=URL&profile=NAME``, ``gcp:?endpoint=URL``, ``azure:https://VAULT``,
+        ``vault:https://HOST:8200?mount=transit&namespace=N&token_file=PATH``, ``local:PATH?password_file=PATH`` (or
+        ``key_file``), ``module:package.module.Class?name=value`` (values become its properties). All take
+        ``cache_seconds`` and ``attempts``, all but local ones ``timeout``. Secrets are refused: their places are the
+        environment and files. An object with the methods of a client is returned as it is.
+    **options
+        More arguments for the client's constructor, which go before those of the URL; a password, for example.
+
+    Raises
+    ------
+    ValueError
+        An unknown form or option, or a secret in the URL. No message repeats a value.
+    ImportError
+        The module of a ``module:`` URL, or what it needs, is missing.
+    """
+    if not isinstance(kms, str):
+        if all(callable(getattr(kms, name, None)) for name in _METHODS):
+            if options:
+                raise TypeError(f"a client that exists takes no options: {', '.join(sorted(options))}")
+            return kms
+        raise TypeError(f"kms must be a URL or a KMS client, not {type(kms).__name__}")
+    found = _SCHEME.fullmatch(kms)
+    if found is None:
+        raise ValueError(f"this is no KMS URL; the forms are {_FORMS}")
+    scheme, rest = found[1].lower(), found[2]
+    if scheme == "memory":
+        raise ValueError("there is no memory: URL, for it would have to contain the key: pass an ags1.kms.MemoryKms")
+    if scheme not in _MAKERS:
+        raise ValueError(f"there is no KMS {scheme[:20]!r}; the forms are {_FORMS}")
+    path, _, query = rest.partition("?")
+    return _MAKERS[scheme](path, _Query(scheme, query), options)
+
+
+class _Query:
+    """The options behind the question mark."""
+
+    def __init__(self, scheme: str, text: str) -> None:
+        self.scheme = scheme
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text))
+        except ValueError:
+            raise ValueError(f"the options of the {scheme}: URL are not of the form name=value&name=value") from None
+        for name, _ in pairs:
+            if _SECRET.search(name) and name not in _NOT_SECRET:
+                raise ValueError(
+                    f"a secret ({name}) must not stand in a KMS URL, where others can read it; use a file "
+                    "(password_file, token_file) or the environment"
+                )
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise ValueError(f"an option of the {scheme}: URL is given twice")
+        self.pairs = dict(pairs)
+
+    def arguments(self, known: dict[str, Callable[[str], Any]], options: dict[str, Any]) -> dict[str, Any]:
+        """Arguments for the constructor."""
+        found = {}
+        for name, text in self.pairs.items():
+            if name not in known:
+                raise ValueError(
+                    f"the {self.scheme}: URL has no option {name[:40]!r}; it has {', '.join(sorted(known))}"
+                )
+            try:
+                found[name] = known[name](text)
+            except ValueError:
+                raise ValueError(f"the option {name} of the {self.scheme}: URL must be a number") from None
+        return {**found, **options}
+
+
+def _aws(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
+    from ags1.kms.aws import AwsKms
+
+    _refuse_path(path, "aws:?region=R")
+    names = ("region", "endpoint", "profile", "encryption_algorithm", "data_key_spec")
+    return AwsKms(**query.arguments({**_TIMED, **dict.fromkeys(names, str)}, options))
+
+
+def _gcp(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
+    from ags1.kms.gcp import GcpKms
+
+    _refuse_path(path, "gcp:")
+    return GcpKms(**query.arguments({**_TIMED, "endpoint": str, "transport": str}, options))
+
+
+def _azure(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
+    from ags1.kms.azure import AzureKms
+
+    return AzureKms(_address(path, "azure"), **query.arguments({**_TIMED, "algorithm": str}, options))
+
+
+def _vault(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
+    from ags1.kms.vault import VaultKms
+
+    known: dict[str, Callable[[str], Any]] = {
+        **_TIMED,
+        **dict.fromkeys(("mount", "namespace", "token_file"), str),
+        "ca_file": str,
+        "data_key_bits": int,
+    }
+    arguments = query.arguments(known, options)
+    if "ca_file" in arguments:
+        arguments["verify"] = arguments.pop("ca_file")
+    return VaultKms(_address(path, "vault"), **arguments)
+
+
+def _local(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
+    from ags1.kms.local import LocalKms
+
+    if not path:
+        raise ValueError("a local: URL names a keystore: local:PATH")
+    if {"password", "password_file", "key_file"} & set(options):
+        for name in ("password_file", "key_file"):
+            query.pairs.pop(name, None)
+    known: dict[str, Callable[[str], Any]] = {**_COMMON, "password_file": str, "key_file": str}
+    return LocalKms(os.path.expanduser(path), **query.arguments(known, options))
+
+
+def _module(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
+    module, _, name = path.rpartition("." if ":" not in path else ":")
+    if not module or not all(part.isidentifier() for part in [*module.split("."), name]):
+        raise ValueError("a module: URL names a class: module:package.module.Class")
+    try:
+        made = getattr(importlib.import_module(module), name)(**options)
+    except AttributeError:
+        raise ValueError(f"the module {module} has no {name}") from None
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise ImportError(f"there is no module {module}", name=error.name) from None
+        raise
+    missing = [each for each in _METHODS if not callable(getattr(made, each, None))]
+    if missing:
+        raise ValueError(f"{module}.{name} is no KMS client: it has no {', '.join(missing)}")
+    made.initialize(query.pairs)
+    client: KeyManagementClient = made
+    return client
+
+
+def _refuse_path(path: str, form: str) -> None:
+    if path.strip("/"):
+        raise ValueError(f"nothing stands between the colon and the question mark: {form}; key ids are given apart")
+
+
+def _address(path: str, scheme: str) -> str | None:
+    """The address in a URL; without one it comes from the environment."""
+    if not path:
+        return None
+    text = path if "://" in path else f"https://{path.lstrip('/')}"
+    parts = urlsplit(text)
+    if parts.scheme not in ("https", "http") or not parts.netloc:
+        raise ValueError(f"a {scheme}: URL has an address behind the colon: {scheme}:https://HOST")
+    return urlunsplit(parts)
+
+
+_MAKERS = {"aws": _aws, "gcp": _gcp, "azure": _azure, "vault": _vault, "local": _local, "module": _module}

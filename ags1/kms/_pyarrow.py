@@ -1,0 +1,48 @@
+"""A pyarrow KmsClient over any client of this package."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from ags1.errors import KeyAccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.kms._base import KeyManagementClient
+
+__all__ = ["pyarrow_client"]
+
+
+def pyarrow_client(client: KeyManagementClient) -> Any:
+    """Make the pyarrow client; the class is made here because its base needs PyArrow."""
+    try:
+        from pyarrow.parquet.encryption import KmsClient
+    except ImportError as error:
+        raise ImportError("as_pyarrow() needs PyArrow: pip install 'ags1[arrow]'", name=error.name) from None
+
+    class PyArrowKmsClient(KmsClient):  # type: ignore[misc]
+        """Wrapped keys as base64 text, as parquet-java's key tools have them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._client = client
+
+        def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
+            """Wrap a key and encode it."""
+            return base64.b64encode(self._client.wrap_key(key_bytes, master_key_identifier))
+
+        def unwrap_key(self, wrapped_key: str | bytes, master_key_identifier: str) -> bytes:
+            """Decode a wrapped key and unwrap it."""
+            try:
+                wrapped = base64.b64decode(wrapped_key, validate=True)
+            except (binascii.Error, ValueError):
+                raise KeyAccessError(
+                    f"{self._client.service} could not unwrap a key with {master_key_identifier!r}: the key material "
+                    "of the Parquet file holds no base64 text"
+                ) from None
+            return self._client.unwrap_key(wrapped, master_key_identifier)
+
+    return PyArrowKmsClient()

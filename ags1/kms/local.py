@@ -1,0 +1,397 @@
+"""Master keys in a file of one's own, protected by a password or a key file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from ags1._gcm import Key
+from ags1._typing import KeyLike
+from ags1.errors import KeyAccessError
+from ags1.kms import _keystore
+from ags1.kms._base import KeyManagementClient, Refusal
+from ags1.kms.memory import open_wrapped, seal_wrapped, unknown_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Path = str | os.PathLike[str]
+
+__all__ = ["PASSWORD_VARIABLE", "LocalKms"]
+
+PASSWORD_VARIABLE = "AGS1_KMS_PASSWORD"
+_ICEBERG_PASSWORD_VARIABLE = "KEYSTORE_PASSWORD"
+_ICEBERG_PATH_PROPERTY = "kms.client.keystore.path"
+_LARGEST_SECRET = 4096
+_AES_SIZES = (16, 24, 32)
+
+
+class LocalKms(KeyManagementClient):
+    """A KMS in a file: for a laptop, for tests, for whoever has no service.
+
+    Keys are wrapped as :class:`~ags1.kms.MemoryKms` does. A PKCS12 keystore, as Iceberg's ``KeyStoreKmsClient`` uses
+    and Java's ``keytool -genseckey`` writes, is read too (extra "kms"); its key ids are lower case, and it cannot be
+    changed from here.
+
+    Parameters
+    ----------
+    path : path, optional
+        The keystore that :meth:`create` made. Otherwise the property ``kms.client.keystore.path`` names it.
+    password : str or bytes, optional
+        What it is protected by. Without any of these three: the variable ``AGS1_KMS_PASSWORD``, and for PKCS12
+        ``KEYSTORE_PASSWORD``, as for Iceberg.
+    password_file : path, optional
+        A file with the password; a line end behind it is left out.
+    key_file : path, optional
+        A file with a key, as ``ags1 keygen`` writes it, for a keystore that is protected by that.
+    **common
+        As :class:`~ags1.kms.KeyManagementClient`.
+
+    Notes
+    -----
+    The file is read when it is first needed, and again when it changed, so that a key which another process added is
+    found. What protects it is the password's strength: a guess costs 128 MiB and some tenths of a second.
+    """
+
+    service = "LocalKms"
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        password: str | bytes | None = None,
+        password_file: Path | None = None,
+        key_file: Path | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        self._path = None if path is None else os.fspath(path)
+        self._given = _Given(password, password_file, key_file)
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        keys: Mapping[str, KeyLike] | None = None,
+        *,
+        password: str | bytes | None = None,
+        password_file: Path | None = None,
+        key_file: Path | None = None,
+        **common: Any,
+    ) -> LocalKms:
+        """Make a new keystore, which only its owner can read, and a client for it.
+
+        Parameters
+        ----------
+        path : path
+            A file that does not exist yet.
+        keys : mapping of str to key, optional
+            Its first keys; :meth:`add_key` makes more.
+        password, password_file, key_file, **common
+            As :class:`LocalKms`.
+
+        Raises
+        ------
+        KeyAccessError
+            The file exists, or there is nothing to protect it with.
+        OSError
+            It cannot be written.
+        """
+        client = cls(path, password=password, password_file=password_file, key_file=key_file, **common)
+        client.make(keys)
+        return client
+
+    def make(self, keys: Mapping[str, KeyLike] | None = None) -> None:
+        """Make the keystore that this client was given the path of, as :meth:`create` does.
+
+        Raises
+        ------
+        KeyAccessError
+            The file exists, or there is nothing to protect it with.
+        OSError
+            It cannot be written.
+        """
+        first = {key_id: key if isinstance(key, Key) else Key(key) for key_id, key in (keys or {}).items()}
+        for key_id in first:
+            _keystore.check_key_id(key_id)
+        file = self._call(lambda: self._file, "make a keystore")
+        protection = self._call(self._given.protect, "make a keystore")
+        with _alone(file):
+            if os.path.lexists(file):
+                raise KeyAccessError(f"{file} exists and was not replaced: its keys would be lost")
+            self._write(first, protection)
+
+    def add_key(self, key_id: str, key: KeyLike | None = None, *, bits: int = 256) -> None:
+        """Add a master key; by default a fresh random one.
+
+        Parameters
+        ----------
+        key_id : str
+            Its name: 1 to 1024 characters without controls.
+        key : key, optional
+            16, 24 or 32 bytes.
+        bits : int
+            Size of a fresh key: 128, 192 or 256.
+
+        Raises
+        ------
+        KeyAccessError
+            There is a key of that id already, or the keystore cannot be opened.
+        OSError
+            It cannot be written; the old file stays as it is.
+        """
+        _keystore.check_key_id(key_id)
+        added = Key.generate(bits) if key is None else key if isinstance(key, Key) else Key(key)
+        with self._changing(f"add the key {key_id!r}") as store:
+            if key_id in store.keys:
+                raise KeyAccessError(f"{self._file} has a key {key_id!r} already: what it wrapped would be lost")
+            self._write({**store.keys, key_id: added}, store.protection)
+
+    def list_keys(self) -> list[str]:
+        """The key ids, in order; the whole file is authenticated first.
+
+        Raises
+        ------
+        KeyAccessError
+            The keystore cannot be opened.
+        """
+        return sorted(self._call(self._load, "list its keys").keys)
+
+    def rotate_password(
+        self,
+        password: str | bytes | None = None,
+        *,
+        password_file: Path | None = None,
+        key_file: Path | None = None,
+    ) -> None:
+        """Protect the keystore by something else from now on; its master keys stay, and what they wrapped too.
+
+        Whoever has an old copy of the file and the old password still has the keys.
+
+        Parameters
+        ----------
+        password, password_file, key_file
+            One of them: the new password, or the key file.
+
+        Raises
+        ------
+        KeyAccessError
+            The keystore cannot be opened.
+        OSError
+            It cannot be written; the old file stays as it is.
+        """
+        given = _Given(password, password_file, key_file)
+        if given.is_empty:
+            raise ValueError("a new password is needed: password, password_file or key_file")
+        protection = self._call(given.protect, "change its password")
+        with self._changing("change its password") as store:
+            self._write(store.keys, protection)
+            self._given = given
+
+    def close(self) -> None:
+        """Wipe the master keys and the cached ones."""
+        super().close()
+        self._given = _Given(None, None, None)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _wrap(self, key: bytes, key_id: str) -> bytes:
+        return seal_wrapped(key, self._master(key_id))
+
+    def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
+        return open_wrapped(wrapped, self._master(key_id))
+
+    def _is_transient(self, error: Exception) -> bool:
+        return False
+
+    def _master(self, key_id: str) -> Key:
+        store = self._load()
+        found = store.keys.get(key_id.lower() if store.foreign else key_id)
+        if found is None:
+            raise unknown_key(store.keys)
+        return found
+
+    @property
+    def _file(self) -> str:
+        path = self._path if self._path is not None else self._properties.get(_ICEBERG_PATH_PROPERTY)
+        if path is None:
+            raise Refusal(f"no keystore was named: give its path, or the property {_ICEBERG_PATH_PROPERTY}")
+        return path
+
+    def _load(self) -> _Store:
+        """The opened keystore, read again if the file is another one than last time."""
+        with self._lock:
+            self._refuse_closed()
+            file = self._file
+            try:
+                found = _mark(os.stat(file))
+                store: _Store | None = self._connected
+                if store is None or store.mark != found:
+                    with open(file, "rb") as stream:
+                        found = _mark(os.fstat(stream.fileno()))
+                        data = stream.read(_keystore.LARGEST + 1)
+                    store = self._connected = self._opened(data, found)
+            except OSError as error:
+                hint = ": make it with LocalKms.create or `ags1 kms init`" if error.errno == 2 else ""
+                raise Refusal(f"the keystore {file} cannot be read: {error.strerror}{hint}") from None
+            except Refusal as error:
+                raise Refusal(f"the keystore {file} cannot be opened: {error}") from None
+            return store
+
+    def _opened(self, data: bytes, mark: tuple[int, ...]) -> _Store:
+        if data[:1] == b"\x30":
+            from ags1.kms._pkcs12 import secret_keys
+
+            password = self._given.password(PASSWORD_VARIABLE, _ICEBERG_PASSWORD_VARIABLE)
+            if password is None:
+                raise Refusal(f"it is protected by a password: give one, or set {_ICEBERG_PASSWORD_VARIABLE}")
+            return _Store(secret_keys(data, password), None, mark)
+        key = self._given.key()
+        password = None if key is not None else self._given.password(PASSWORD_VARIABLE)
+        protection = _keystore.Protection.of(data, password=password, key=key)
+        return _Store(_keystore.parse(data, protection), protection, mark)
+
+    @contextlib.contextmanager
+    def _changing(self, action: str) -> Iterator[_Store]:
+        """Hold the keystore alone, so that no other process's change is lost."""
+        file = self._call(lambda: self._file, action)
+        with self._lock, _alone(file):
+            store = self._call(self._load, action)
+            if store.foreign:
+                raise KeyAccessError(
+                    f"{file} is a PKCS12 keystore and is only read here: change it with Java's keytool"
+                )
+            yield store
+
+    def _write(self, keys: Mapping[str, Key], protection: _keystore.Protection | None) -> None:
+        from ags1._atomic import AtomicFile
+
+        assert protection is not None
+        data = _keystore.serialize(keys, protection)
+        output = AtomicFile(self._file, private=True)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(output.descriptor, view) :]
+            mark = _mark(os.fstat(output.descriptor))
+            output.commit(fsync=True)
+        except BaseException:
+            output.abort()
+            raise
+        with self._lock:
+            self._connected = _Store(dict(keys), protection, mark)
+
+
+class _Store:
+    """An opened keystore."""
+
+    __slots__ = ("foreign", "keys", "mark", "protection")
+
+    def __init__(self, keys: dict[str, Key], protection: _keystore.Protection | None, mark: tuple[int, ...]) -> None:
+        self.keys = keys
+        self.protection = protection
+        self.mark = mark
+        self.foreign = protection is None
+
+
+class _Given:
+    """The secret that the user gave, or where it is; read when it is needed, and not kept."""
+
+    __slots__ = ("_key_file", "_password", "_password_file")
+
+    def __init__(self, password: str | bytes | None, password_file: Path | None, key_file: Path | None) -> None:
+        if sum(each is not None for each in (password, password_file, key_file)) > 1:
+            raise ValueError("give one of password, password_file and key_file")
+        self._password = password
+        self._password_file = password_file
+        self._key_file = key_file
+
+    @property
+    def is_empty(self) -> bool:
+        return self._password is None and self._password_file is None and self._key_file is None
+
+    def password(self, *variables: str) -> str | bytes | None:
+        found = self._password
+        if self._password_file is not None:
+            found = _read_secret(self._password_file, "password file")
+            found = found.removesuffix(b"\n").removesuffix(b"\r")
+            with contextlib.suppress(UnicodeDecodeError):
+                found = found.decode()
+        elif found is None and self._key_file is None:
+            found = next((os.environ[name] for name in variables if os.environ.get(name)), None)
+        if found is not None and not found:
+            raise Refusal("the password is empty")
+        return found
+
+    def key(self) -> Key | None:
+        if self._key_file is None:
+            return None
+        data = _read_secret(self._key_file, "key file")
+        key = _as_key(data)
+        if key is None:
+            raise Refusal(
+                f"the key file {os.fspath(self._key_file)} holds no AES key: 16, 24 or 32 raw bytes, or the same as "
+                "hexadecimal or base64 text, are needed"
+            )
+        return key
+
+    def protect(self) -> _keystore.Protection:
+        """The protection for a new keystore."""
+        key = self.key()
+        if key is not None:
+            return _keystore.Protection.by_key(key)
+        password = self.password(PASSWORD_VARIABLE)
+        if password is None:
+            raise Refusal(f"it needs a password (password, password_file, or {PASSWORD_VARIABLE}) or a key_file")
+        return _keystore.Protection.by_password(password)
+
+
+def _read_secret(path: Path, kind: str) -> bytes:
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            data = file.read(_LARGEST_SECRET + 1)
+    except OSError as error:
+        raise Refusal(f"the {kind} {name} cannot be read: {error.strerror}") from None
+    if len(data) > _LARGEST_SECRET:
+        raise Refusal(f"{name} is no {kind}: it has more than {_LARGEST_SECRET} bytes")
+    return data
+
+
+def _as_key(data: bytes) -> Key | None:
+    """A key from raw bytes, else from hexadecimal or base64 text."""
+    import base64
+
+    if len(data) in _AES_SIZES:
+        return Key(data)
+    decoders: tuple[Callable[[str], bytes], ...] = (bytes.fromhex, lambda text: base64.b64decode(text, validate=True))
+    for decode in decoders:
+        with contextlib.suppress(ValueError):
+            decoded = decode(data.strip().decode("ascii"))
+            if len(decoded) in _AES_SIZES:
+                return Key(decoded)
+    return None
+
+
+def _mark(found: os.stat_result) -> tuple[int, ...]:
+    """What tells one version of a file from another: every version is a file of its own."""
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@contextlib.contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Keep other processes from changing keystores in this directory meanwhile."""
+    directory = os.path.dirname(os.path.realpath(path))
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

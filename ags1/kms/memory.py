@@ -1,0 +1,79 @@
+"""Master keys in memory: for tests, and for whoever has a way of their own to keep a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ags1._gcm import Key, open_message, random_bytes, seal_message
+from ags1._typing import KeyLike
+from ags1.kms._base import KeyManagementClient, Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["MemoryKms", "open_wrapped", "seal_wrapped"]
+
+_NONCE = 12
+_TAG = 16
+
+
+class MemoryKms(KeyManagementClient):
+    """Wraps with AES-GCM under keys that it is given: nonce, ciphertext, tag, and no AAD.
+
+    The form is that of the test KMS of Iceberg Java (``MemoryMockKMS``) and of iceberg-rust, so that each unwraps
+    what the other wrapped.
+
+    Parameters
+    ----------
+    keys : mapping of str to key
+        Master keys of 16, 24 or 32 bytes by their ids.
+    **common
+        As :class:`~ags1.kms.KeyManagementClient`.
+    """
+
+    service = "MemoryKms"
+
+    def __init__(self, keys: Mapping[str, KeyLike], **common: Any) -> None:
+        super().__init__(**common)
+        self._keys = {key_id: key if isinstance(key, Key) else Key(key) for key_id, key in keys.items()}
+
+    def _wrap(self, key: bytes, key_id: str) -> bytes:
+        return seal_wrapped(key, self._master(key_id))
+
+    def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
+        return open_wrapped(wrapped, self._master(key_id))
+
+    def _master(self, key_id: str) -> Key:
+        found = self._keys.get(key_id)
+        if found is None:
+            raise unknown_key(self._keys)
+        return found
+
+    def close(self) -> None:
+        """Wipe the master keys and the cached ones."""
+        super().close()
+        self._keys.clear()
+
+
+def unknown_key(known: Iterable[str]) -> Refusal:
+    """The finding that there is no such key."""
+    ids = sorted(known)
+    shown = ", ".join(ids[:10]) + (", ..." if len(ids) > 10 else "")
+    return Refusal(f"there is no key of that id; there are {shown}" if ids else "there are no keys at all")
+
+
+def seal_wrapped(key: bytes, master: Key) -> bytes:
+    """Wrap a key as Iceberg's test KMS does: nonce, ciphertext, tag."""
+    nonce = random_bytes(_NONCE)
+    return nonce + seal_message(key, master, nonce)
+
+
+def open_wrapped(wrapped: bytes, master: Key) -> bytes:
+    """Unwrap what :func:`seal_wrapped` or Iceberg's test KMS wrapped."""
+    if len(wrapped) < _NONCE + _TAG + 1:
+        raise Refusal(f"{len(wrapped)} bytes are no wrapped key: those have at least {_NONCE + _TAG + 1}")
+    key = open_message(wrapped[_NONCE:], master, wrapped[:_NONCE])
+    if key is None:
+        raise Refusal("it was wrapped with another key, or it is damaged")
+    return key

@@ -1,0 +1,209 @@
+"""HashiCorp Vault's and OpenBao's transit engine, over hvac."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+
+from ags1.kms import _endpoint
+from ags1.kms._base import KeyManagementClient, Nonsense, Refusal, missing_sdk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["VaultKms"]
+
+TIMEOUT = 10.0
+_KEY_NAME = re.compile(r"\w(?:[\w.-]*\w)?", re.ASCII)
+_MOUNT = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*", re.ASCII)
+_CIPHERTEXT = re.compile(rb"[\x21-\x7e]+")
+
+
+class VaultKms(KeyManagementClient):
+    """Wraps with the transit secrets engine of Vault or OpenBao. Iceberg has no client for it.
+
+    A key id is the name of a transit key; wrapped bytes are the text ``vault:vN:...``, which says the version, so that
+    a key can be rotated at any time.
+
+    Parameters
+    ----------
+    url : str, optional
+        Address of the server; else ``VAULT_ADDR`` or ``BAO_ADDR``.
+    mount : str
+        Where the engine is mounted: ``transit``.
+    namespace : str, optional
+        Else ``VAULT_NAMESPACE`` or ``BAO_NAMESPACE``.
+    token : str, optional
+        Else `token_file`, ``VAULT_TOKEN`` or ``BAO_TOKEN``, or what ``vault login`` left in ``~/.vault-token``.
+    token_file : path, optional
+        Read for every connection.
+    verify : bool or str
+        Whether to check the server's certificate, or the file with the authorities to check it against; else
+        ``VAULT_CACERT`` or ``BAO_CACERT``.
+    data_key_bits : int
+        Size of the keys of :meth:`generate_key`: 128 or 256.
+    timeout : float
+        Seconds to wait for an answer.
+    **common
+        As :class:`~ags1.kms.KeyManagementClient`.
+
+    Notes
+    -----
+    Properties: ``vault.address``, ``vault.mount``, ``vault.namespace``; there is no property for a token.
+    """
+
+    service = "Vault"
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        mount: str | None = None,
+        namespace: str | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        verify: bool | str = True,
+        data_key_bits: int = 256,
+        timeout: float = TIMEOUT,
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        if data_key_bits not in (128, 256):
+            raise ValueError(f"data_key_bits must be 128 or 256, not {data_key_bits}")
+        if mount is not None and _MOUNT.fullmatch(mount) is None:
+            raise ValueError(f"mount must be a path such as 'transit', not {mount!r}")
+        self._address = None if url is None else _endpoint.checked(url, "url")
+        self._mount = mount
+        self._namespace = namespace
+        self._token = token
+        self._token_file = token_file
+        self._verify = verify
+        self._bits = data_key_bits
+        self._timeout = timeout
+
+    def supports_key_generation(self) -> bool:
+        """Yes: transit's datakey."""
+        return True
+
+    def _wrap(self, key: bytes, key_id: str) -> bytes:
+        text = base64.b64encode(key).decode()
+        answer = self._transit().encrypt_data(_name(key_id), plaintext=text, mount_point=self._mount_point())
+        return _field(answer, "ciphertext").encode()
+
+    def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
+        if _CIPHERTEXT.fullmatch(wrapped) is None:
+            raise Refusal("it was not wrapped by Vault: that answers text such as vault:v1:...")
+        answer = self._transit().decrypt_data(
+            _name(key_id), ciphertext=wrapped.decode(), mount_point=self._mount_point()
+        )
+        return _decoded(_field(answer, "plaintext"))
+
+    def _generate(self, key_id: str) -> tuple[bytes, bytes]:
+        answer = self._transit().generate_data_key(
+            _name(key_id), key_type="plaintext", bits=self._bits, mount_point=self._mount_point()
+        )
+        return _decoded(_field(answer, "plaintext")), _field(answer, "ciphertext").encode()
+
+    def _transit(self) -> Any:
+        return self._connection.secrets.transit
+
+    def _mount_point(self) -> str:
+        mount = self._mount or self._properties.get("vault.mount", "transit")
+        if _MOUNT.fullmatch(mount) is None:
+            raise Refusal(f"vault.mount must be a path such as 'transit', not {mount!r}")
+        return mount
+
+    def _connect(self) -> Any:
+        try:
+            import hvac
+        except ImportError as error:
+            raise missing_sdk(error, "VaultKms", "vault") from None
+        address = self._address
+        if address is None:
+            named = self._properties.get("vault.address") or _variable("ADDR")
+            if not named:
+                raise Refusal("no server was named: give its URL, or set VAULT_ADDR")
+            address = _endpoint.checked(named, "the address of the server")
+        verify = _variable("CACERT") or True if self._verify is True else self._verify
+        return hvac.Client(
+            url=address,
+            token=self._found_token(),
+            namespace=self._namespace or self._properties.get("vault.namespace") or _variable("NAMESPACE"),
+            verify=verify,
+            timeout=self._timeout,
+        )
+
+    def _found_token(self) -> str:
+        if self._token is not None:
+            return self._token
+        files = [os.fspath(self._token_file)] if self._token_file is not None else []
+        if not files:
+            token = _variable("TOKEN")
+            if token:
+                return token
+            files.append(os.path.expanduser("~/.vault-token"))
+        try:
+            with open(files[0], encoding="utf-8") as file:
+                return file.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            if self._token_file is not None:
+                reason = getattr(error, "strerror", None) or "it is no text"
+                raise Refusal(f"the token file {files[0]} cannot be read: {reason}") from None
+            raise Refusal("there is no token: set VAULT_TOKEN or BAO_TOKEN, or give a token_file") from None
+
+    def _hang_up(self, connection: Any) -> None:
+        connection.adapter.close()
+
+    def _is_transient(self, error: Exception) -> bool:
+        import requests
+        from hvac import exceptions
+
+        passing = (
+            exceptions.RateLimitExceeded,
+            exceptions.InternalServerError,
+            exceptions.BadGateway,
+            exceptions.VaultDown,
+            requests.ConnectionError,
+            requests.Timeout,
+        )
+        if isinstance(error, requests.exceptions.SSLError):
+            return False
+        return isinstance(error, passing) or super()._is_transient(error)
+
+    def _describe(self, error: Exception) -> str:
+        from hvac.exceptions import VaultError
+
+        if isinstance(error, VaultError):
+            # Its own text repeats the whole URL.
+            text = str(error.args[0]) if error.args and error.args[0] else "no reason was given"
+            return f"{type(error).__name__}: {text}"
+        return super()._describe(error)
+
+
+def _variable(name: str) -> str | None:
+    return os.environ.get(f"VAULT_{name}") or os.environ.get(f"BAO_{name}")
+
+
+def _name(key_id: str) -> str:
+    """The key's name; it becomes part of a path, so nothing but a name may be in it."""
+    if _KEY_NAME.fullmatch(key_id) is None:
+        raise Refusal("a key id is the name of a transit key: letters, digits, and -_. inside")
+    return key_id
+
+
+def _field(answer: Any, name: str) -> str:
+    data = answer.get("data") if isinstance(answer, dict) else None
+    value = data.get(name) if isinstance(data, dict) else None
+    if not isinstance(value, str) or not value:
+        raise Nonsense(f"the service answered no {name}")
+    return value
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Nonsense("the service answered a key that is not base64") from None

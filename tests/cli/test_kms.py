@@ -1,0 +1,319 @@
+"""``ags1 kms``: a local keystore from a shell, and keys wrapped and unwrapped as files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ags1 import kms
+from ags1.cli import _kms
+from ags1.kms import LocalKms, MemoryKms, _keystore
+from tests.checks import KEY, KEYS
+from tests.cli.conftest import Run, files_below
+
+PASSWORD = "correct horse battery staple"
+URL = "local:keys.json"
+
+
+@pytest.fixture(autouse=True)
+def _quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_keystore, "SCRYPT_N", 1 << 10)
+    for name in ("AGS1_KMS_PASSWORD", "KEYSTORE_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def store(work: Path) -> Path:
+    """A keystore with the keys `lake` and `sea`, and its password in the file `pw`."""
+    (work / "pw").write_text(f"{PASSWORD}\n")
+    LocalKms.create("keys.json", {"lake": KEYS[32], "sea": KEYS[16]}, password=PASSWORD).close()
+    return work / "keys.json"
+
+
+# -- init ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [128, 192, 256])
+def test_init_makes_a_keystore_with_keys_for_its_owner_alone(run: Run, work: Path, bits: int) -> None:
+    (work / "pw").write_text(PASSWORD)
+    result = run(
+        *("kms", "init", "--kms", URL, "--password-file", "pw"),
+        *("--key-id", "lake", "--key-id", "sea", "--bits", str(bits)),
+    )
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        "the keystore keys.json was made, readable by you alone; keep a copy of it and its password\n"
+        f"a fresh {bits}-bit key 'lake' was added to keys.json\na fresh {bits}-bit key 'sea' was added to keys.json\n"
+    )
+    assert stat.S_IMODE((work / "keys.json").stat().st_mode) == 0o600
+    client = LocalKms("keys.json", password=PASSWORD)
+    assert {name: key.bits for name, key in client._load().keys.items()} == {"lake": bits, "sea": bits}
+
+
+def test_init_without_a_key_makes_an_empty_keystore(run: Run, work: Path) -> None:
+    (work / "pw").write_text(PASSWORD)
+    assert run("kms", "init", "--kms", URL, "--password-file", "pw").code == 0
+    assert LocalKms("keys.json", password=PASSWORD).list_keys() == []
+
+
+def test_init_adds_to_a_keystore_and_replaces_nothing(run: Run, store: Path) -> None:
+    assert run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "new").code == 0
+    assert LocalKms("keys.json", password=PASSWORD).list_keys() == ["lake", "new", "sea"]
+    before = store.read_bytes()
+    again = run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "more", "--key-id", "lake")
+    assert (again.code, again.err) == (
+        3,
+        "ags1: keys.json has a key 'lake' already: what it wrapped would be lost\n",
+    )
+    bare = run("kms", "init", "--kms", URL, "--password-file", "pw")
+    assert (bare.code, "exists and was not replaced: its keys would be lost" in bare.err) == (3, True)
+    assert store.read_bytes() == before
+
+
+def test_a_dry_run_of_init_changes_nothing(run: Run, store: Path) -> None:
+    before = files_below(store.parent)
+    result = run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "new", "--dry-run")
+    assert (result.code, result.out) == (0, "a fresh 256-bit key 'new' would be added to keys.json\n")
+    result = run("kms", "init", "--kms", "local:new.json", "--password-file", "pw", "--dry-run")
+    assert "the keystore new.json would be made" in result.out
+    assert files_below(store.parent) == before
+
+
+@pytest.mark.parametrize("key_id", ["", "a\nb", "x" * 1025])
+def test_init_refuses_ids_that_no_one_can_type(run: Run, store: Path, key_id: str) -> None:
+    result = run("kms", "init", "--kms", "local:new.json", "--password-file", "pw", "--key-id", key_id)
+    assert (result.code, "key id" in result.err) == (2, True)
+    assert not (store.parent / "new.json").exists()
+
+
+def test_a_key_file_protects_instead_of_a_password(run: Run, work: Path) -> None:
+    assert run("kms", "init", "--kms", URL, "--key-file", "k", "--key-id", "lake").code == 0
+    assert run("kms", "list", "--kms", URL, "--key-file", "k").out == "lake\n"
+    assert "it is protected by a key file" in run("kms", "list", "--kms", URL).err
+
+
+# -- list ----------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_the_key_ids(run: Run, store: Path) -> None:
+    result = run("kms", "list", "--kms", URL, "--password-file", "pw")
+    assert (result.code, result.out, result.err) == (0, "lake\nsea\n", "")
+    listed = run("kms", "list", "--kms", URL, "--password-file", "pw", "--json")
+    assert listed.records == [{"key_id": "lake"}, {"key_id": "sea"}]
+
+
+def test_a_wrong_password_is_told_from_a_damaged_file(run: Run, store: Path) -> None:
+    (store.parent / "pw").write_text("wrong")
+    wrong = run("kms", "list", "--kms", URL, "--password-file", "pw")
+    assert (wrong.code, wrong.err) == (
+        3,
+        "ags1: LocalKms could not list its keys: the keystore keys.json cannot be opened: the password is wrong\n",
+    )
+    content = json.loads(store.read_text())
+    content["keys"]["lake"] = content["keys"]["sea"]
+    store.write_text(json.dumps(content))
+    assert "it is damaged: fetch your copy of it" in run("kms", "list", "--kms", URL, "--password-file", "pw").err
+
+
+# -- wrap and unwrap -----------------------------------------------------------------------------------------
+
+
+def test_a_key_is_wrapped_to_a_file_and_back(run: Run, store: Path) -> None:
+    secret = ("--kms", URL, "--password-file", "pw", "--key-id", "lake")
+    wrapped = run("kms", "wrap", "k", "k.wrapped", *secret)
+    assert (wrapped.code, wrapped.out) == (0, "wrapped k to k.wrapped (60 bytes, readable by you alone)\n")
+    data = (store.parent / "k.wrapped").read_bytes()
+    assert MemoryKms({"lake": KEYS[32]}).unwrap_key(data, "lake") == KEY
+    unwrapped = run("kms", "unwrap", "k.wrapped", "k.again", *secret)
+    assert (unwrapped.code, unwrapped.out) == (0, "unwrapped k.wrapped to k.again (32 bytes, readable by you alone)\n")
+    assert (store.parent / "k.again").read_bytes() == KEY
+    for name in ("k.wrapped", "k.again"):
+        assert stat.S_IMODE((store.parent / name).stat().st_mode) == 0o600
+
+
+def test_an_existing_target_is_replaced_only_on_demand(run: Run, store: Path) -> None:
+    secret = ("--kms", URL, "--password-file", "pw", "--key-id", "lake")
+    result = run("kms", "wrap", "k", "plain", *secret)
+    assert (result.code, result.err) == (3, "ags1: plain exists and was not replaced (--force replaces it)\n")
+    assert run("kms", "wrap", "k", "plain", *secret, "--force").code == 0
+    assert len((store.parent / "plain").read_bytes()) == 60
+
+
+def test_wrap_takes_standard_input_and_output(run: Run, store: Path) -> None:
+    secret = ("--kms", URL, "--password-file", "pw", "--key-id", "lake")
+    wrapped = run("kms", "wrap", "-", "-", *secret, stdin=b"sixteen byte key").raw
+    assert run("kms", "unwrap", "-", "-", *secret, stdin=wrapped).raw == b"sixteen byte key"
+
+
+def test_a_wrong_key_and_a_damaged_file_leave_no_target(run: Run, store: Path) -> None:
+    secret = ("--kms", URL, "--password-file", "pw")
+    run("kms", "wrap", "k", "w", *secret, "--key-id", "lake")
+    wrong = run("kms", "unwrap", "w", "out", *secret, "--key-id", "sea")
+    assert (wrong.code, "'sea': it was wrapped with another key, or it is damaged" in wrong.err) == (3, True)
+    unknown = run("kms", "unwrap", "w", "out", *secret, "--key-id", "ocean")
+    assert "there is no key of that id; there are lake, sea" in unknown.err
+    assert not (store.parent / "out").exists()
+
+
+@pytest.mark.parametrize("size", [0, 4097])
+def test_what_is_no_key_is_not_wrapped(run: Run, store: Path, size: int) -> None:
+    (store.parent / "file").write_bytes(bytes(size))
+    result = run("kms", "wrap", "file", "out", "--kms", URL, "--password-file", "pw", "--key-id", "lake")
+    assert (result.code, "keys are wrapped, not files (`ags1 encrypt` is for those)" in result.err) == (3, True)
+
+
+def test_a_missing_source_is_an_io_error(run: Run, store: Path) -> None:
+    result = run("kms", "wrap", "missing", "out", "--kms", URL, "--password-file", "pw", "--key-id", "lake")
+    assert (result.code, result.err) == (4, "ags1: missing: No such file or directory\n")
+
+
+class OwnKms(MemoryKms):
+    """A client that a user wrote."""
+
+    def __init__(self) -> None:
+        super().__init__({"lake": KEYS[24]})
+
+
+def test_any_service_that_has_a_url_wraps(run: Run, work: Path) -> None:
+    result = run("kms", "wrap", "k", "w", "--kms", "module:tests.cli.test_kms.OwnKms", "--key-id", "lake")
+    assert result.code == 0
+    assert MemoryKms({"lake": KEYS[24]}).unwrap_key((work / "w").read_bytes(), "lake") == KEY
+
+
+# -- passwords -----------------------------------------------------------------------------------------------
+
+
+def test_the_password_may_stand_in_the_environment(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGS1_KMS_PASSWORD", PASSWORD)
+    assert run("kms", "list", "--kms", URL).out == "lake\nsea\n"
+
+
+def test_without_a_terminal_nothing_is_asked(run: Run, store: Path) -> None:
+    result = run("kms", "list", "--kms", URL, stdin=b"")
+    assert (result.code, "give one (password, password_file, or the variable AGS1_KMS_PASSWORD)" in result.err) == (
+        3,
+        True,
+    )
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, *typed: str) -> list[str]:
+    """A person at a terminal; the questions that were asked."""
+    asked: list[str] = []
+    left = iter(typed)
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return next(left)
+
+    monkeypatch.setattr("getpass.getpass", ask)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    return asked
+
+
+def test_on_a_terminal_the_password_is_asked_for(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = answers(monkeypatch, PASSWORD)
+    assert run("kms", "list", "--kms", URL).out == "lake\nsea\n"
+    assert asked == ["Password of keys.json: "]
+
+
+def test_a_new_password_is_asked_for_twice(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = answers(monkeypatch, PASSWORD, PASSWORD)
+    assert run("kms", "init", "--kms", URL, "--key-id", "lake").code == 0
+    assert asked == ["New password of keys.json: ", "The same again: "]
+    answers(monkeypatch, PASSWORD, "another")
+    result = run("kms", "init", "--kms", "local:new.json")
+    assert (result.code, result.err) == (2, "ags1: these were two different passwords: nothing was made\n")
+    answers(monkeypatch, "", "")
+    assert "an empty password protects nothing" in run("kms", "init", "--kms", "local:new.json").err
+    assert not (work / "new.json").exists()
+
+
+@pytest.mark.timeout(60)
+def test_a_real_terminal_does_not_show_the_password(store: Path) -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "ags1.cli", "kms", "list", "--kms", URL])
+    shown = b""
+    try:
+        with contextlib.suppress(OSError):
+            while not shown.endswith(b"Password of keys.json: ") and (data := os.read(terminal, 1000)):
+                shown += data
+            os.write(terminal, PASSWORD.encode() + b"\n")
+            while data := os.read(terminal, 1000):
+                shown += data
+    finally:
+        os.close(terminal)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert PASSWORD.encode() not in shown
+    assert shown.endswith(b"lake\r\nsea\r\n")
+
+
+def test_no_output_shows_a_key_or_a_password(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGS1_KMS_PASSWORD", PASSWORD)
+    shown = ""
+    for arguments in ("list", "list --json", "init --key-id n", "wrap k w --key-id lake", "unwrap w u --key-id sea"):
+        result = run("kms", *arguments.split(), "--kms", URL)
+        shown += result.out + result.err
+    for secret in (PASSWORD, *(key.hex() for key in KEYS.values())):
+        assert secret not in shown
+
+
+# -- wrong usage ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "the following arguments are required: ACTION"),
+        ("rotate --kms local:k", "argument ACTION: invalid choice"),
+        ("list", "`ags1 kms list` is for local keystores (--kms local:PATH)"),
+        ("list --kms aws:", "a service's keys are made and listed with its own tools"),
+        ("init --kms vault:https://v", "`ags1 kms init` is for local keystores"),
+        ("list k --kms local:k", "`ags1 kms list` takes no files"),
+        ("init --kms local:k --key-id a --key-id a", "a --key-id is given twice"),
+        ("wrap k w --key-id a", "a KMS is needed: --kms URL, such as local:keys.json"),
+        ("wrap k --kms local:k --key-id a", "`ags1 kms wrap` takes two files: SOURCE TARGET"),
+        ("unwrap a b c --kms local:k --key-id a", "`ags1 kms unwrap` takes two files"),
+        ("wrap k w --kms local:k", "`ags1 kms wrap` takes one --key-id"),
+        ("wrap k w --kms local:k --key-id a --key-id b", "`ags1 kms wrap` takes one --key-id"),
+        ("wrap k w --kms oracle: --key-id a", "--kms: there is no KMS 'oracle'"),
+        ("wrap k w --kms memory: --key-id a", "--kms: there is no memory: URL"),
+        ("wrap k w --kms aws: --key-id a --password-file p", "--password-file and --key-file are for local: keystores"),
+        ("list --kms local:k --password-file p --key-file k", "give one of --password-file and --key-file"),
+        ("list --kms local: --password-file p", "a local: URL names a keystore"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(run: Run, work: Path, arguments: str, message: str) -> None:
+    result = run("kms", *arguments.split())
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_a_secret_in_the_url_is_not_repeated(run: Run, work: Path) -> None:
+    result = run("kms", "list", "--kms", "local:k?password=s3cr3t")
+    assert (result.code, "a secret (password) must not stand in a KMS URL" in result.err) == (2, True)
+    assert "s3cr3t" not in result.err
+
+
+def test_raw_bytes_do_not_garble_a_terminal(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    result = run("kms", "unwrap", "k", "-", "--kms", URL, "--password-file", "pw", "--key-id", "lake")
+    assert (result.code, "raw bytes would garble the terminal" in result.err) == (2, True)
+
+
+def test_client_of_is_for_other_commands_too(store: Path) -> None:
+    options: Any = type("Options", (), {"kms": URL, "password_file": "pw", "key_file": None})
+    client: Callable[..., kms.KeyManagementClient] = _kms.client_of
+    with client(options) as made:
+        assert isinstance(made, LocalKms)
