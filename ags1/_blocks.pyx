@@ -272,7 +272,7 @@ cdef class Flight:
 
 cdef int _share_out(Job *job, int threads) noexcept:
     """Choose how much a worker takes at once; answer how many workers can have a share."""
-    job.share = max(64 << 10, min(4 << 20, job.weight // (16 * threads)))
+    job.share = max(64 << 10, min(1 << 20, job.weight // (16 * threads)))
     return <int>min(threads, (job.weight + job.share - 1) // job.share)
 
 

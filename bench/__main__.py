@@ -61,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, under 3 minutes; its figures prove nothing")
     parser.add_argument("-k", metavar="EXPRESSION", help="only the benchmarks that match, as pytest -k")
     parser.add_argument(
-        "--update", action="store_true", help="keep the figures of the last run for the questions that are not asked now"
+        "--update",
+        action="store_true",
+        help="keep the figures of the last run for the questions that are not asked now",
     )
     parser.add_argument("--output", type=Path, default=HERE / "results", help="directory for the results")
     options = parser.parse_args(arguments)
@@ -84,7 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if answer is not None:
             asked = {each["fullname"] for each in answer["benchmarks"]}
             kept = [each for each in results.get("benchmarks", []) if each["fullname"] not in asked]
-            results = {**answer, "benchmarks": sorted([*kept, *answer["benchmarks"]], key=lambda each: each["fullname"])}
+            results = {
+                **answer,
+                "benchmarks": sorted([*kept, *answer["benchmarks"]], key=lambda each: each["fullname"]),
+            }
             results |= {"load_average_at_start": round(load, 2), "quick": options.quick}
             # After each file, so that a run that is cut short still says what it measured.
             written = report.write(results, options.output, quick=options.quick)
