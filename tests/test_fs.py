@@ -121,12 +121,14 @@ def test_a_chained_url_names_the_file_and_the_dataset(vault: Path, client: kms.M
     with fsspec.open(f"ags1://plain.csv::file://{vault}", ags1={"kms": client}) as file:
         assert file.read() == b"n,name\n1,one\n2,zwei\n"
     memory = fsspec.filesystem("memory")
-    memory.put(str(vault), "/vault", recursive=True)
+    # The memory file system is one for the whole process, and putting into a directory that is there puts one deeper.
+    name = os.urandom(8).hex()
+    memory.put(str(vault), f"/{name}", recursive=True)
     try:
-        with fsspec.open("ags1://table/part=2/c.parquet::memory://vault", ags1={"kms": client}) as file:
+        with fsspec.open(f"ags1://table/part=2/c.parquet::memory://{name}", ags1={"kms": client}) as file:
             assert file.read(4) == b"PAR1"
     finally:
-        memory.rm("/vault", recursive=True)
+        memory.rm(f"/{name}", recursive=True)
 
 
 def test_the_system_can_be_sent_where_the_kms_has_a_url(vault: Path, tmp_path: Path) -> None:
