@@ -159,7 +159,7 @@ def reachable(error: BaseException) -> Iterator[Any]:
             trace = item.__traceback__
             while trace is not None:
                 if f"{os.sep}ags1{os.sep}" in trace.tb_frame.f_code.co_filename:
-                    # BufferedReader's own memory comes uninitialised from the heap: what older tests left there is not ours.
+                    # BufferedReader's memory comes uninitialised from the heap: what older tests left is not ours.
                     pending += [value for name, value in trace.tb_frame.f_locals.items() if name != "buffer"]
                 trace = trace.tb_next
         elif isinstance(item, (list, tuple)):
