@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ags1 import fs as fs
     from ags1 import iceberg as iceberg
     from ags1 import kms as kms
+    from ags1 import parquet as parquet
     from ags1._backend import backend
     from ags1.files import decrypt_file, encrypt_file
     from ags1.verify import verify_file
@@ -77,7 +78,7 @@ __all__ = [
     "verify_file",
 ]
 
-_LAZY_MODULES = ("arrow", "avro", "dataset", "files", "fs", "iceberg", "kms")
+_LAZY_MODULES = ("arrow", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet")
 _LAZY_NAMES = {
     "backend": "ags1._backend",
     "decrypt_file": "ags1.files",

@@ -19,7 +19,7 @@ Source: NIST SP 800-38D; nonces are its section 8.2.2 (random bit generator, 96 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE, Py_buffer
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from ags1._buffer cimport BufferView, readable
 from ags1.evp cimport (
@@ -81,15 +81,23 @@ cdef size_t MAX_RANDOM = 1 << 30
 cdef const EVP_CIPHER *AES_128_GCM = NULL
 cdef const EVP_CIPHER *AES_192_GCM = NULL
 cdef const EVP_CIPHER *AES_256_GCM = NULL
+cdef const EVP_CIPHER *AES_128_CTR = NULL
+cdef const EVP_CIPHER *AES_192_CTR = NULL
+cdef const EVP_CIPHER *AES_256_CTR = NULL
 
 
 cdef int _fetch_ciphers() except -1:
-    global AES_128_GCM, AES_192_GCM, AES_256_GCM
+    global AES_128_GCM, AES_192_GCM, AES_256_GCM, AES_128_CTR, AES_192_CTR, AES_256_CTR
     AES_128_GCM = EVP_CIPHER_fetch(NULL, b"AES-128-GCM", NULL)
     AES_192_GCM = EVP_CIPHER_fetch(NULL, b"AES-192-GCM", NULL)
     AES_256_GCM = EVP_CIPHER_fetch(NULL, b"AES-256-GCM", NULL)
     if AES_128_GCM == NULL or AES_192_GCM == NULL or AES_256_GCM == NULL:
         raise_status(GCM_BACKEND, gcm_last_error(), "fetching AES-GCM")
+    AES_128_CTR = EVP_CIPHER_fetch(NULL, b"AES-128-CTR", NULL)
+    AES_192_CTR = EVP_CIPHER_fetch(NULL, b"AES-192-CTR", NULL)
+    AES_256_CTR = EVP_CIPHER_fetch(NULL, b"AES-256-CTR", NULL)
+    if AES_128_CTR == NULL or AES_192_CTR == NULL or AES_256_CTR == NULL:
+        raise_status(GCM_BACKEND, gcm_last_error(), "fetching AES-CTR")
     return 0
 
 
@@ -118,6 +126,7 @@ cdef class Key:
 
     def __cinit__(self, key):
         cdef BufferView source = readable(key, "key")
+        self.sealed = 0
         if source.nbytes not in (16, 24, 32):
             raise ValueError(f"key must be 16, 24 or 32 bytes (AES-128, AES-192, AES-256), got {source.nbytes}")
         self.length = source.nbytes
@@ -222,6 +231,10 @@ cdef int gcm_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t k
     return GCM_OK
 
 
+cdef EVP_CIPHER_CTX *context_new() noexcept nogil:
+    return EVP_CIPHER_CTX_new()
+
+
 cdef void gcm_context_free(EVP_CIPHER_CTX *context) noexcept nogil:
     EVP_CIPHER_CTX_free(context)
 
@@ -291,6 +304,31 @@ cdef int gcm_open(
         memset(out, 0, <size_t>length)
         return GCM_BAD_TAG
     return GCM_OK
+
+
+cdef int ctr_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t key_length) noexcept nogil:
+    cdef const EVP_CIPHER *cipher
+    if key_length == 16:
+        cipher = AES_128_CTR
+    elif key_length == 24:
+        cipher = AES_192_CTR
+    else:
+        cipher = AES_256_CTR
+    # Counter mode only ever encrypts its counter, so both directions are the same.
+    if EVP_CipherInit_ex2(context, cipher, key, NULL, True, NULL) != 1:
+        return GCM_BACKEND
+    return GCM_OK
+
+
+cdef int ctr_crypt(
+    EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
+    cdef uint8_t counter[16]
+    memcpy(counter, nonce, 12)
+    counter[12] = counter[13] = counter[14] = 0
+    counter[15] = 1
+    if EVP_CipherInit_ex2(context, NULL, NULL, counter, -1, NULL) != 1:
+        return GCM_BACKEND
+    return _update(context, data, length, out)
 
 
 cdef int gcm_random(uint8_t *out, size_t length) noexcept:

@@ -19,9 +19,12 @@ cdef class Key:
     cdef size_t length
     cdef Py_ssize_t shape[1]
     cdef Py_ssize_t strides[1]
+    cdef int64_t sealed          # Parquet modules sealed with this object, under the GIL
 
 cdef Key as_key(object key)
 
+# A context without a key, for gcm_context_rekey or ctr_context_rekey; NULL when OpenSSL refuses.
+cdef EVP_CIPHER_CTX *context_new() noexcept nogil
 # A keyed context belongs to one thread at a time. gcm_context_new answers NULL when OpenSSL refuses.
 cdef EVP_CIPHER_CTX *gcm_context_new(const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil
 cdef int gcm_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil
@@ -35,6 +38,12 @@ cdef int gcm_seal(
 cdef int gcm_open(
     EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
     const uint8_t *data, int64_t length, const uint8_t *tag, uint8_t *out) noexcept nogil
+
+# AES-CTR with a 12-byte nonce and a big-endian counter that starts at 1, as Parquet's AES_GCM_CTR_V1 has it. Nothing is
+# authenticated. The context is one of context_new.
+cdef int ctr_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t key_length) noexcept nogil
+cdef int ctr_crypt(
+    EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil
 
 # Bytes from the public DRBG in one checked draw. Called with the GIL held on purpose: os.fork needs the GIL, so no
 # child can be born while the DRBG's locks are taken.

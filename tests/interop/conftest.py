@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.java_peer import JavaPeer, available
+from tests.interop.parquet_peer import SPARK_VERSION, ParquetPeer
 
 TWO_FIELD_VERSION = "1.10.1"
 
@@ -30,3 +31,23 @@ def java_peer() -> Iterator[JavaPeer]:
 def two_field_peer() -> Iterator[JavaPeer]:
     """A running JVM with an Iceberg release whose key metadata has no file length."""
     yield from _start(TWO_FIELD_VERSION)
+
+
+def _start_parquet(parquet_version: str | None = None) -> Iterator[ParquetPeer]:
+    if (reason := available()) is not None:
+        refuse = pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip
+        refuse(f"parquet-java cannot run here: {reason}")
+    with ParquetPeer(parquet_version) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def parquet_peer() -> Iterator[ParquetPeer]:
+    """A running JVM with the parquet-java release that the project file names."""
+    yield from _start_parquet()
+
+
+@pytest.fixture(scope="session")
+def spark_parquet_peer() -> Iterator[ParquetPeer]:
+    """A running JVM with the parquet-java release that Spark ships."""
+    yield from _start_parquet(SPARK_VERSION)

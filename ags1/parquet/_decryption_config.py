@@ -1,0 +1,349 @@
+"""What a Parquet file is read with: the configuration, and the keys and AAD prefix that it has for one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from ags1._gcm import Key
+from ags1._typing import Buffer, KeyLike
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError
+from ags1.keys import KeyMetadata
+from ags1.parquet._columns import ColumnNames, named_values
+from ags1.parquet._config_arguments import (
+    CACHE_SECONDS,
+    as_flag,
+    as_key,
+    as_key_metadata,
+    as_octets,
+    dotted,
+    not_picklable,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from typing_extensions import Self
+
+    from ags1.parquet._kms_keys import Kms
+
+__all__ = ["DecryptionConfig", "FileDecryption"]
+
+_LONGEST_SHOWN = 64
+
+
+class DecryptionConfig:
+    """What encrypted Parquet files are read with.
+
+    Parameters
+    ----------
+    footer_key : key, optional
+        The footer's key, and that of columns that use it.
+    column_keys : mapping of name to key, optional
+        Keys of columns with their own; the same names and forms as for :class:`EncryptionConfig`. Names that mean no
+        column are passed over, so that one configuration can serve files with different columns.
+    aad_prefix : buffer, optional
+        Identity of the file: a file that is bound to another, or to none, is refused.
+    key_retriever : callable, optional
+        Answers the key (a Key or bytes) for key metadata (bytes) that a file contains. It raises KeyAccessError or
+        KeyError, or answers None, for a key that it does not have. Keys given above go before it. It is asked once
+        for each key metadata of a file; it must be safe to call from several threads.
+    check_footer_integrity : bool
+        Verify the signature of a plaintext footer, which needs the footer key.
+    allow_plaintext : bool
+        Read files that are not encrypted, too, rather than refuse them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A wrong argument.
+
+    Notes
+    -----
+    Immutable, so safe to share between threads. Shows no key in its repr and cannot be pickled.
+    """
+
+    __slots__ = (
+        "_aad_prefix",
+        "_allow_plaintext",
+        "_check_footer_integrity",
+        "_column_keys",
+        "_column_names",
+        "_footer_key",
+        "_retriever_for",
+    )
+
+    def __init__(
+        self,
+        footer_key: KeyLike | None = None,
+        *,
+        column_keys: Mapping[Any, KeyLike] | Iterable[tuple[Any, KeyLike]] | None = None,
+        aad_prefix: Buffer | None = None,
+        key_retriever: Callable[[bytes], KeyLike | None] | None = None,
+        check_footer_integrity: bool = True,
+        allow_plaintext: bool = False,
+    ) -> None:
+        if key_retriever is not None and not callable(key_retriever):
+            raise TypeError(f"key_retriever must be callable, not {type(key_retriever).__name__}")
+        self._footer_key = None if footer_key is None else as_key(footer_key, "footer_key")
+        named = [] if column_keys is None else named_values(column_keys, "column_keys")
+        keys = [as_key(key, f"the key of column {dotted(name)}") for name, key in named]
+        self._column_keys = keys
+        self._column_names = ColumnNames([name for name, _ in named], lambda one, other: keys[one] == keys[other])
+        self._aad_prefix = None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix")
+        self._check_footer_integrity = as_flag(check_footer_integrity, "check_footer_integrity")
+        self._allow_plaintext = as_flag(allow_plaintext, "allow_plaintext")
+        self._retriever_for: Callable[[Any], Callable[[bytes], Any] | None] = lambda source: key_retriever
+
+    @classmethod
+    def from_kms(
+        cls,
+        kms: Kms,
+        *,
+        aad_prefix: Buffer | None = None,
+        check_footer_integrity: bool = True,
+        allow_plaintext: bool = False,
+        cache_seconds: float = CACHE_SECONDS,
+    ) -> Self:
+        """Read files of the key tools of parquet-java, PyArrow and :meth:`EncryptionConfig.from_kms`.
+
+        Parameters
+        ----------
+        kms : client, str, or pyarrow KmsClient
+            As for :meth:`EncryptionConfig.from_kms`.
+        cache_seconds : float
+            How long an unwrapped key encryption key is kept; 0 keeps none.
+        aad_prefix, check_footer_integrity, allow_plaintext
+            As for the constructor.
+        """
+        from ags1.parquet._kms_keys import DataKeyUnwrapper, as_key_service, retriever
+
+        unwrapper = DataKeyUnwrapper(as_key_service(kms), cache_seconds=cache_seconds)
+        made = cls(
+            aad_prefix=aad_prefix, check_footer_integrity=check_footer_integrity, allow_plaintext=allow_plaintext
+        )
+        made._retriever_for = lambda source: retriever(unwrapper, source)
+        return made
+
+    @classmethod
+    def for_iceberg(cls, key_metadata: KeyMetadata | Buffer) -> Self:
+        """Read one Parquet file of an encrypted Iceberg table.
+
+        Parameters
+        ----------
+        key_metadata : KeyMetadata or buffer
+            The file's StandardKeyMetadata, or its bytes.
+
+        Raises
+        ------
+        FormatError
+            Bytes that are no key metadata.
+        """
+        metadata = as_key_metadata(key_metadata)
+        return cls(metadata.encryption_key, aad_prefix=metadata.aad_prefix)
+
+    def for_file(self, source: Any = None) -> FileDecryption:
+        """Make what one file is read with.
+
+        Parameters
+        ----------
+        source : path or URL, optional
+            Where the file lies: for messages, and for key material that lies beside it. A file object is asked for
+            its name.
+        """
+        where = _location(source)
+        return FileDecryption(self, where, self._retriever_for(where))
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_retriever_for"):
+            return "<ags1.parquet.DecryptionConfig, not made>"
+        footer = "no footer key" if self._footer_key is None else "a footer key"
+        return f"<ags1.parquet.DecryptionConfig: {footer}, {len(self._column_names)} column keys, redacted>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("DecryptionConfig")
+
+
+class FileDecryption:
+    """What one file is read with. :meth:`DecryptionConfig.for_file` makes it.
+
+    Attributes
+    ----------
+    name : str or None
+        The file, for messages.
+    check_footer_integrity : bool
+        Whether the signature of a plaintext footer is to be verified.
+    allow_plaintext : bool
+        Whether the file may be unencrypted.
+
+    Notes
+    -----
+    Safe to share between threads; two that ask for one key at once may both ask the key retriever.
+    """
+
+    __slots__ = ("_config", "_retrieved", "_retriever", "allow_plaintext", "check_footer_integrity", "name")
+
+    def __init__(
+        self, config: DecryptionConfig, name: str | None, retriever: Callable[[bytes], KeyLike | None] | None
+    ) -> None:
+        self.name = name
+        self.check_footer_integrity = config._check_footer_integrity
+        self.allow_plaintext = config._allow_plaintext
+        self._config = config
+        self._retriever = retriever
+        self._retrieved: dict[bytes, Key] = {}
+
+    def resolve_aad_prefix(self, stored: bytes | None, supply: bool | None) -> bytes:
+        """The AAD prefix to read the file with; empty if it has none.
+
+        Parameters
+        ----------
+        stored : bytes or None
+            The prefix that the file contains.
+        supply : bool or None
+            What the file says of a prefix that the reader must supply; None counts as False.
+
+        Raises
+        ------
+        AuthenticationError
+            A prefix was supplied, and the file is bound to another one or to none: it is not the file meant.
+        ValueError
+            The file needs a prefix, and none was supplied.
+        """
+        supplied = self._config._aad_prefix
+        if supply and supplied is None:
+            raise ValueError(
+                f"{self._where}the file was encrypted with an AAD prefix that it tells its reader to supply: give "
+                "aad_prefix (for a file of an Iceberg table, the one in its key metadata)"
+            )
+        if stored is not None:
+            if supplied is not None and supplied != stored:
+                raise AuthenticationError(
+                    f"{self._where}the file has another AAD prefix than the one supplied: it is not the file that was "
+                    "asked for, or aad_prefix is wrong"
+                )
+            return stored
+        if supply:
+            assert supplied is not None
+            return supplied
+        # An empty prefix names no file, so that a file without any does not contradict it.
+        if supplied:
+            raise AuthenticationError(
+                f"{self._where}the file was encrypted without an AAD prefix, so it is not the one that the supplied "
+                "aad_prefix names; leave aad_prefix out to read a file that has none"
+            )
+        return b""
+
+    def footer_key(self, key_metadata: bytes | None) -> Key:
+        """Key of the footer.
+
+        Parameters
+        ----------
+        key_metadata : bytes or None
+            What the file says of it.
+
+        Raises
+        ------
+        KeyAccessError
+            There is none.
+        FormatError, AuthenticationError
+            The key material in the file, or beside it, is no such thing, or does not open.
+        """
+        if self._config._footer_key is not None:
+            return self._config._footer_key
+        return self._find(key_metadata, "the footer", "footer_key")
+
+    def column_key(self, path: tuple[str, ...], key_metadata: bytes | None) -> Key:
+        """Key of a column that has its own; the same errors as :meth:`footer_key`.
+
+        Parameters
+        ----------
+        path : tuple of str
+            Path of the leaf.
+        key_metadata : bytes or None
+            What the file says of the key.
+        """
+        index = self._config._column_names.find(path)
+        if index is not None:
+            return self._config._column_keys[index]
+        return self._find(key_metadata, f"column {'.'.join(path)}", "column_keys")
+
+    def _find(self, key_metadata: bytes | None, what: str, argument: str) -> Key:
+        who = f"{self._where}{what}"
+        if self._retriever is None or key_metadata is None:
+            said = "no key metadata" if key_metadata is None else f"the key metadata {_shown(key_metadata)}"
+            raise KeyAccessError(
+                f"{who} is encrypted with a key that was not given, and has {said}: {self._advice(argument)}"
+            )
+        known = self._retrieved.get(key_metadata)
+        if known is None:
+            known = self._retrieved[key_metadata] = _retrieved(self._retriever, key_metadata, who)
+        return known
+
+    def _advice(self, argument: str) -> str:
+        if self._retriever is not None:
+            return f"a key retriever cannot find it; give {argument}"
+        return f"give it in {argument}, or a key_retriever"
+
+    @property
+    def _where(self) -> str:
+        return f"{self.name}: " if self.name else ""
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_retrieved"):
+            return "<ags1.parquet.FileDecryption, not made>"
+        return f"<ags1.parquet.FileDecryption of {self.name or 'a file'}, keys redacted>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("FileDecryption")
+
+
+def _retrieved(retriever: Callable[[bytes], KeyLike | None], key_metadata: bytes, who: str) -> Key:
+    """Ask a key retriever; its errors say for whom it was asked."""
+    shown = _shown(key_metadata)
+    try:
+        answer = retriever(key_metadata)
+    except KeyAccessError as error:
+        raise KeyAccessError(f"{who}: {error}") from error
+    except AuthenticationError as error:
+        raise AuthenticationError(f"{who}: {error}") from error
+    except FormatError as error:
+        raise FormatError(f"{who}: {error}") from error
+    except LookupError:
+        answer = None
+    if answer is None:
+        raise KeyAccessError(f"{who}: the key retriever has no key for the key metadata {shown}")
+    try:
+        return answer if isinstance(answer, Key) else Key(answer)
+    except (TypeError, ValueError) as error:
+        raise KeyAccessError(
+            f"{who}: the key retriever's answer to the key metadata {shown} is no key: {error}"
+        ) from None
+
+
+def _location(source: Any) -> str | None:
+    if source is None:
+        return None
+    if isinstance(source, (str, bytes, os.PathLike)):
+        return os.fsdecode(source)
+    file_system: Any = getattr(source, "fs", None)
+    path = getattr(source, "path", None)
+    if hasattr(file_system, "unstrip_protocol") and isinstance(path, str):
+        # The name of a remote file does not say on which file system it lies.
+        return str(file_system.unstrip_protocol(path))
+    name = getattr(source, "name", None)
+    return name if isinstance(name, str) else None
+
+
+def _shown(key_metadata: bytes) -> str:
+    """Key metadata for a message: short printable text as it is."""
+    try:
+        text = key_metadata.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if "PKMT1" in text:
+        return "of key tools (PKMT1), which DecryptionConfig.from_kms reads"
+    if text and text.isprintable() and len(text) <= _LONGEST_SHOWN:
+        return repr(text)
+    return f"of {len(key_metadata)} bytes"

@@ -1,0 +1,538 @@
+"""What a Parquet file is encrypted with: the configuration, and what one file gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ags1._gcm import Key, random_bytes
+from ags1._typing import Buffer, KeyLike
+from ags1.keys import KeyMetadata
+from ags1.parquet._columns import ColumnNames, named_values, names_in_list
+from ags1.parquet._config_arguments import (
+    CACHE_SECONDS,
+    as_flag,
+    as_key,
+    as_key_metadata,
+    as_octets,
+    dotted,
+    not_picklable,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, Protocol, TypeVar
+
+    from typing_extensions import Self
+
+    from ags1.parquet._columns import ColumnName, Path
+    from ags1.parquet._kms_keys import Kms
+
+    T = TypeVar("T")
+else:
+    Protocol = object
+
+__all__ = ["ColumnKey", "EncryptionConfig", "FileEncryption"]
+
+ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")
+DATA_PAGE_V2_FORMS = ("java", "arrow")
+AAD_FILE_UNIQUE_LENGTH = 8
+
+
+class ColumnKey:
+    """The key of one encrypted column.
+
+    Attributes
+    ----------
+    key : Key
+        What its modules are sealed with.
+    with_footer_key : bool
+        Whether that is the file's footer key, which the file then says, rather than a key of the column's own.
+    key_metadata : bytes or None
+        What a reader finds the column's own key by.
+    """
+
+    __slots__ = ("key", "key_metadata", "with_footer_key")
+
+    def __init__(self, key: Key, with_footer_key: bool, key_metadata: bytes | None = None) -> None:
+        self.key = key
+        self.with_footer_key = with_footer_key
+        self.key_metadata = key_metadata
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "key_metadata"):
+            return "<ags1.parquet.ColumnKey, not made>"
+        whose = "the footer key" if self.with_footer_key else "a key of its own"
+        return f"<ags1.parquet.ColumnKey: {whose}, AES-{self.key.bits} redacted>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("ColumnKey")
+
+
+class _FileKeys(Protocol):
+    """The keys of one file that is being written."""
+
+    footer_key: Key
+    footer_key_metadata: bytes | None
+
+    def column(self, index: int) -> tuple[Key, bytes | None]:
+        """Key and key metadata of a column that the name with that index means."""
+
+    def external_key_material(self) -> bytes | None:
+        """What is to be stored beside the file."""
+
+
+class FileEncryption:
+    """What one file is encrypted with. :meth:`EncryptionConfig.for_file` makes it.
+
+    Attributes
+    ----------
+    algorithm : str
+        "AES_GCM_V1" or "AES_GCM_CTR_V1".
+    plaintext_footer : bool
+        Whether the footer is signed rather than encrypted.
+    aad_prefix : bytes or None
+        Identity of the file, which every module is bound to.
+    store_aad_prefix : bool
+        Whether the file contains its prefix; otherwise the reader must know it.
+    aad_file_unique : bytes
+        The part of the AAD that is stored in every file: 8 random bytes.
+    footer_key : Key
+        The footer's key.
+    footer_key_metadata : bytes or None
+        What a reader finds the footer key by.
+    data_page_v2 : str
+        "java" or "arrow": which form encrypted V2 data pages get.
+
+    Notes
+    -----
+    For one file and one thread.
+    """
+
+    __slots__ = (
+        "_column_names",
+        "_encrypt_all",
+        "_keys",
+        "_made",
+        "aad_file_unique",
+        "aad_prefix",
+        "algorithm",
+        "data_page_v2",
+        "footer_key",
+        "footer_key_metadata",
+        "plaintext_footer",
+        "store_aad_prefix",
+    )
+
+    def __init__(self, config: EncryptionConfig, keys: _FileKeys) -> None:
+        self.algorithm = config.algorithm
+        self.plaintext_footer = config.plaintext_footer
+        self.aad_prefix = config.aad_prefix
+        self.store_aad_prefix = config.store_aad_prefix
+        self.data_page_v2 = config.data_page_v2
+        self.aad_file_unique = random_bytes(AAD_FILE_UNIQUE_LENGTH)
+        self._keys = keys
+        self.footer_key = keys.footer_key
+        self.footer_key_metadata = keys.footer_key_metadata
+        self._column_names = config._column_names
+        self._encrypt_all = config._encrypt_all
+        self._made: dict[Path, ColumnKey] = {}
+
+    @property
+    def file_aad(self) -> bytes:
+        """What the AAD of every module of the file starts with: prefix and unique part."""
+        return (self.aad_prefix or b"") + self.aad_file_unique
+
+    def columns(self, paths: Sequence[tuple[str, ...]]) -> list[ColumnKey | None]:
+        """Key of each leaf column, or None for one that stays plaintext.
+
+        Of several configured names that mean a column, the most specific counts: its own path, then the innermost
+        group. A column that was asked for before keeps the key that it got.
+
+        Parameters
+        ----------
+        paths : sequence of tuple of str
+            Paths of all leaves of the file, in their order.
+
+        Raises
+        ------
+        ValueError
+            A configured name means no column, names the nearest; or two names give a column different keys.
+        KeyAccessError
+            The KMS did not wrap a new key.
+        """
+        footer = ColumnKey(self.footer_key, with_footer_key=True)
+        if self._column_names is None:
+            return [footer] * len(paths)
+        other = footer if self._encrypt_all else None
+        found = self._column_names.resolve(paths)
+        return [other if index is None else self._own(path, index) for path, index in zip(paths, found, strict=True)]
+
+    def _own(self, path: Path, index: int) -> ColumnKey:
+        made = self._made.get(path)
+        if made is None:
+            key, key_metadata = self._keys.column(index)
+            made = self._made[path] = ColumnKey(key, with_footer_key=False, key_metadata=key_metadata)
+        return made
+
+    def external_key_material(self) -> bytes | None:
+        """JSON to store beside the file, in ``_KEY_MATERIAL_FOR_<name>.json``; None if nothing is.
+
+        To be asked after :meth:`columns`, and stored before the file is published: without it nobody can read the
+        file.
+        """
+        return self._keys.external_key_material()
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_made"):
+            return "<ags1.parquet.FileEncryption, not made>"
+        return f"<ags1.parquet.FileEncryption: {_algorithm_and_footer(self)}, keys redacted>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("FileEncryption")
+
+
+class EncryptionConfig:
+    """What Parquet files are encrypted with.
+
+    Parameters
+    ----------
+    footer_key : key
+        Encrypts the footer, or signs it, and encrypts columns without a key of their own.
+    column_keys : mapping of name to key, optional
+        None encrypts every column with the footer key. Otherwise the named columns have keys of their own, and the
+        others stay plaintext; so ``{}`` encrypts the footer only. A name is the path of a leaf
+        (``"a.b.list.element"``), a group (``"a"``: all leaves below it), or a tuple of the parts of a path where
+        names contain dots. Pairs of a list of names and a key are taken too: ``[(["ssn", "salary"], key)]``. The
+        most specific name counts.
+    encrypt_all : bool
+        Encrypt columns that `column_keys` does not name with the footer key.
+    algorithm : str
+        "AES_GCM_V1", or "AES_GCM_CTR_V1", in which page contents are not authenticated.
+    plaintext_footer : bool
+        Leave the footer readable for everyone, and sign it: schema, sizes and what the plaintext columns hold show.
+    aad_prefix : buffer, optional
+        Identity of the file, so that another file cannot take its place. Every file needs its own.
+    store_aad_prefix : bool
+        Store the prefix in the file. Only readers who get it elsewhere notice that a file was exchanged; False makes
+        all of them bring it.
+    footer_key_metadata : buffer or str, optional
+        What a reader finds the footer key by; stored unencrypted. Text is stored as UTF-8.
+    column_key_metadata : mapping of name to buffer or str, optional
+        The same for columns, by the names that `column_keys` has.
+    data_page_v2 : str
+        What encrypted V2 data pages with levels look like: "java" for parquet-java (Spark, Iceberg), "arrow" for
+        Arrow C++ (PyArrow), arrow-rs and DuckDB. Neither reads the other's.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A wrong argument. A key of zero bytes only is refused, as parquet-java refuses it, and so is an empty AAD
+        prefix, which is one for parquet-java and none for Arrow.
+
+    Notes
+    -----
+    Immutable, so safe to share between threads. Shows no key in its repr and cannot be pickled.
+    """
+
+    __slots__ = (
+        "_aad_prefix",
+        "_algorithm",
+        "_column_names",
+        "_data_page_v2",
+        "_encrypt_all",
+        "_keys",
+        "_plaintext_footer",
+        "_store_aad_prefix",
+    )
+
+    def __init__(
+        self,
+        footer_key: KeyLike,
+        *,
+        column_keys: Mapping[Any, KeyLike] | Iterable[tuple[Any, KeyLike]] | None = None,
+        encrypt_all: bool = False,
+        algorithm: str = "AES_GCM_V1",
+        plaintext_footer: bool = False,
+        aad_prefix: Buffer | None = None,
+        store_aad_prefix: bool = True,
+        footer_key_metadata: Buffer | str | None = None,
+        column_key_metadata: Mapping[Any, Buffer | str] | None = None,
+        data_page_v2: str = "java",
+    ) -> None:
+        names, keys = _given_columns(column_keys, column_key_metadata)
+        given = _GivenKeys(
+            _writing_key(footer_key, "footer_key"), _metadata(footer_key_metadata, "footer_key_metadata"), keys
+        )
+        self._set_up(
+            lambda: given, names, encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2
+        )
+
+    def _set_up(
+        self,
+        keys: Callable[[], _FileKeys],
+        names: ColumnNames | None,
+        encrypt_all: bool,
+        algorithm: str,
+        plaintext_footer: bool,
+        aad_prefix: Buffer | None,
+        store_aad_prefix: bool,
+        data_page_v2: str,
+    ) -> None:
+        self._encrypt_all = as_flag(encrypt_all, "encrypt_all")
+        self._algorithm = _one_of(algorithm, ALGORITHMS, "algorithm")
+        self._plaintext_footer = as_flag(plaintext_footer, "plaintext_footer")
+        self._store_aad_prefix = as_flag(store_aad_prefix, "store_aad_prefix")
+        self._data_page_v2 = _one_of(data_page_v2, DATA_PAGE_V2_FORMS, "data_page_v2")
+        self._aad_prefix = None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix")
+        if self._aad_prefix == b"":
+            raise ValueError("aad_prefix must not be empty: readers disagree whether that is a prefix; give None")
+        if self._aad_prefix is None and not store_aad_prefix:
+            raise ValueError("store_aad_prefix=False needs an aad_prefix: there is nothing that could be left out")
+        self._column_names = names
+        self._keys = keys
+
+    @classmethod
+    def from_kms(
+        cls,
+        kms: Kms,
+        footer_key_id: str,
+        column_key_ids: Mapping[str, list[Any]] | None = None,
+        *,
+        double_wrapping: bool = True,
+        internal_key_material: bool = True,
+        data_key_bits: int = 128,
+        kek_bits: int = 128,
+        encrypt_all: bool = False,
+        algorithm: str = "AES_GCM_V1",
+        plaintext_footer: bool = False,
+        aad_prefix: Buffer | None = None,
+        store_aad_prefix: bool = True,
+        kms_instance_id: str = "DEFAULT",
+        kms_instance_url: str = "DEFAULT",
+        cache_seconds: float = CACHE_SECONDS,
+        data_page_v2: str = "java",
+    ) -> Self:
+        """Encrypt with fresh data keys, wrapped by master keys in a KMS, as parquet-java's and PyArrow's key tools do.
+
+        Every file gets a fresh random key for its footer and one for each named column, also for columns under one
+        master key.
+
+        Parameters
+        ----------
+        kms : client, str, or pyarrow KmsClient
+            An ``ags1.kms`` client (or another object with its methods), a URL for :func:`ags1.kms.load`, or a
+            ``pyarrow.parquet.encryption.KmsClient``, whose wrapped keys are texts. What an ``ags1.kms`` client
+            wraps is stored as base64, so that PyArrow reads the files with the client's ``as_pyarrow()``.
+        footer_key_id : str
+            Master key of the footer key.
+        column_key_ids : mapping of str to list of names, optional
+            Names of columns by the master key of their keys; the form of PyArrow's ``column_keys``. None and ``{}``
+            are those of `column_keys` above, and so are the names.
+        double_wrapping : bool
+            Wrap data keys here, with key encryption keys that the KMS wraps: one call for each master key and
+            `cache_seconds`, instead of one for each key.
+        internal_key_material : bool
+            Store the wrapped keys in the file; otherwise beside it, where master keys can be rotated without
+            touching the file.
+        data_key_bits, kek_bits : int
+            128, 192 or 256: size of data keys, and of key encryption keys.
+        kms_instance_id, kms_instance_url : str
+            Stored with the footer key, for readers that know several services.
+        cache_seconds : float
+            How long a key encryption key wraps new data keys.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A wrong argument, or one master key list that names a column of another.
+        """
+        from ags1.parquet._kms_keys import DataKeyWrapper, FileDataKeys, as_key_service, key_id
+
+        names, master_ids = _columns_by_master_key(column_key_ids, key_id)
+        wrapper = DataKeyWrapper(
+            as_key_service(kms), double_wrapping=double_wrapping, kek_bits=kek_bits, cache_seconds=cache_seconds
+        )
+        options: dict[str, Any] = {
+            "internal": as_flag(internal_key_material, "internal_key_material"),
+            "data_key_bits": _one_of(data_key_bits, (128, 192, 256), "data_key_bits"),
+            "kms_instance_id": _text(kms_instance_id, "kms_instance_id"),
+            "kms_instance_url": _text(kms_instance_url, "kms_instance_url"),
+        }
+        footer_id = key_id(footer_key_id, "footer_key_id")
+        made = cls.__new__(cls)
+        made._set_up(
+            lambda: FileDataKeys(wrapper, footer_id, master_ids, **options),
+            names,
+            encrypt_all,
+            algorithm,
+            plaintext_footer,
+            aad_prefix,
+            store_aad_prefix,
+            data_page_v2,
+        )
+        return made
+
+    @classmethod
+    def for_iceberg(cls, key_metadata: KeyMetadata | Buffer, *, data_page_v2: str = "java") -> Self:
+        """Encrypt one file as Iceberg does: all with one key, the footer too, the AAD prefix not stored.
+
+        Parameters
+        ----------
+        key_metadata : KeyMetadata or buffer
+            The file's StandardKeyMetadata, or its bytes.
+
+        Raises
+        ------
+        ValueError
+            Key metadata without AAD prefix.
+        FormatError
+            Bytes that are no key metadata.
+        """
+        metadata = as_key_metadata(key_metadata)
+        if not metadata.aad_prefix:
+            raise ValueError(
+                "Iceberg's Parquet files need an AAD prefix that is not stored in them, and this key metadata has "
+                "none: make it with ags1.KeyMetadata.generate()"
+            )
+        return cls(
+            metadata.encryption_key, aad_prefix=metadata.aad_prefix, store_aad_prefix=False, data_page_v2=data_page_v2
+        )
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm, as the file names it."""
+        return self._algorithm
+
+    @property
+    def plaintext_footer(self) -> bool:
+        """Whether footers are signed rather than encrypted."""
+        return self._plaintext_footer
+
+    @property
+    def aad_prefix(self) -> bytes | None:
+        """The AAD prefix, or None."""
+        return self._aad_prefix
+
+    @property
+    def store_aad_prefix(self) -> bool:
+        """Whether files contain the prefix."""
+        return self._store_aad_prefix
+
+    @property
+    def data_page_v2(self) -> str:
+        """The form of encrypted V2 data pages."""
+        return self._data_page_v2
+
+    def for_file(self) -> FileEncryption:
+        """Make what one file is encrypted with. To be called once for every file that is written.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS did not wrap a new key.
+        """
+        return FileEncryption(self, self._keys())
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_keys"):
+            return "<ags1.parquet.EncryptionConfig, not made>"
+        if self._column_names is None:
+            columns = "all columns with the footer key"
+        else:
+            rest = "with the footer key" if self._encrypt_all else "plaintext"
+            columns = f"{len(self._column_names)} column names with their own keys, other columns {rest}"
+        return f"<ags1.parquet.EncryptionConfig: {_algorithm_and_footer(self)}, {columns}, keys redacted>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("EncryptionConfig")
+
+
+class _GivenKeys:
+    """Keys that the caller brought: the same for every file."""
+
+    def __init__(self, footer_key: Key, metadata: bytes | None, columns: list[tuple[Key, bytes | None]]) -> None:
+        self.footer_key = footer_key
+        self.footer_key_metadata = metadata
+        self._columns = columns
+
+    def column(self, index: int) -> tuple[Key, bytes | None]:
+        return self._columns[index]
+
+    def external_key_material(self) -> bytes | None:
+        return None
+
+
+def _given_columns(
+    column_keys: object, column_key_metadata: object
+) -> tuple[ColumnNames | None, list[tuple[Key, bytes | None]]]:
+    """The configured names, and key and key metadata of each."""
+    if column_keys is None:
+        if column_key_metadata is not None:
+            raise ValueError("column_key_metadata needs column_keys: without them no column has a key of its own")
+        return None, []
+    named = named_values(column_keys, "column_keys")
+    metadata: dict[ColumnName, bytes | None] = {}
+    if column_key_metadata is not None:
+        for name, value in named_values(column_key_metadata, "column_key_metadata"):
+            octets = _metadata(value, f"column_key_metadata of {dotted(name)}")
+            if metadata.setdefault(name, octets) != octets:
+                raise ValueError(f"column_key_metadata has two values for {name!r}")
+    unknown = [repr(name) for name in metadata if name not in {each for each, _ in named}]
+    if unknown:
+        raise ValueError(f"column_key_metadata names {', '.join(unknown[:10])}, for which column_keys has no key")
+    found = [(_writing_key(key, f"the key of column {dotted(name)}"), metadata.get(name)) for name, key in named]
+    names = ColumnNames([name for name, _ in named], lambda one, other: found[one] == found[other])
+    return names, found
+
+
+def _columns_by_master_key(given: object, key_id: Callable[[object, str], str]) -> tuple[ColumnNames | None, list[str]]:
+    """The configured names, and the master key of each."""
+    if given is None:
+        return None, []
+    if not isinstance(given, Mapping):
+        raise TypeError(f"column_key_ids must be a mapping, not {type(given).__name__}")
+    names: list[ColumnName] = []
+    ids: list[str] = []
+    for master, listed in given.items():
+        master_id = key_id(master, "column_key_ids")
+        for name in names_in_list(listed, f"column_key_ids, which maps master key ids to lists, for {master_id!r}"):
+            names.append(name)
+            ids.append(master_id)
+    return ColumnNames(names, lambda one, other: ids[one] == ids[other], "master key"), ids
+
+
+def _writing_key(key: KeyLike, what: str) -> Key:
+    made = as_key(key, what)
+    if made == Key(bytes(len(made))):
+        raise ValueError(f"{what} consists of zero bytes only, which parquet-java refuses: was it ever filled?")
+    return made
+
+
+def _metadata(data: object, what: str) -> bytes | None:
+    if data is None:
+        return None
+    if isinstance(data, str):
+        return data.encode()
+    try:
+        return as_octets(data, what)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what} must be bytes or a str, not {type(data).__name__}") from None
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
+    return value
+
+
+def _one_of(value: T, choices: tuple[T, ...], what: str) -> T:
+    if value not in choices or isinstance(value, bool):
+        raise ValueError(f"{what} must be one of {', '.join(str(each) for each in choices)}, not {value!r}")
+    return value
+
+
+def _algorithm_and_footer(of: EncryptionConfig | FileEncryption) -> str:
+    prefix = (
+        "no AAD prefix" if of.aad_prefix is None else "AAD prefix" if of.store_aad_prefix else "AAD prefix not stored"
+    )
+    return f"{of.algorithm}, {'plaintext' if of.plaintext_footer else 'encrypted'} footer, {prefix}"

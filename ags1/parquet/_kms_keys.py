@@ -1,0 +1,470 @@
+"""Data keys of Parquet files under master keys in a KMS: making, wrapping and unwrapping them, with few calls.
+
+    data key  --key encryption key, here-->  wrappedDEK        double wrapping
+    key encryption key  --KMS-->             wrappedKEK        once for each master key and cache lifetime
+    data key  --KMS-->                       wrappedDEK        single wrapping
+
+The KMS of the key tools wraps bytes to a text. That text is base64 of what an ``ags1.kms`` client wraps; a pyarrow
+KmsClient makes its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+
+from ags1._gcm import Key, random_bytes
+from ags1.errors import FormatError, KeyAccessError
+from ags1.kms._secrets import says_secret
+from ags1.parquet._material import (
+    FOOTER_KEY,
+    KeyMaterial,
+    column_key_reference,
+    encode_reference,
+    encode_store,
+    parse_key_metadata,
+    parse_store,
+    unwrap_locally,
+    wrap_locally,
+)
+from ags1.parquet._material_file import read_key_material
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, TypeAlias, TypeVar
+
+    T = TypeVar("T")
+    Kms: TypeAlias = Any
+
+__all__ = [
+    "DataKeyUnwrapper",
+    "DataKeyWrapper",
+    "FileDataKeys",
+    "KeyService",
+    "as_key_service",
+    "key_id",
+    "retriever",
+]
+
+CACHE_SECONDS = 600.0
+_KEK_ID = 16
+_KEK_BITS = (128, 192, 256)
+_CACHE_ENTRIES = 10_000
+
+
+# -- the service -----------------------------------------------------------------------------------------------
+
+
+class KeyService:
+    """A KMS as the key tools see it: keys wrapped to text.
+
+    Parameters
+    ----------
+    client : object
+        With ``wrap_key`` and ``unwrap_key``.
+    of_text : bool
+        Whether the client's wrapped keys are texts (a pyarrow KmsClient); otherwise they are bytes.
+    """
+
+    def __init__(self, client: Any, *, of_text: bool) -> None:
+        self._client = client
+        self._of_text = of_text
+        self.name = type(client).__name__
+
+    def wrap(self, key: Key, master_key_id: str) -> str:
+        """Have a key wrapped.
+
+        Raises
+        ------
+        KeyAccessError
+            The service refused, failed, or answered something else than a wrapped key.
+        """
+        secret = bytes(key)
+        action = f"wrap a key with {master_key_id!r}"
+        answer = self._call(lambda: self._client.wrap_key(secret, master_key_id), action, secret)
+        if self._of_text:
+            answer = answer.encode() if isinstance(answer, str) else answer
+        octets = self._octets(answer, action)
+        if secret in octets or base64.b64encode(secret) in octets:
+            raise KeyAccessError(f"{self.name} could not {action}: what it answered shows the key")
+        if not self._of_text:
+            return base64.b64encode(octets).decode()
+        try:
+            return octets.decode()
+        except UnicodeDecodeError:
+            raise KeyAccessError(f"{self.name} could not {action}: it answered no text") from None
+
+    def unwrap(self, wrapped: str, master_key_id: str, field: str) -> Key:
+        """Have a key unwrapped; `field` is where it stands in the key material.
+
+        Raises
+        ------
+        KeyAccessError
+            The service refused, failed, or answered something else than a key.
+        FormatError
+            The wrapped key is not written as this service's are.
+        """
+        action = f"unwrap a key with {master_key_id!r}"
+        argument: str | bytes = wrapped
+        if not self._of_text:
+            try:
+                argument = base64.b64decode(wrapped.encode("ascii"), validate=True)
+            except (binascii.Error, UnicodeEncodeError):
+                raise FormatError(
+                    f"{field} of the key material is no base64 text: it was wrapped by a KMS client of another kind"
+                ) from None
+            if not argument:
+                raise FormatError(f"{field} of the key material is empty")
+        octets = self._octets(self._call(lambda: self._client.unwrap_key(argument, master_key_id), action), action)
+        if len(octets) not in (16, 24, 32):
+            raise KeyAccessError(
+                f"{self.name} could not {action}: it answered {len(octets)} bytes, which are no AES key"
+            )
+        return Key(octets)
+
+    def _call(self, function: Callable[[], T], action: str, secret: bytes = b"") -> T:
+        try:
+            return function()
+        except (ImportError, MemoryError, NotImplementedError):
+            raise
+        except KeyAccessError as error:
+            if not secret or not says_secret(str(error), secret):
+                raise
+            text = ""
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if secret and says_secret(text, secret):
+                text = f"{type(error).__name__} (its text shows the key, so it is left out)"
+        # Not chained: the error of somebody's client may quote its arguments.
+        raise KeyAccessError(f"{self.name} could not {action}: {text}")
+
+    def _octets(self, answer: object, action: str) -> bytes:
+        if isinstance(answer, (bytes, bytearray, memoryview, Key)):
+            octets = bytes(answer)
+            if octets:
+                return octets
+        kind = type(answer).__name__ if not isinstance(answer, (bytes, bytearray, memoryview)) else "nothing"
+        raise KeyAccessError(f"{self.name} could not {action}: it answered {kind} instead of bytes")
+
+
+def as_key_service(kms: Kms) -> KeyService:
+    """Take whatever is a KMS: a client, a URL for ``ags1.kms.load``, a pyarrow KmsClient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none.
+    """
+    if isinstance(kms, KeyService):
+        return kms
+    if isinstance(kms, str):
+        from ags1.kms import load
+
+        return KeyService(load(kms), of_text=False)
+    if not all(callable(getattr(kms, name, None)) for name in ("wrap_key", "unwrap_key")):
+        raise TypeError(
+            "kms must be a KMS URL, a client of ags1.kms or a pyarrow KmsClient, with wrap_key and unwrap_key; "
+            f"not {type(kms).__name__}"
+        )
+    return KeyService(kms, of_text=_is_pyarrow_client(kms))
+
+
+def _is_pyarrow_client(kms: object) -> bool:
+    # There is no instance before somebody imported the class.
+    module = sys.modules.get("pyarrow._parquet_encryption")
+    client = getattr(module, "KmsClient", None)
+    return client is not None and isinstance(kms, client)
+
+
+def key_id(value: object, argument: str) -> str:
+    """Check the id of a master key."""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be the id of a master key, a str, not {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{argument} has an empty master key id")
+    return value
+
+
+# -- the cache -------------------------------------------------------------------------------------------------
+
+
+class _Cache:
+    """Key encryption keys, for a while. A forked child starts with none, and with a lock of its own."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise TypeError(f"cache_seconds must be a number, not {type(seconds).__name__}")
+        if not seconds >= 0:
+            raise ValueError(f"cache_seconds must not be negative, got {seconds}")
+        self._seconds = seconds
+        self._clock = clock
+        self.renew()
+        _caches.add(self)
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+        self._making: dict[Any, threading.Lock] = {}
+        self._kept: OrderedDict[Any, tuple[float, Any]] = OrderedDict()
+
+    def get(self, name: Any, make: Callable[[], T]) -> T:
+        """What is kept under a name; of threads that need one at once, one makes it and the others wait."""
+        with self._lock:
+            found = self._find(name)
+            making = self._making.setdefault(name, threading.Lock())
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        with making:
+            with self._lock:
+                found = self._find(name)
+            if found is None:
+                found = make()
+                with self._lock:
+                    self._keep(name, found)
+            return found  # type: ignore[no-any-return]
+
+    def _find(self, name: Any) -> Any:
+        expires, value = self._kept.get(name, (0.0, None))
+        return value if value is not None and self._clock() < expires else None
+
+    def _keep(self, name: Any, value: object) -> None:
+        now = self._clock()
+        self._kept.pop(name, None)
+        if self._seconds > 0:
+            self._kept[name] = (now + self._seconds, value)
+        # All live equally long, so the oldest stand first.
+        while self._kept and (len(self._kept) > _CACHE_ENTRIES or next(iter(self._kept.values()))[0] <= now):
+            self._kept.popitem(last=False)
+        if len(self._making) > 2 * _CACHE_ENTRIES:
+            # Who waits holds the lock itself.
+            self._making.clear()
+
+
+_caches: weakref.WeakSet[_Cache] = weakref.WeakSet()
+
+
+def _renew_caches() -> None:
+    for cache in list(_caches):
+        cache.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_caches)
+
+
+# -- wrapping --------------------------------------------------------------------------------------------------
+
+
+class _Kek:
+    """A key encryption key of this process, and its wrapped form."""
+
+    __slots__ = ("identity", "key", "wrapped")
+
+    def __init__(self, service: KeyService, master_key_id: str, bits: int) -> None:
+        self.key = Key.generate(bits)
+        self.identity = random_bytes(_KEK_ID)
+        self.wrapped = service.wrap(self.key, master_key_id)
+
+
+class DataKeyWrapper:
+    """Wraps data keys into key material. Safe to share between threads.
+
+    Parameters
+    ----------
+    service : KeyService
+        The KMS.
+    double_wrapping : bool
+        Whether a key encryption key of this process stands between.
+    kek_bits : int
+        Its size.
+    cache_seconds : float
+        How long it is used.
+    clock : callable
+        Seconds that only grow; for tests.
+    """
+
+    def __init__(
+        self,
+        service: KeyService,
+        *,
+        double_wrapping: bool = True,
+        kek_bits: int = 128,
+        cache_seconds: float = CACHE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not isinstance(double_wrapping, bool):
+            raise TypeError(f"double_wrapping must be True or False, not {type(double_wrapping).__name__}")
+        if kek_bits not in _KEK_BITS:
+            raise ValueError(f"kek_bits must be one of 128, 192, 256, not {kek_bits!r}")
+        self._service = service
+        self._double = double_wrapping
+        self._kek_bits = kek_bits
+        self._cache = _Cache(cache_seconds, clock)
+
+    def wrap(
+        self,
+        key: Key,
+        master_key_id: str,
+        *,
+        is_footer_key: bool,
+        kms_instance_id: str = "DEFAULT",
+        kms_instance_url: str = "DEFAULT",
+    ) -> KeyMaterial:
+        """Wrap a data key.
+
+        Raises
+        ------
+        KeyAccessError
+            As :meth:`KeyService.wrap`.
+        """
+        kek = None
+        if self._double:
+            kek = self._cache.get(master_key_id, lambda: _Kek(self._service, master_key_id, self._kek_bits))
+        return KeyMaterial(
+            is_footer_key=is_footer_key,
+            master_key_id=master_key_id,
+            wrapped_dek=wrap_locally(key, kek.key, kek.identity) if kek else self._service.wrap(key, master_key_id),
+            kek_id=kek.identity if kek else None,
+            wrapped_kek=kek.wrapped if kek else None,
+            kms_instance_id=kms_instance_id,
+            kms_instance_url=kms_instance_url,
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a DataKeyWrapper cannot be pickled or copied: it holds keys")
+
+
+class FileDataKeys:
+    """Fresh data keys of one file that is being written.
+
+    Attributes
+    ----------
+    footer_key : Key
+        The footer's.
+    footer_key_metadata : bytes
+        Its key material, or what it is called in the store beside the file.
+    """
+
+    def __init__(
+        self,
+        wrapper: DataKeyWrapper,
+        footer_key_id: str,
+        column_key_ids: list[str],
+        *,
+        internal: bool,
+        data_key_bits: int,
+        kms_instance_id: str,
+        kms_instance_url: str,
+    ) -> None:
+        self._wrapper = wrapper
+        self._column_key_ids = column_key_ids
+        self._data_key_bits = data_key_bits
+        self._stored: dict[str, KeyMaterial] | None = None if internal else {}
+        self._columns = 0
+        self.footer_key = Key.generate(data_key_bits)
+        material = wrapper.wrap(
+            self.footer_key,
+            footer_key_id,
+            is_footer_key=True,
+            kms_instance_id=kms_instance_id,
+            kms_instance_url=kms_instance_url,
+        )
+        self.footer_key_metadata: bytes | None = self._store(material, FOOTER_KEY)
+
+    def column(self, index: int) -> tuple[Key, bytes | None]:
+        """A fresh key for one more column, under the master key with that index."""
+        key = Key.generate(self._data_key_bits)
+        material = self._wrapper.wrap(key, self._column_key_ids[index], is_footer_key=False)
+        metadata = self._store(material, column_key_reference(self._columns))
+        self._columns += 1
+        return key, metadata
+
+    def external_key_material(self) -> bytes | None:
+        """The file to be stored beside, with all keys that were made so far; None if they are in the file."""
+        return None if self._stored is None else encode_store(self._stored)
+
+    def _store(self, material: KeyMaterial, reference: str) -> bytes:
+        if self._stored is None:
+            return material.encode(internal=True)
+        self._stored[reference] = material
+        return encode_reference(reference)
+
+
+# -- unwrapping ------------------------------------------------------------------------------------------------
+
+
+class DataKeyUnwrapper:
+    """Unwraps data keys out of key material. Safe to share between threads.
+
+    Parameters
+    ----------
+    service : KeyService
+        The KMS.
+    cache_seconds : float
+        How long an unwrapped key encryption key is kept; 0 keeps none.
+    clock : callable
+        Seconds that only grow; for tests.
+    """
+
+    def __init__(
+        self,
+        service: KeyService,
+        *,
+        cache_seconds: float = CACHE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._service = service
+        self._cache = _Cache(cache_seconds, clock)
+
+    def unwrap(self, material: KeyMaterial) -> Key:
+        """The data key.
+
+        Raises
+        ------
+        KeyAccessError
+            As :meth:`KeyService.unwrap`.
+        FormatError
+            The material holds no wrapped key.
+        AuthenticationError
+            The data key was not wrapped by the key encryption key, or is damaged.
+        """
+        master, kek_id, wrapped_kek = material.master_key_id, material.kek_id, material.wrapped_kek
+        if kek_id is None or wrapped_kek is None:
+            return self._service.unwrap(material.wrapped_dek, master, "wrappedDEK")
+        # Found by its wrapped form, not by its id, which somebody could have given to another key.
+        kek = self._cache.get((master, wrapped_kek), lambda: self._service.unwrap(wrapped_kek, master, "wrappedKEK"))
+        return unwrap_locally(material.wrapped_dek, kek, kek_id)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a DataKeyUnwrapper cannot be pickled or copied: it holds keys")
+
+
+def retriever(unwrapper: DataKeyUnwrapper, source: str | None) -> Callable[[bytes], Key]:
+    """A key retriever for the file at `source`, beside which its key material is looked for when it is needed."""
+    stored: dict[str, KeyMaterial] | None = None
+
+    def retrieve(key_metadata: bytes) -> Key:
+        nonlocal stored
+        material = parse_key_metadata(key_metadata)
+        if isinstance(material, KeyMaterial):
+            return unwrapper.unwrap(material)
+        if stored is None:
+            if source is None:
+                raise KeyAccessError(
+                    f"its key material ({material[:64]!r}) lies in a file beside the Parquet file, and where that is, "
+                    "is not known: give a path or URL rather than an object without a name"
+                )
+            stored = parse_store(read_key_material(source))
+        if material not in stored:
+            raise KeyAccessError(
+                f"the key material file of {source} has no {material[:64]!r}: it belongs to another file"
+            )
+        return unwrapper.unwrap(stored[material])
+
+    return retrieve

@@ -1,0 +1,316 @@
+r"""Key material of the key tools, type PKMT1: JSON in which a Parquet file's keys lie wrapped. Pure; no I/O, no KMS.
+
+    in the file, internal      {"keyMaterialType": "PKMT1", "internalStorage": true, "wrappedDEK": ..., ...}
+    in the file, external      {"keyMaterialType": "PKMT1", "internalStorage": false, "keyReference": "footerKey"}
+    beside it, external        {"footerKey": "{\"keyMaterialType\": ...}", "columnKey0": "..."}   JSON in JSON strings
+
+Members are written in the order and spelling of PyArrow, and read by name. Source: KeyMaterial and KeyMetadata of
+parquet-java and Arrow C++.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+
+from ags1._gcm import Key, open_message, random_bytes, seal_message
+from ags1.errors import AuthenticationError, FormatError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = [
+    "FOOTER_KEY",
+    "KeyMaterial",
+    "column_key_reference",
+    "encode_reference",
+    "encode_store",
+    "parse_key_metadata",
+    "parse_store",
+    "unwrap_locally",
+    "wrap_locally",
+]
+
+TYPE = "PKMT1"
+FOOTER_KEY = "footerKey"
+DEFAULT = "DEFAULT"
+_NONCE = 12
+_TAG = 16
+
+
+class KeyMaterial:
+    """One wrapped data key.
+
+    Attributes
+    ----------
+    is_footer_key : bool
+        Whether it is the footer's.
+    master_key_id : str
+        The master key in the KMS.
+    wrapped_dek : str
+        The data key, wrapped by `kek_id`'s key, or by the KMS if there is none.
+    kek_id : bytes or None
+        Name of the key encryption key; None for single wrapping.
+    wrapped_kek : str or None
+        That key, wrapped by the KMS.
+    kms_instance_id, kms_instance_url : str
+        Which KMS; in a footer's key material only.
+
+    Notes
+    -----
+    Treat as immutable. It holds no key that is not wrapped.
+    """
+
+    __slots__ = (
+        "is_footer_key",
+        "kek_id",
+        "kms_instance_id",
+        "kms_instance_url",
+        "master_key_id",
+        "wrapped_dek",
+        "wrapped_kek",
+    )
+
+    def __init__(
+        self,
+        *,
+        is_footer_key: bool,
+        master_key_id: str,
+        wrapped_dek: str,
+        kek_id: bytes | None = None,
+        wrapped_kek: str | None = None,
+        kms_instance_id: str = DEFAULT,
+        kms_instance_url: str = DEFAULT,
+    ) -> None:
+        if (kek_id is None) != (wrapped_kek is None):
+            raise ValueError("kek_id and wrapped_kek belong together: give both or neither")
+        self.is_footer_key = is_footer_key
+        self.master_key_id = master_key_id
+        self.wrapped_dek = wrapped_dek
+        self.kek_id = kek_id
+        self.wrapped_kek = wrapped_kek
+        self.kms_instance_id = kms_instance_id
+        self.kms_instance_url = kms_instance_url
+
+    @property
+    def double_wrapping(self) -> bool:
+        """Whether a key encryption key stands between data key and master key."""
+        return self.kek_id is not None
+
+    def encode(self, *, internal: bool) -> bytes:
+        """The JSON, for inside the Parquet file or for the store beside it."""
+        members: dict[str, object] = {"keyMaterialType": TYPE}
+        if internal:
+            members["internalStorage"] = True
+        members["isFooterKey"] = self.is_footer_key
+        if self.is_footer_key:
+            members["kmsInstanceID"] = self.kms_instance_id
+            members["kmsInstanceURL"] = self.kms_instance_url
+        members["masterKeyID"] = self.master_key_id
+        members["wrappedDEK"] = self.wrapped_dek
+        members["doubleWrapping"] = self.double_wrapping
+        if self.kek_id is not None:
+            members["keyEncryptionKeyID"] = base64.b64encode(self.kek_id).decode()
+            members["wrappedKEK"] = self.wrapped_kek
+        return _dump(members)
+
+    @classmethod
+    def decode(cls, data: bytes | str) -> KeyMaterial:
+        """Read key material, whether it says where it is stored or not.
+
+        Raises
+        ------
+        FormatError
+            It is none, or lacks a member, or has one of a wrong type; names it.
+        """
+        return cls._of(_members(data, "key material"))
+
+    @classmethod
+    def _of(cls, members: dict[str, Any]) -> KeyMaterial:
+        _check_type(members)
+        is_footer_key = _get(members, "isFooterKey", bool)
+        double = _get(members, "doubleWrapping", bool)
+        return cls(
+            is_footer_key=is_footer_key,
+            master_key_id=_get(members, "masterKeyID", str),
+            wrapped_dek=_get(members, "wrappedDEK", str),
+            kek_id=_base64(_get(members, "keyEncryptionKeyID", str), "keyEncryptionKeyID") if double else None,
+            wrapped_kek=_get(members, "wrappedKEK", str) if double else None,
+            kms_instance_id=_get(members, "kmsInstanceID", str, DEFAULT),
+            kms_instance_url=_get(members, "kmsInstanceURL", str, DEFAULT),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KeyMaterial):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "kms_instance_url"):
+            return "<ags1.parquet KeyMaterial, not made>"
+        return (
+            f"<ags1.parquet KeyMaterial of a {'footer' if self.is_footer_key else 'column'} key, master key "
+            f"{self.master_key_id!r}, {'double' if self.double_wrapping else 'single'} wrapping>"
+        )
+
+
+def parse_key_metadata(data: bytes) -> KeyMaterial | str:
+    """Read the key metadata that a Parquet file contains: the key material, or what it is called in the store.
+
+    Raises
+    ------
+    FormatError
+        No key metadata of the key tools; names the member that is wrong.
+    """
+    members = _members(data, "key metadata")
+    _check_type(members)
+    if _get(members, "internalStorage", bool):
+        return KeyMaterial._of(members)
+    reference: str = _get(members, "keyReference", str)
+    return reference
+
+
+def encode_reference(reference: str) -> bytes:
+    """Key metadata for a file whose key material lies in the store."""
+    return _dump({"keyMaterialType": TYPE, "internalStorage": False, "keyReference": reference})
+
+
+def column_key_reference(number: int) -> str:
+    """What the key of the n-th encrypted column is called in the store."""
+    return f"columnKey{number}"
+
+
+def parse_store(data: bytes) -> dict[str, KeyMaterial]:
+    """Read a key material file: every key by its name in the Parquet file.
+
+    Raises
+    ------
+    FormatError
+        No such file; names the key and member that are wrong.
+    """
+    found = {}
+    for reference, text in _members(data, "the key material file").items():
+        if not isinstance(text, str):
+            raise FormatError(
+                f"the key material file has {_shown(reference)} as {_kind(text)}; it must be a string with JSON in it"
+            )
+        try:
+            found[reference] = KeyMaterial.decode(text)
+        except FormatError as error:
+            raise FormatError(f"{_shown(reference)} of the key material file: {error}") from None
+    return found
+
+
+def encode_store(materials: dict[str, KeyMaterial]) -> bytes:
+    """A key material file."""
+    return _dump({name: material.encode(internal=False).decode() for name, material in materials.items()})
+
+
+# -- wrapping without a KMS ------------------------------------------------------------------------------------
+
+
+def wrap_locally(key: bytes | Key, wrapping_key: Key, aad: bytes) -> str:
+    """Wrap a key as the key tools do: base64 of nonce, ciphertext and tag, with no length before them."""
+    nonce = random_bytes(_NONCE)
+    return base64.b64encode(nonce + seal_message(key, wrapping_key, nonce, aad)).decode()
+
+
+def unwrap_locally(wrapped: str, wrapping_key: Key, aad: bytes, name: str = "wrappedDEK") -> Key:
+    """Unwrap what :func:`wrap_locally` wrapped; `name` is for messages.
+
+    Raises
+    ------
+    FormatError
+        It is no wrapped key of AES.
+    AuthenticationError
+        It does not open with this key and AAD.
+    """
+    data = _base64(wrapped, name)
+    if len(data) - _NONCE - _TAG not in (16, 24, 32):
+        raise FormatError(f"{name} has {len(data)} bytes; a wrapped AES key has 44, 52 or 60")
+    key = open_message(data[_NONCE:], wrapping_key, data[:_NONCE], aad)
+    if key is None:
+        raise AuthenticationError(f"{name} failed authentication: it was wrapped with another key, or is damaged")
+    return Key(key)
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------
+
+
+def _dump(members: dict[str, Any]) -> bytes:
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _members(data: bytes | str, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data if isinstance(data, str) else data.decode(), object_pairs_hook=_distinct)
+        for text in (*found, *found.values()) if isinstance(found, dict) else ():
+            if isinstance(text, str):
+                # JSON can spell halves of characters, which nothing can store.
+                text.encode()
+    except FormatError as error:
+        raise FormatError(f"{what} {error}") from None
+    except (ValueError, RecursionError):
+        # The text is not shown: it may be anything, a key too.
+        raise FormatError(f"{what} of {len(data)} bytes is no JSON text as the key tools write it (PKMT1)") from None
+    if not isinstance(found, dict):
+        raise FormatError(f"{what} must be a JSON object as the key tools write it (PKMT1), not {_kind(found)}")
+    return found
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        # Readers would disagree about which one counts.
+        raise FormatError("has a member twice")
+    return found
+
+
+def _check_type(members: dict[str, Any]) -> None:
+    kind = _get(members, "keyMaterialType", str)
+    if kind != TYPE:
+        raise FormatError(f"keyMaterialType is {_shown(kind)}; only {TYPE} is known")
+
+
+_REQUIRED = object()
+
+
+def _get(members: dict[str, Any], name: str, kind: type, default: object = _REQUIRED) -> Any:
+    found = members.get(name, default)
+    if found is _REQUIRED:
+        raise FormatError(f"the key material has no {name}")
+    if not isinstance(found, kind):
+        raise FormatError(f"{name} of the key material must be {_KINDS[kind]}, not {_kind(found)}")
+    if found == "" and default is _REQUIRED:
+        raise FormatError(f"{name} of the key material is empty")
+    return found
+
+
+_KINDS = {
+    bool: "true or false",
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
+
+
+def _kind(value: object) -> str:
+    return _KINDS[type(value)]
+
+
+def _base64(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raise FormatError(f"{name} of the key material is no base64 text") from None
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 64 else f"{text[:64]!r}..."

@@ -1,0 +1,127 @@
+"""Column chunks from one file to another: the pages walked, converted by many threads, and written in order.
+
+file to file     while threads convert and write the newest pages, this one finds the next
+anything else    windows of the source in memory  -->  converted pages in memory  -->  write
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ags1._sources import DescriptorSource
+from ags1.parquet._conversion import Conversion
+from ags1.parquet._output import Output
+from ags1.parquet._pages import Chunk, PageList, PageSource
+from ags1.parquet._source_file import SourceFile
+
+__all__ = ["move_chunks"]
+
+# Pages that are converted at once: enough for every core, and a sign of life many times a second.
+_BATCH_BYTES = 32 << 20
+_BATCH_PAGES = 16384
+# What is asked of an object store at once.
+_WINDOW = 16 << 20
+
+
+def move_chunks(
+    source: SourceFile,
+    chunks: Iterable[Chunk],
+    output: Output,
+    conversion: Conversion,
+    file_aad: bytes,
+    advance: Callable[[int], None],
+) -> None:
+    """Convert column chunks and write them, one behind the other.
+
+    Parameters
+    ----------
+    file_aad : bytes
+        Of the source.
+    advance : callable
+        Told how many bytes of the source were dealt with since the last time.
+    """
+    if isinstance(source.source, DescriptorSource) and output.descriptor is not None:
+        _between_files(source, chunks, output, conversion, file_aad, advance)
+    else:
+        _through_memory(source, chunks, output, conversion, file_aad, advance)
+
+
+def _between_files(
+    source: SourceFile,
+    chunks: Iterable[Chunk],
+    output: Output,
+    conversion: Conversion,
+    file_aad: bytes,
+    advance: Callable[[int], None],
+) -> None:
+    pages = source.pages()
+    assert pages is not None
+    assert output.descriptor is not None
+    walked, moving = PageList(file_aad), PageList(file_aad)
+    try:
+        for chunk in chunks:
+            while not chunk.done:
+                walked.add(chunk, pages, _BATCH_BYTES, _BATCH_PAGES)
+                if walked.stored >= _BATCH_BYTES or walked.count >= _BATCH_PAGES:
+                    _land(conversion, moving, output, advance)
+                    conversion.launch(walked, pages, output.descriptor, output.position, target_name=output.name)
+                    walked, moving = moving, walked
+        _land(conversion, moving, output, advance)
+        if walked.count:
+            conversion.launch(walked, pages, output.descriptor, output.position, target_name=output.name)
+            _land(conversion, walked, output, advance)
+    except BaseException:
+        conversion.stop()
+        raise
+
+
+def _land(conversion: Conversion, moving: PageList, output: Output, advance: Callable[[int], None]) -> None:
+    """Wait for the pages that are under way, if any are."""
+    if moving.count:
+        output.position = conversion.land()
+        stored = moving.stored
+        moving.clear()
+        advance(stored)
+
+
+def _through_memory(
+    source: SourceFile,
+    chunks: Iterable[Chunk],
+    output: Output,
+    conversion: Conversion,
+    file_aad: bytes,
+    advance: Callable[[int], None],
+) -> None:
+    pages = PageList(file_aad)
+    memory = source.pages()
+
+    def flush() -> None:
+        if pages.count:
+            assert memory is not None
+            output.write(conversion.convert(pages, memory, output.position))
+            stored = pages.stored
+            pages.clear()
+            advance(stored)
+
+    windows = memory is None
+    start, size = -1, 0
+    for chunk in chunks:
+        while not chunk.done:
+            if windows and (memory is None or not start <= chunk.position < start + size):
+                flush()
+                start, size = chunk.position, _size(source, chunk.position, _WINDOW)
+                memory = PageSource(source.read(start, size, source.where), base=start, name=source.name)
+            assert memory is not None
+            complete = pages.add(chunk, memory, _BATCH_BYTES, _BATCH_PAGES)
+            if not complete or pages.stored >= _BATCH_BYTES or pages.count >= _BATCH_PAGES:
+                flush()
+            if not complete:
+                # A page that begins in this window and ends behind it: the next one begins with the page.
+                wanted = 2 * size if chunk.position == start else _WINDOW
+                start, size = chunk.position, _size(source, chunk.position, wanted)
+                memory = PageSource(source.read(start, size, source.where), base=start, name=source.name)
+    flush()
+
+
+def _size(source: SourceFile, start: int, wanted: int) -> int:
+    return max(0, min(wanted, source.footer.start - start))

@@ -1,0 +1,13 @@
+"""Nodes of a tree of Thrift compact values: spans of a source, opened when looked at, and written back."""
+
+from typing import Final
+
+from typing_extensions import disjoint_base
+
+# Of every Cython module.
+__pyx_capi__: Final[dict[str, object]]
+__test__: Final[dict[str, str]]
+
+@disjoint_base
+class Node:
+    """What Struct, List and Map of :mod:`ags1.parquet._thrift` have in common; made by no caller."""

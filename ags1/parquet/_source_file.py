@@ -1,0 +1,386 @@
+"""A Parquet file that is read without decoding it: its footer, its column chunks and their keys, its other modules.
+
+SourceFile   footer, leaves, row groups
+SourceChunk  one column chunk: where it is, what protects it, its metadata if its key is known
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+
+from ags1._gcm import Key
+from ags1._sources import DescriptorSource, MemorySource, PipeSource, open_source
+from ags1._typing import Buffer
+from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.parquet import _module
+from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageSource
+from ags1.parquet._thrift import List, Struct
+from ags1.parquet.footer import CREATED_BY, ROW_GROUPS, Footer, Leaf, leaf_columns, read_footer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from ags1._sources import Source
+    from ags1.parquet.properties import DecryptionConfig, FileDecryption
+
+__all__ = ["SourceChunk", "SourceFile", "SourceRowGroup"]
+
+# A Bloom filter's header is smaller; parquet-java's are padded to a hundred bytes.
+_BLOOM_HEADER = 1024
+_DICTIONARY_ENCODINGS = (2, 8)
+DICTIONARY_PAGE_TYPE = 2
+# A dictionary page's header is no longer; Arrow allows for as much.
+_FORGOTTEN = 100
+
+
+class SourceChunk:
+    """One column chunk.
+
+    Attributes
+    ----------
+    leaf : Leaf
+    row_group, column : int
+        Ordinals, as AADs have them.
+    structure : Struct
+        ColumnChunk.
+    own_key : bool
+        Whether a key of its own protects it, rather than the footer key.
+    encrypted : bool
+    key_metadata : bytes or None
+        Of its own key.
+    key : Key or None
+        None if it is not encrypted, or the key is not known; `missing` says why.
+    missing : KeyAccessError or None
+    metadata : Struct or None
+        ColumnMetaData: complete if the key is known, what the footer shows of it otherwise.
+    """
+
+    __slots__ = (
+        "column", "encrypted", "file", "key", "key_metadata", "leaf", "metadata", "missing", "own_key", "row_group",
+        "structure",
+    )  # fmt: skip
+
+    def __init__(self, file: SourceFile, leaf: Leaf, row_group: int, column: int, structure: Struct) -> None:
+        self.file = file
+        self.leaf = leaf
+        self.row_group = row_group
+        self.column = column
+        self.structure = structure
+        self.encrypted = False
+        self.own_key = False
+        self.key_metadata: bytes | None = None
+        self.key: Key | None = None
+        self.missing: KeyAccessError | None = None
+        self.metadata = structure.struct(3)
+        self._resolve()
+
+    def _resolve(self) -> None:
+        if self.structure.binary(1):
+            raise FormatError(f"{self.name}: its data is in another file, which no writer uses any more")
+        crypto = self.structure.struct(8)
+        footer = self.file.footer
+        if crypto is None:
+            if self.metadata is None:
+                raise FormatError(f"{self.name}: has no metadata")
+            return
+        if footer.algorithm is None:
+            raise FormatError(f"{self.name}: is encrypted, but the file is not")
+        self.encrypted = True
+        own = crypto.struct(2)
+        self.own_key = own is not None
+        if own is not None:
+            self.key_metadata = own.binary(2)
+        elif crypto.struct(1) is None:
+            raise FormatError(f"{self.name}: is encrypted in a way that this version does not know")
+        decryption = self.file.decryption
+        if decryption is None:
+            return
+        try:
+            self.key = self.file.key_of(self.leaf.path, self.key_metadata) if self.own_key else self.file.footer_key()
+        except KeyAccessError as error:
+            self.missing = error
+            return
+        sealed = self.structure.binary(9)
+        if sealed is not None:
+            name = self._module_name(_module.COLUMN_METADATA)
+            aad = _module.module_aad(footer.file_aad, _module.COLUMN_METADATA, self.row_group, self.column)
+            self.metadata = Struct.parse(_module.open_module(sealed, self.key, aad, False, name), what=name)
+        elif self.metadata is None:
+            raise FormatError(f"{self.name}: has no metadata")
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.file.where}column {self.leaf.name!r} in row group {self.row_group}"
+
+    def _module_name(self, module_type: int) -> str:
+        return self.file.where + str(_module.module_name(module_type, self.row_group, self.leaf.name))
+
+    @property
+    def readable(self) -> bool:
+        """Whether its pages can be read: it is plaintext, or its key is known."""
+        return not self.encrypted or self.key is not None
+
+    @property
+    def protection(self) -> int:
+        """How its page bodies are protected: a constant of _pages."""
+        if not self.encrypted:
+            return PLAINTEXT
+        return AES_GCM if self.file.footer.algorithm == "AES_GCM_V1" else AES_CTR
+
+    def known_metadata(self) -> Struct:
+        """ColumnMetaData, or the error of its missing key."""
+        if self.missing is not None:
+            raise self.missing
+        if self.metadata is None:
+            raise KeyAccessError(f"{self.name} is encrypted, and no key for it was given")
+        return self.metadata
+
+    def extent(self) -> tuple[int, int]:
+        """Offset and bytes of its pages.
+
+        Raises
+        ------
+        FormatError
+            They are not inside the file, or not known.
+        """
+        metadata = self.known_metadata()
+        data, length, dictionary = metadata.integer(9), metadata.integer(7), metadata.integer(11)
+        if data is None or length is None or metadata.integer(5) is None:
+            raise FormatError(f"{self.name}: its metadata lacks the offset or size of its pages")
+        # Some writers store 0 for none: for the dictionary page, or for the data pages of a chunk without values.
+        start = min((each for each in (data, dictionary) if each is not None and each > 0), default=0)
+        if length < 0 or (start < 4 and length) or start + length > self.file.footer.start:
+            raise FormatError(f"{self.name}: its pages, {length} bytes at offset {start}, are not inside the file")
+        if self.file.forgets_dictionary_headers:
+            length = min(length + _FORGOTTEN, self.file.footer.start - start)
+        return start, length
+
+    def has_dictionary(self) -> bool:
+        """Whether its metadata promises a dictionary page first, as far as any reader can tell."""
+        metadata = self.known_metadata()
+        if metadata.integer(11, 0):
+            return True
+        stats = metadata.list(13)
+        if stats is not None:
+            return any(isinstance(each, Struct) and each.integer(1) == DICTIONARY_PAGE_TYPE for each in stats)
+        encodings = metadata.list(2)
+        return encodings is not None and any(each in _DICTIONARY_ENCODINGS for each in encodings.integers())
+
+    def to_walk(self, **target: Any) -> Chunk:
+        """The chunk for a page walk; `target` says what its pages become."""
+        start, length = self.extent()
+        return Chunk(
+            start,
+            length,
+            self.known_metadata().integer(5, 0),
+            self.leaf.name,
+            source_protection=self.protection,
+            source_key=self.key,
+            source_ordinals=(self.row_group, self.column),
+            dictionary_expected=self.has_dictionary(),
+            ends_with_values=self.file.forgets_dictionary_headers,
+            **target,
+        )
+
+    def column_index(self) -> bytes | None:
+        """The ColumnIndex structure, decrypted, if there is one."""
+        return self._index(6, 7, _module.COLUMN_INDEX)
+
+    def offset_index(self) -> bytes | None:
+        """The OffsetIndex structure, decrypted, if there is one."""
+        return self._index(4, 5, _module.OFFSET_INDEX)
+
+    def _index(self, offset_field: int, length_field: int, module_type: int) -> bytes | None:
+        offset, length = self.structure.integer(offset_field), self.structure.integer(length_field)
+        if offset is None or length is None or length <= 0:
+            return None
+        name = self._module_name(module_type)
+        plain = self._open(module_type, self.file.read(offset, length, name))
+        return plain[: Struct.parse(plain, what=name).nbytes]
+
+    def _open(self, module_type: int, data: Buffer) -> bytes:
+        if not self.encrypted:
+            return bytes(data)
+        self.known_metadata()
+        assert self.key is not None
+        aad = _module.module_aad(self.file.footer.file_aad, module_type, self.row_group, self.column)
+        return bytes(_module.open_module(data, self.key, aad, False, self._module_name(module_type)))
+
+    def bloom_filter(self) -> tuple[bytes, bytes] | None:
+        """Header and bitset of the Bloom filter, decrypted, if there is one."""
+        metadata = self.known_metadata()
+        offset = metadata.integer(14)
+        if offset is None or offset <= 0:
+            return None
+        name = self._module_name(_module.BLOOM_FILTER_HEADER)
+        if self.encrypted:
+            sealed = self._sealed(offset, name)
+            plain = self._open(_module.BLOOM_FILTER_HEADER, sealed)
+            header = plain[: Struct.parse(plain, what=name).nbytes]
+            bits = self._sealed(offset + len(sealed), self._module_name(_module.BLOOM_FILTER_BITSET))
+            return header, self._open(_module.BLOOM_FILTER_BITSET, bits)
+        stored = metadata.integer(15)
+        length = stored if stored is not None and stored > 0 else _BLOOM_HEADER
+        data = self.file.read(offset, min(length, self.file.footer.start - offset), name)
+        structure = Struct.parse(data, what=name)
+        header = bytes(memoryview(data)[: structure.nbytes])
+        size = structure.integer(1)
+        if size is None or size < 0:
+            raise FormatError(f"{name}: does not say how large the filter is")
+        return header, bytes(self.file.read(offset + len(header), size, name))
+
+    def _sealed(self, offset: int, name: str) -> bytes:
+        """A whole module whose length only its own length word tells."""
+        word = bytes(self.file.read(offset, 4, name))
+        return bytes(self.file.read(offset, 4 + int.from_bytes(word, "little"), name))
+
+
+class SourceRowGroup:
+    """One row group: its structure, its position, and its column chunks when they are asked for."""
+
+    __slots__ = ("_file", "index", "ordinal", "structure")
+
+    def __init__(self, file: SourceFile, index: int, structure: Struct) -> None:
+        self._file = file
+        self.index = index
+        self.structure = structure
+        # Readers that know row groups by position agree with all writers, which count from 0.
+        self.ordinal: int = structure.integer(7, index)
+
+    def chunks(self) -> Iterator[SourceChunk]:
+        """All column chunks, in order."""
+        chunks = self.structure.list(1)
+        leaves = self._file.leaves
+        if chunks is None or len(chunks) != len(leaves):
+            count = 0 if chunks is None else len(chunks)
+            raise FormatError(
+                f"{self._file.where}row group {self.index} has {count} column chunks, but the schema {len(leaves)} "
+                "columns"
+            )
+        for column, (leaf, structure) in enumerate(zip(leaves, chunks, strict=True)):
+            if not isinstance(structure, Struct):
+                raise FormatError(f"{self._file.where}row group {self.index} has a column chunk that is no structure")
+            yield SourceChunk(self._file, leaf, self.ordinal, column, structure)
+
+
+class SourceFile:
+    """An open Parquet file.
+
+    Parameters
+    ----------
+    file : path, URL, binary file object or buffer
+        What to read; it must be seekable.
+    decryption : DecryptionConfig, optional
+        Needed for a file that is encrypted.
+    optional : bool
+        Whether missing keys are no error until something needs them.
+    """
+
+    def __init__(self, file: Any, decryption: DecryptionConfig | None = None, *, optional: bool = False) -> None:
+        source = open_source(file)
+        if isinstance(source, PipeSource):
+            source.close()
+            raise ValueError(
+                f"{source.name or 'the source'} cannot be read from any position, which Parquet needs: copy it to a "
+                "file first"
+            )
+        self.source: Source = source
+        self._close = weakref.finalize(self, _close, source)
+        try:
+            self.decryption: FileDecryption | None = None
+            if decryption is not None:
+                self.decryption = decryption.for_file(file)
+            self.name = source.name
+            self.where = f"{source.name}: " if source.name else ""
+            self.footer: Footer = read_footer(source, self.decryption, optional=optional)
+            self._keys: dict[tuple[tuple[str, ...], bytes | None], Key] = {}
+            self.leaves: list[Leaf] = []
+            self.forgets_dictionary_headers = False
+            if self.footer.metadata is not None:
+                self.leaves = leaf_columns(self.footer.metadata, self.where)
+                self.forgets_dictionary_headers = _forgets_dictionary_headers(self.footer.metadata)
+            elif not optional:
+                raise KeyAccessError(
+                    f"{self.where}the footer is encrypted: give a DecryptionConfig with the footer key"
+                )
+            if self.footer.algorithm is not None and decryption is None and not optional:
+                raise KeyAccessError(f"{self.where}the file is encrypted: give a DecryptionConfig with its keys")
+        except BaseException:
+            self._close()
+            raise
+
+    def row_groups(self) -> Iterator[SourceRowGroup]:
+        """All row groups, in order."""
+        metadata = self.footer.metadata
+        groups = metadata.list(ROW_GROUPS) if metadata is not None else None
+        for index, structure in enumerate(groups if groups is not None else List(12)):
+            if not isinstance(structure, Struct):
+                raise FormatError(f"{self.where}row group {index} is no structure")
+            yield SourceRowGroup(self, index, structure)
+
+    def key_of(self, path: tuple[str, ...], key_metadata: bytes | None) -> Key:
+        """Key of a column with its own."""
+        assert self.decryption is not None
+        known = self._keys.get((path, key_metadata))
+        if known is None:
+            known = self._keys[path, key_metadata] = self.decryption.column_key(path, key_metadata)
+        return known
+
+    def footer_key(self) -> Key:
+        """The footer key, for columns that use it."""
+        if self.footer.key is None:
+            assert self.decryption is not None
+            self.footer.key = self.decryption.footer_key(self.footer.key_metadata)
+        return self.footer.key
+
+    def read(self, offset: int, length: int, name: str) -> Buffer:
+        """Bytes of the file before its footer."""
+        if offset < 0 or length < 0 or offset + length > self.footer.start:
+            raise FormatError(f"{name}: {length} bytes at offset {offset} are not inside the file")
+        try:
+            return self.source.read(offset, length)
+        except TruncatedError as error:
+            raise TruncatedError(f"{name}: {error}") from None
+
+    def pages(self) -> PageSource | None:
+        """The file for native code; None if it can only be read through Python."""
+        if isinstance(self.source, DescriptorSource):
+            return PageSource(self.source._descriptor, name=self.name)
+        if isinstance(self.source, MemorySource):
+            return PageSource(self.source._bytes, name=self.name)
+        return None
+
+    def close(self) -> None:
+        """Give back what was opened for it; safe to call again."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _close(source: Source) -> None:
+    try:
+        source.close()
+    except BufferError:
+        # The traceback of an error still holds a view of the memory, and lets go of it with itself.
+        pass
+
+
+def _forgets_dictionary_headers(metadata: Struct) -> bool:
+    """Whether the writer left the headers of dictionary pages out of ``total_compressed_size`` (PARQUET-816)."""
+    words = metadata.binary(CREATED_BY, b"").decode("utf-8", "replace").split()
+    if words[:2] != ["parquet-mr", "version"] or len(words) < 3:
+        return False
+    numbers = words[2].split(".")
+    if len(numbers) < 3 or not all(each.isdecimal() for each in numbers[:2]):
+        return False
+    patch = "".join(digit for digit in numbers[2][:4] if digit.isdecimal())
+    return (int(numbers[0]), int(numbers[1]), int(patch or 0)) < (1, 2, 9)

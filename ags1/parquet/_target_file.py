@@ -1,0 +1,378 @@
+"""A Parquet file that is put together from the column chunks of others, without decoding them.
+
+    PAR1 or PARE   pages ...   Bloom filters   column indexes   offset indexes   footer
+
+A chunk whose key, AAD and position stay the same, or that is plaintext before and after, is copied as it is; every
+other goes through the conversion of its pages. All that refers to an offset or a size is rewritten; everything else,
+known to this version or not, is carried over. Source: parquet.thrift; Parquet encryption specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ags1._typing import Buffer
+from ags1.errors import FormatError
+from ags1.parquet import _module
+from ags1.parquet._conversion import Conversion
+from ags1.parquet._movement import move_chunks
+from ags1.parquet._output import Output
+from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk
+from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile
+from ags1.parquet._thrift import BINARY, I16, I32, I64, LIST, STRUCT, List, Struct
+from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, NUM_ROWS, ROW_GROUPS, encode_footer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.parquet.properties import ColumnKey, FileEncryption
+
+__all__ = ["TargetFile"]
+
+_DICTIONARY_ENCODINGS = (2, 8)
+# What of ColumnMetaData tells about the values: statistics, encoding and size statistics, geospatial statistics.
+_HIDDEN_FIELDS = (12, 13, 16, 17)
+_V2_PAGE_TYPE = 3
+
+
+class _TargetChunk:
+    """A column chunk on its way from one file to the other."""
+
+    __slots__ = ("chunk", "column", "column_key", "metadata", "row_group", "source", "structure", "unchanged")
+
+    def __init__(self, source: SourceChunk, row_group: int, column: int, column_key: ColumnKey | None) -> None:
+        self.source = source
+        self.row_group = row_group
+        self.column = column
+        self.column_key = column_key
+        self.unchanged = False
+        self.chunk: Chunk
+        self.structure: Struct
+        self.metadata = source.known_metadata().copy()
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+
+class TargetFile:
+    """Puts a Parquet file together.
+
+    Parameters
+    ----------
+    output : Output
+        Where it goes; committing it is the caller's.
+    encryption : FileEncryption or None
+        None for a plaintext file.
+    threads : int, optional
+        By default every usable CPU.
+
+    Notes
+    -----
+    For one thread at a time. :meth:`append` may be called for several files of one schema; their row groups follow
+    one another.
+    """
+
+    def __init__(self, output: Output, encryption: FileEncryption | None, *, threads: int | None = None) -> None:
+        self._output = output
+        self._encryption = encryption
+        self._threads = threads
+        self._metadata: Struct | None = None
+        self._row_groups = 0
+        self._rows = 0
+        self._finished: list[tuple[_TargetChunk, bytes | None, bytes | None]] = []
+        output.write(MAGIC if encryption is None or encryption.plaintext_footer else ENCRYPTED_MAGIC)
+
+    def append(
+        self, source: SourceFile, *, unchanged_aad: bool = False, advance: Callable[[int], None] | None = None
+    ) -> None:
+        """Add all row groups of a file, which may be closed afterwards.
+
+        Parameters
+        ----------
+        unchanged_aad : bool
+            Whether this file has the file AAD and the algorithm of the source, so that chunks whose key stays the
+            same may be taken as they are.
+        advance : callable, optional
+            Told how many bytes of pages were dealt with since the last time.
+        """
+        source_metadata = source.footer.metadata
+        assert source_metadata is not None
+        encryption = self._encryption
+        keys: list[ColumnKey | None] = [None] * len(source.leaves)
+        if encryption is not None:
+            keys = encryption.columns([leaf.path for leaf in source.leaves])
+        if self._metadata is None:
+            self._metadata = source_metadata.copy()
+            groups = self._metadata.list(ROW_GROUPS)
+            if groups is None:
+                raise FormatError(f"{source.where}the footer has no list of row groups")
+        else:
+            groups = self._metadata.list(ROW_GROUPS)
+            assert groups is not None
+            for group in source.row_groups():
+                groups.append(group.structure)
+        self._rows += source_metadata.integer(NUM_ROWS, 0)
+        first = self._row_groups
+        pending: list[list[_TargetChunk]] = []
+
+        def chunks() -> Iterator[Chunk]:
+            for group in source.row_groups():
+                index = first + group.index
+                if encryption is not None:
+                    _module.check_ordinal(index, "row group", source.name)
+                    _module.check_ordinal(len(source.leaves) - 1 if source.leaves else 0, "column", source.name)
+                structure = groups[index]
+                assert isinstance(structure, Struct)
+                structures = structure.list(1)
+                assert structures is not None
+                found = []
+                for column, (chunk, key) in enumerate(zip(group.chunks(), keys, strict=True)):
+                    target = _TargetChunk(chunk, index, column, key)
+                    target.unchanged = self._is_unchanged(target, unchanged_aad)
+                    target.chunk = self._to_walk(target)
+                    node = structures[column]
+                    assert isinstance(node, Struct)
+                    target.structure = node
+                    found.append(target)
+                pending.append(found)
+                for target in found:
+                    yield target.chunk
+
+        conversion = Conversion(
+            source.footer.file_aad,
+            b"" if encryption is None else encryption.file_aad,
+            levels_inside=encryption is not None and encryption.data_page_v2 == "arrow",
+            threads=self._threads,
+        )
+        move_chunks(source, chunks(), self._output, conversion, source.footer.file_aad, advance or _ignore)
+        self._row_groups += len(pending)
+        for found in pending:
+            for target in found:
+                self._settle_pages(target)
+        for found in pending:
+            for target in found:
+                self._write_bloom_filter(target)
+        for found in pending:
+            for target in found:
+                self._keep_indexes(target)
+            self._settle_row_group(found)
+
+    def _is_unchanged(self, target: _TargetChunk, unchanged_aad: bool) -> bool:
+        source, key = target.source, target.column_key
+        if key is None or not source.encrypted:
+            return key is None and not source.encrypted and not source.file.forgets_dictionary_headers
+        if not unchanged_aad or source.row_group != target.row_group or source.key != key.key:
+            return False
+        leaf = source.leaf
+        return not (leaf.nullable or leaf.repeated) or not _may_have_v2_pages(target.metadata)
+
+    def _to_walk(self, target: _TargetChunk) -> Chunk:
+        key = target.column_key
+        if target.unchanged:
+            start, length = target.source.extent()
+            values = target.metadata.integer(5, 0)
+            return Chunk(
+                start,
+                length,
+                values,
+                target.source.leaf.name,
+                source_ordinals=(target.source.row_group, target.column),
+                raw=True,
+            )
+        protection = PLAINTEXT
+        if key is not None:
+            assert self._encryption is not None
+            protection = AES_GCM if self._encryption.algorithm == "AES_GCM_V1" else AES_CTR
+        return target.source.to_walk(
+            target_protection=protection,
+            target_key=key.key if key is not None else None,
+            target_ordinals=(target.row_group, target.column),
+        )
+
+    def _settle_pages(self, target: _TargetChunk) -> None:
+        """Offsets and sizes of the pages, now that they are written."""
+        metadata, chunk = target.metadata, target.chunk
+        if target.unchanged:
+            shift = max(chunk.first_offset, 4) - chunk.start
+            for field in (9, 10, 11):
+                offset = metadata.integer(field)
+                if offset is not None and offset > 0:
+                    metadata.set(field, I64, offset + shift)
+            return
+        metadata.set(6, I64, chunk.total_uncompressed)
+        metadata.set(7, I64, chunk.total_compressed)
+        first = max(chunk.first_offset, 4)
+        metadata.set(9, I64, chunk.data_page_offset if chunk.data_page_offset >= 0 else first)
+        metadata.remove(10)
+        if chunk.dictionary_page_offset >= 0:
+            metadata.set(11, I64, chunk.dictionary_page_offset)
+        else:
+            metadata.remove(11)
+        # A chunk without values has no first page that anybody reads.
+        if target.column_key is not None and chunk.values > 0:
+            _agree_on_dictionary(metadata, chunk.dictionary_page_offset >= 0)
+
+    def _write_bloom_filter(self, target: _TargetChunk) -> None:
+        metadata = target.metadata
+        found = target.source.bloom_filter()
+        if found is None:
+            metadata.remove(14)
+            metadata.remove(15)
+            return
+        header, bits = found
+        offset = self._output.position
+        self._output.write(self._protect(target, _module.BLOOM_FILTER_HEADER, header))
+        self._output.write(self._protect(target, _module.BLOOM_FILTER_BITSET, bits))
+        metadata.set(14, I64, offset)
+        metadata.set(15, I32, self._output.position - offset)
+
+    def _protect(self, target: _TargetChunk, module_type: int, data: bytes) -> Buffer:
+        """The bytes of a module as they are stored."""
+        key = target.column_key
+        if key is None:
+            return data
+        assert self._encryption is not None
+        aad = _module.module_aad(self._encryption.file_aad, module_type, target.row_group, target.column)
+        return bytes(_module.seal_module(data, key.key, aad))
+
+    def _keep_indexes(self, target: _TargetChunk) -> None:
+        """Take over the indexes; they are written behind all row groups."""
+        column_index = target.source.column_index()
+        offset_index = target.source.offset_index()
+        if offset_index is not None:
+            offset_index = _moved(offset_index, target)
+        self._finished.append((target, column_index, offset_index))
+
+    def _settle_row_group(self, targets: list[_TargetChunk]) -> None:
+        groups = self._metadata.list(ROW_GROUPS) if self._metadata is not None else None
+        if groups is None or not targets:
+            return
+        structure = groups[targets[0].row_group]
+        assert isinstance(structure, Struct)
+        structure.set(2, I64, sum(each.metadata.integer(6, 0) for each in targets))
+        structure.set(5, I64, max(4, targets[0].chunk.first_offset))
+        structure.set(6, I64, sum(each.metadata.integer(7, 0) for each in targets))
+        if self._encryption is not None or structure.kind(7) is not None:
+            structure.set(7, I16, targets[0].row_group)
+
+    def finish(self) -> None:
+        """Write the indexes and the footer. Committing the output is the caller's."""
+        assert self._metadata is not None
+        for field, number in ((6, 1), (4, 2)):
+            for entry in self._finished:
+                target, data = entry[0], entry[number]
+                structure = target.structure
+                if data is None:
+                    structure.remove(field)
+                    structure.remove(field + 1)
+                    continue
+                assert isinstance(data, bytes)
+                module_type = _module.COLUMN_INDEX if field == 6 else _module.OFFSET_INDEX
+                offset = self._output.position
+                self._output.write(self._protect(target, module_type, data))
+                structure.set(field, I64, offset)
+                structure.set(field + 1, I32, self._output.position - offset)
+        for target, _, _ in self._finished:
+            self._write_metadata(target)
+        self._metadata.set(NUM_ROWS, I64, self._rows)
+        self._output.write(encode_footer(self._metadata, self._encryption))
+
+    def _write_metadata(self, target: _TargetChunk) -> None:
+        """ColumnMetaData, where and as the footer's mode and the column's key have it."""
+        structure, metadata, key = target.structure, target.metadata, target.column_key
+        encryption = self._encryption
+        structure.set(2, I64, 0)
+        structure.remove(8)
+        structure.remove(9)
+        if key is None or encryption is None:
+            structure.set(3, STRUCT, metadata)
+            return
+        structure.set(8, STRUCT, _crypto_metadata(target, key))
+        if key.with_footer_key and not encryption.plaintext_footer:
+            structure.set(3, STRUCT, metadata)
+            return
+        aad = _module.module_aad(encryption.file_aad, _module.COLUMN_METADATA, target.row_group, target.column)
+        structure.set(9, BINARY, _module.seal_module(metadata.encode(), key.key, aad))
+        if encryption.plaintext_footer:
+            for field in _HIDDEN_FIELDS:
+                metadata.remove(field)
+            structure.set(3, STRUCT, metadata)
+        else:
+            structure.remove(3)
+
+
+def _ignore(count: int) -> None:
+    pass
+
+
+def _crypto_metadata(target: _TargetChunk, key: ColumnKey) -> Struct:
+    union = Struct()
+    if key.with_footer_key:
+        union.set(1, STRUCT, Struct())
+        return union
+    own = Struct()
+    path = [part.encode("utf-8", "surrogateescape") for part in target.source.leaf.path]
+    own.set(1, LIST, List(BINARY, path))
+    if key.key_metadata is not None:
+        own.set(2, BINARY, key.key_metadata)
+    union.set(2, STRUCT, own)
+    return union
+
+
+def _may_have_v2_pages(metadata: Struct) -> bool:
+    stats = metadata.list(13)
+    if stats is None or len(stats) == 0:
+        return True
+    return any(isinstance(each, Struct) and each.integer(1) == _V2_PAGE_TYPE for each in stats)
+
+
+def _agree_on_dictionary(metadata: Struct, has_dictionary: bool) -> None:
+    """Let every reader decide in the same way whether the first page is a dictionary page.
+
+    It must be known before the page is decrypted. Arrow and arrow-rs look at dictionary_page_offset; parquet-java at
+    the encoding statistics (a dictionary page, and a data page that uses it), or without them at the encodings.
+    """
+    stats = metadata.list(13)
+    encodings = metadata.list(2)
+    codes = encodings.integers() if encodings is not None else []
+    if stats is not None:
+        entries = [each for each in stats if isinstance(each, Struct)]
+        page = any(each.integer(1) == DICTIONARY_PAGE_TYPE and each.integer(3, 0) > 0 for each in entries)
+        used = any(
+            each.integer(1) != DICTIONARY_PAGE_TYPE and each.integer(2) in _DICTIONARY_ENCODINGS and each.integer(3, 0)
+            for each in entries
+        )
+        if (page and used) == has_dictionary:
+            return
+        metadata.remove(13)
+    if any(code in _DICTIONARY_ENCODINGS for code in codes) == has_dictionary:
+        return
+    kept: list[Any] = [code for code in codes if code not in _DICTIONARY_ENCODINGS]
+    metadata.set(2, LIST, List(I32, [*kept, 8] if has_dictionary else kept))
+
+
+def _moved(offset_index: bytes, target: _TargetChunk) -> bytes:
+    """An offset index with the new places and sizes of its pages."""
+    name = f"{target.name}: its offset index"
+    structure = Struct.parse(offset_index, what=name)
+    entries = structure.list(1)
+    if entries is None:
+        raise FormatError(f"{name} has no page locations")
+    chunk = target.chunk
+    if target.unchanged:
+        shift = max(chunk.first_offset, 4) - chunk.start
+        for entry in entries:
+            assert isinstance(entry, Struct)
+            entry.set(1, I64, entry.integer(1, 0) + shift)
+        return structure.encode()
+    places = {before: (after, size) for before, after, size in chunk.page_locations()}
+    for index, entry in enumerate(entries):
+        assert isinstance(entry, Struct)
+        place = places.get(entry.integer(1, -1))
+        if place is None:
+            raise FormatError(f"{name} has no data page at the offset that entry {index} names")
+        entry.set(1, I64, place[0])
+        entry.set(2, I32, place[1])
+    return structure.encode()

@@ -1,0 +1,301 @@
+"""The end of a Parquet file: FileMetaData, and how it and the file are encrypted.
+
+    encrypted footer    PARE  ...  FileCryptoMetaData  [module: FileMetaData]  length (4, LE, of both)      PARE
+    signed footer       PAR1  ...  FileMetaData (fields 8 and 9)  nonce (12)  tag (16)  length (of all)     PAR1
+    plaintext file      PAR1  ...  FileMetaData  length  PAR1
+
+The tag of a signed footer is that of the bytes as they are stored, so they are verified before they are parsed.
+Source: Parquet encryption specification, "Encrypted footer mode" and "Plaintext footer mode"; parquet.thrift.
+"""
+
+from __future__ import annotations
+
+from ags1._gcm import Key
+from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.parquet import _module
+from ags1.parquet._thrift import BINARY, BOOL, STRUCT, Struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1._sources import Source
+    from ags1.parquet.properties import FileDecryption, FileEncryption
+
+__all__ = ["Footer", "encode_footer", "leaf_columns", "read_footer"]
+
+MAGIC = b"PAR1"
+ENCRYPTED_MAGIC = b"PARE"
+ALGORITHMS = {1: "AES_GCM_V1", 2: "AES_GCM_CTR_V1"}
+
+# One request for footers of ordinary size, and the page index before them.
+_TAIL = 64 << 10
+_MIN_LENGTH = 12
+
+# Fields of FileMetaData.
+SCHEMA, NUM_ROWS, ROW_GROUPS, KEY_VALUES, CREATED_BY = 2, 3, 4, 5, 6
+ENCRYPTION_ALGORITHM, FOOTER_SIGNING_KEY_METADATA = 8, 9
+
+
+class Leaf:
+    """A leaf column of the schema.
+
+    Attributes
+    ----------
+    path : tuple of str
+        Names from below the root to the leaf.
+    nullable, repeated : bool
+        Whether its pages have definition or repetition levels.
+    """
+
+    __slots__ = ("nullable", "path", "repeated")
+
+    def __init__(self, path: tuple[str, ...], nullable: bool, repeated: bool) -> None:
+        self.path = path
+        self.nullable = nullable
+        self.repeated = repeated
+
+    @property
+    def name(self) -> str:
+        """The path with dots."""
+        return ".".join(self.path)
+
+
+class Footer:
+    """What the end of a file says.
+
+    Attributes
+    ----------
+    metadata : Struct or None
+        FileMetaData; None if it is encrypted and its key is not known.
+    start : int
+        Offset of its first byte, or of FileCryptoMetaData's.
+    size : int
+        Bytes of the file.
+    encrypted : bool
+        Whether the footer is encrypted.
+    algorithm : str or None
+        "AES_GCM_V1" or "AES_GCM_CTR_V1"; None for a file that is not encrypted at all.
+    aad_prefix : bytes or None
+        As stored in the file.
+    supply_aad_prefix : bool or None
+        Whether the file wants its prefix from the reader.
+    aad_file_unique : bytes
+    file_aad : bytes
+        Prefix and unique part; without the prefix if that is unknown.
+    key : Key or None
+        The footer key, if it is known.
+    key_metadata : bytes or None
+        What the file says of it.
+    signature_verified : bool
+        Whether a signed footer's signature was checked.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.metadata: Struct | None = None
+        self.start = 0
+        self.size = size
+        self.encrypted = False
+        self.algorithm: str | None = None
+        self.aad_prefix: bytes | None = None
+        self.supply_aad_prefix: bool | None = None
+        self.aad_file_unique = b""
+        self.file_aad = b""
+        self.key: Key | None = None
+        self.key_metadata: bytes | None = None
+        self.signature_verified = False
+
+
+def read_footer(source: Source, decryption: FileDecryption | None, *, optional: bool = False) -> Footer:
+    """Read, decrypt or verify the footer of a file.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    decryption : FileDecryption or None
+        Keys and AAD prefix. Without it an encrypted footer is not decrypted, and a signed one not verified.
+    optional : bool
+        Whether a footer key that cannot be had is no error, for looking at a file without keys.
+
+    Raises
+    ------
+    FormatError, TruncatedError
+        Not a Parquet file, or a plaintext file where an encrypted one is wanted.
+    AuthenticationError, KeyAccessError, ValueError
+        A wrong key or AAD prefix, or none.
+    """
+    where = f"{source.name}: " if source.name else ""
+    size = source.size
+    if size < _MIN_LENGTH:
+        raise TruncatedError(f"{where}{size} bytes are too few for a Parquet file: it is damaged, or another format")
+    tail_length = min(size, _TAIL)
+    tail = bytes(memoryview(source.read(size - tail_length, tail_length)))
+    magic = tail[-4:]
+    if magic not in (MAGIC, ENCRYPTED_MAGIC):
+        raise FormatError(f"{where}does not end with PAR1 or PARE: not a Parquet file, or cut off")
+    length = int.from_bytes(tail[-8:-4], "little")
+    if length > size - _MIN_LENGTH:
+        raise TruncatedError(f"{where}its footer has {length} bytes, but the whole file only {size}: it was cut off")
+    footer = Footer(size)
+    footer.start = size - 8 - length
+    if length + 8 <= tail_length:
+        data = tail[-8 - length : -8]
+    else:
+        data = bytes(memoryview(source.read(footer.start, length)))
+    if magic == ENCRYPTED_MAGIC:
+        _read_encrypted(footer, data, decryption, where, optional)
+    else:
+        _read_plain(footer, data, decryption, where, optional)
+    return footer
+
+
+def _read_encrypted(footer: Footer, data: bytes, decryption: FileDecryption | None, where: str, optional: bool) -> None:
+    crypto = Struct.parse(data, what=f"{where}FileCryptoMetaData")
+    footer.encrypted = True
+    footer.key_metadata = crypto.binary(2)
+    _read_algorithm(footer, crypto.struct(1), where)
+    if decryption is None:
+        return
+    _find_key(footer, decryption, optional, needed=True)
+    if footer.key is None:
+        return
+    _resolve_prefix(footer, decryption)
+    name = f"{where}footer"
+    plain = _module.open_module(data[crypto.nbytes :], footer.key, footer.file_aad + b"\0", False, name)
+    footer.metadata = Struct.parse(plain, what=name)
+
+
+def _read_plain(footer: Footer, data: bytes, decryption: FileDecryption | None, where: str, optional: bool) -> None:
+    metadata = Struct.parse(data, what=f"{where}footer")
+    footer.metadata = metadata
+    algorithm = metadata.struct(ENCRYPTION_ALGORITHM)
+    if algorithm is None:
+        if decryption is not None and not decryption.allow_plaintext and not optional:
+            raise FormatError(
+                f"{where}the file is not encrypted; if that is meant to be, read it without a decryption configuration "
+                "or with allow_plaintext=True"
+            )
+        return
+    footer.key_metadata = metadata.binary(FOOTER_SIGNING_KEY_METADATA)
+    _read_algorithm(footer, algorithm, where)
+    if decryption is None:
+        return
+    _find_key(footer, decryption, optional, needed=decryption.check_footer_integrity)
+    _resolve_prefix(footer, decryption)
+    if footer.key is not None and decryption.check_footer_integrity:
+        signature = data[metadata.nbytes :]
+        _module.verify_footer(
+            data[: metadata.nbytes], signature, footer.key, footer.file_aad + b"\0", f"{where}signed footer"
+        )
+        footer.signature_verified = True
+
+
+def _read_algorithm(footer: Footer, union: Struct | None, where: str) -> None:
+    arm = union.ids()[0] if union is not None and union.ids() else None
+    if union is None or arm not in ALGORITHMS:
+        raise FormatError(f"{where}is encrypted with algorithm {arm}, which is none that this version knows")
+    footer.algorithm = ALGORITHMS[arm]
+    details = union.struct(arm, Struct())
+    footer.aad_prefix = details.binary(1)
+    footer.aad_file_unique = details.binary(2, b"")
+    footer.supply_aad_prefix = details.boolean(3)
+    footer.file_aad = (footer.aad_prefix or b"") + footer.aad_file_unique
+
+
+def _find_key(footer: Footer, decryption: FileDecryption, optional: bool, needed: bool) -> None:
+    try:
+        footer.key = decryption.footer_key(footer.key_metadata)
+    except KeyAccessError:
+        if needed and not optional:
+            raise
+
+
+def _resolve_prefix(footer: Footer, decryption: FileDecryption) -> None:
+    prefix = decryption.resolve_aad_prefix(footer.aad_prefix, footer.supply_aad_prefix)
+    footer.file_aad = prefix + footer.aad_file_unique
+
+
+def encode_footer(metadata: Struct, encryption: FileEncryption | None) -> bytes:
+    """Everything that comes behind the page indexes, up to the end of the file.
+
+    Parameters
+    ----------
+    metadata : Struct
+        FileMetaData as it is to be stored, but for the fields of its own encryption, which are set here.
+    encryption : FileEncryption or None
+        None for a plaintext file.
+    """
+    metadata.remove(ENCRYPTION_ALGORITHM)
+    metadata.remove(FOOTER_SIGNING_KEY_METADATA)
+    if encryption is None:
+        data = metadata.encode()
+        return data + len(data).to_bytes(4, "little") + MAGIC
+    aad = encryption.file_aad + b"\0"
+    if encryption.plaintext_footer:
+        metadata.set(ENCRYPTION_ALGORITHM, STRUCT, _algorithm(encryption))
+        if encryption.footer_key_metadata is not None:
+            metadata.set(FOOTER_SIGNING_KEY_METADATA, BINARY, encryption.footer_key_metadata)
+        data = metadata.encode()
+        data += _module.sign_footer(data, encryption.footer_key, aad)
+        return data + len(data).to_bytes(4, "little") + MAGIC
+    crypto = Struct()
+    crypto.set(1, STRUCT, _algorithm(encryption))
+    if encryption.footer_key_metadata is not None:
+        crypto.set(2, BINARY, encryption.footer_key_metadata)
+    data = crypto.encode() + _module.seal_module(metadata.encode(), encryption.footer_key, aad)
+    return data + len(data).to_bytes(4, "little") + ENCRYPTED_MAGIC
+
+
+def _algorithm(encryption: FileEncryption) -> Struct:
+    details = Struct()
+    stored = encryption.aad_prefix is not None and encryption.store_aad_prefix
+    if stored:
+        details.set(1, BINARY, encryption.aad_prefix)
+    details.set(2, BINARY, encryption.aad_file_unique)
+    # arrow-rs leaves it out when there is no prefix; the others always write it.
+    details.set(3, BOOL, encryption.aad_prefix is not None and not stored)
+    union = Struct()
+    union.set(1 if encryption.algorithm == "AES_GCM_V1" else 2, STRUCT, details)
+    return union
+
+
+def leaf_columns(metadata: Struct, where: str = "") -> list[Leaf]:
+    """Leaf columns of a schema, in the order of the column chunks.
+
+    Raises
+    ------
+    FormatError
+        The schema's tree does not add up.
+    """
+    elements = metadata.list(SCHEMA)
+    if elements is None or len(elements) == 0:
+        raise FormatError(f"{where}the footer has no schema")
+    leaves: list[Leaf] = []
+    # Of each open group: children still to come, its path, and what its ancestors and it make of a leaf.
+    stack: list[tuple[list[int], tuple[str, ...], bool, bool]] = []
+    for index, element in enumerate(elements):
+        if not isinstance(element, Struct):
+            raise FormatError(f"{where}the schema has an element that is no structure")
+        children = element.integer(5, 0)
+        if children < 0 or children > len(elements):
+            raise FormatError(f"{where}the schema has a group of {children} columns in {len(elements)} elements")
+        name = element.binary(4, b"").decode("utf-8", "surrogateescape")
+        repetition = element.integer(3, 0)
+        if index == 0:
+            stack.append(([children], (), False, False))
+            continue
+        while stack and stack[-1][0][0] == 0:
+            stack.pop()
+        if not stack:
+            raise FormatError(f"{where}the schema has elements that no group counts")
+        counter, path, nullable, repeated = stack[-1]
+        counter[0] -= 1
+        below = ((*path, name), nullable or repetition != 0, repeated or repetition == 2)
+        if children:
+            if len(stack) > 1000:
+                raise FormatError(f"{where}the schema is nested deeper than 1000")
+            stack.append(([children], *below))
+        elif element.kind(1) is not None:
+            leaves.append(Leaf(*below))
+    if any(counter[0] for counter, *_ in stack):
+        raise FormatError(f"{where}the schema has fewer elements than its groups count")
+    return leaves

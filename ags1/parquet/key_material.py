@@ -1,0 +1,265 @@
+"""Key material of encrypted Parquet files, and other master keys for it: the keys of the data stay what they are.
+
+>>> from ags1.parquet.key_material import rotate_master_keys
+>>> report = rotate_master_keys("aws:?region=eu-central-1", "/lake/people")  # doctest: +SKIP
+
+:func:`rotate_master_keys` works on material that is stored beside the files, which are not touched at all;
+:func:`rewrap_key_metadata` on material in a file, for whoever writes its footer anew.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
+from ags1.parquet._kms_keys import CACHE_SECONDS, DataKeyUnwrapper, DataKeyWrapper, as_key_service, key_id
+from ags1.parquet._material import KeyMaterial, encode_store, parse_key_metadata, parse_store
+from ags1.parquet._material_file import (
+    find_key_material,
+    key_material_path,
+    read_key_material_file,
+    write_key_material_file,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ags1.parquet._kms_keys import Kms
+
+__all__ = [
+    "KeyMaterial",
+    "KeyMetadataRewrapper",
+    "RotationReport",
+    "key_material_path",
+    "parse_key_metadata",
+    "parse_store",
+    "rewrap_key_metadata",
+    "rotate_master_keys",
+]
+
+
+@dataclass
+class RotationReport:
+    """What :func:`rotate_master_keys` did. It contains no keys.
+
+    Attributes
+    ----------
+    rotated : list of (str, int)
+        Key material files that have new content, and how many keys each has.
+    master_keys : dict of str to int
+        How many keys each master key wraps now.
+    errors : list of (str, Exception)
+        Files that kept their old content, and why.
+    """
+
+    rotated: list[tuple[str, int]] = field(default_factory=list)
+    master_keys: dict[str, int] = field(default_factory=dict)
+    errors: list[tuple[str, Exception]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every file was rotated."""
+        return not self.errors
+
+
+def rotate_master_keys(
+    kms: Kms,
+    where: str | os.PathLike[str],
+    *,
+    master_key_ids: Mapping[str, str] | None = None,
+    double_wrapping: bool = True,
+    kek_bits: int = 128,
+    cache_seconds: float = CACHE_SECONDS,
+    recursive: bool = True,
+    on_error: str = "raise",
+) -> RotationReport:
+    """Wrap the data keys of files with external key material anew; neither they nor the Parquet files change.
+
+    Each key material file is replaced whole or not at all, and only after its new content was unwrapped again and
+    gave the same keys: whoever reads meanwhile finds the old or the new one. After an interruption, run it again.
+
+    Parameters
+    ----------
+    kms : client, str, or pyarrow KmsClient
+        As for ``EncryptionConfig.from_kms``. It must unwrap with the old master keys, and wrap with the new ones.
+    where : path or URL
+        A directory, a Parquet file, or a key material file.
+    master_key_ids : mapping of str to str, optional
+        New ids by old ones; keys of others, by default of all, are wrapped by the master key of the same id, of
+        which the KMS takes the current version.
+    double_wrapping, kek_bits, cache_seconds
+        As for ``EncryptionConfig.from_kms``, for the new material. Key encryption keys are new.
+    recursive : bool
+        Whether directories inside the directory count.
+    on_error : str
+        "raise" stops at the first file that fails; "collect" goes on and reports.
+
+    Raises
+    ------
+    KeyAccessError, FormatError, AuthenticationError, OSError
+        A file could not be rotated; names it. What was rotated before stays so.
+    TypeError, ValueError
+        A wrong argument.
+    """
+    if on_error not in ("raise", "collect"):
+        raise ValueError(f"on_error must be 'raise' or 'collect', not {on_error!r}")
+    rewrapper = KeyMetadataRewrapper(
+        kms, master_key_ids, double_wrapping=double_wrapping, kek_bits=kek_bits, cache_seconds=cache_seconds
+    )
+    report = RotationReport()
+    for path in find_key_material(os.fsdecode(where), recursive=recursive):
+        try:
+            materials = _rotate_file(rewrapper, path)
+        except (Ags1Error, OSError) as error:
+            if on_error == "raise":
+                if isinstance(error, Ags1Error):
+                    raise _naming(error, path) from error
+                raise
+            report.errors.append((path, error))
+            continue
+        report.rotated.append((path, len(materials)))
+        for material in materials.values():
+            report.master_keys[material.master_key_id] = report.master_keys.get(material.master_key_id, 0) + 1
+    return report
+
+
+def _rotate_file(rewrapper: KeyMetadataRewrapper, path: str) -> dict[str, KeyMaterial]:
+    old = parse_store(read_key_material_file(path))
+    new = {name: rewrapper.rewrap_material(material) for name, material in old.items()}
+    write_key_material_file(path, encode_store(new))
+    return new
+
+
+def _naming(error: Ags1Error, path: str) -> Ags1Error:
+    for kind in (KeyAccessError, AuthenticationError, FormatError):
+        if isinstance(error, kind):
+            return kind(f"{path} keeps its old content: {error}")
+    return error
+
+
+class KeyMetadataRewrapper:
+    """Wraps data keys anew; keys of one master key share a key encryption key, and so the calls to the KMS.
+
+    Parameters
+    ----------
+    kms : client, str, or pyarrow KmsClient
+        As for ``EncryptionConfig.from_kms``.
+    master_key_ids : mapping of str to str, optional
+        New ids by old ones; others stay.
+    double_wrapping : bool, optional
+        Whether the new material has a key encryption key; None does as the old one.
+    kek_bits, cache_seconds
+        As for ``EncryptionConfig.from_kms``.
+
+    Notes
+    -----
+    Safe to share between threads.
+    """
+
+    def __init__(
+        self,
+        kms: Kms,
+        master_key_ids: Mapping[str, str] | None = None,
+        *,
+        double_wrapping: bool | None = None,
+        kek_bits: int = 128,
+        cache_seconds: float = CACHE_SECONDS,
+    ) -> None:
+        service = as_key_service(kms)
+        self._ids = {
+            key_id(old, "master_key_ids"): key_id(new, "master_key_ids") for old, new in (master_key_ids or {}).items()
+        }
+        options: dict[str, Any] = {"kek_bits": kek_bits, "cache_seconds": cache_seconds}
+        self._wrappers = {
+            double: DataKeyWrapper(
+                service, double_wrapping=double if double_wrapping is None else double_wrapping, **options
+            )
+            for double in (False, True)
+        }
+        self._old = DataKeyUnwrapper(service, cache_seconds=cache_seconds)
+        self._new = DataKeyUnwrapper(service, cache_seconds=cache_seconds)
+
+    def rewrap_material(self, material: KeyMaterial) -> KeyMaterial:
+        """Wrap the key in some key material anew.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused, failed, or unwraps the new material to another key.
+        FormatError, AuthenticationError
+            The old material is damaged.
+        """
+        key = self._old.unwrap(material)
+        new = self._wrappers[material.double_wrapping].wrap(
+            key,
+            self._ids.get(material.master_key_id, material.master_key_id),
+            is_footer_key=material.is_footer_key,
+            kms_instance_id=material.kms_instance_id,
+            kms_instance_url=material.kms_instance_url,
+        )
+        # The old material will be gone, and with it the data if the new one does not open.
+        if self._new.unwrap(new) != key:
+            raise KeyAccessError(
+                f"the KMS does not unwrap what it wraps with {new.master_key_id!r}: nothing was changed"
+            )
+        return new
+
+    def rewrap(self, key_metadata: bytes) -> bytes:
+        """The same for key metadata with internal key material.
+
+        Raises
+        ------
+        ValueError
+            The key material is stored outside of the file.
+        KeyAccessError, FormatError, AuthenticationError
+            As :meth:`rewrap_material`.
+        """
+        material = parse_key_metadata(key_metadata)
+        if not isinstance(material, KeyMaterial):
+            raise ValueError(
+                "this key metadata refers to key material beside the file, where rotate_master_keys wraps it anew"
+            )
+        return self.rewrap_material(material).encode(internal=True)
+
+
+def rewrap_key_metadata(
+    key_metadata: bytes,
+    kms: Kms,
+    master_key_id: str | None = None,
+    *,
+    double_wrapping: bool | None = None,
+    kek_bits: int = 128,
+) -> bytes:
+    """Key metadata that holds the same data key, wrapped anew, for whoever stores it in the file.
+
+    For several keys use a :class:`KeyMetadataRewrapper`, which asks the KMS less often.
+
+    Parameters
+    ----------
+    key_metadata : bytes
+        With internal key material, out of a Parquet file.
+    kms : client, str, or pyarrow KmsClient
+        As for ``EncryptionConfig.from_kms``.
+    master_key_id : str, optional
+        The new master key; None is the current version of the same one.
+    double_wrapping : bool, optional
+        Whether the new material has a key encryption key; None does as the old one.
+    kek_bits : int
+        The size of that.
+
+    Raises
+    ------
+    ValueError
+        The key material is stored outside of the file.
+    KeyAccessError, FormatError, AuthenticationError
+        As :meth:`KeyMetadataRewrapper.rewrap_material`.
+    """
+    ids = None
+    if master_key_id is not None:
+        material = parse_key_metadata(key_metadata)
+        ids = {material.master_key_id: master_key_id} if isinstance(material, KeyMaterial) else None
+    rewrapper = KeyMetadataRewrapper(kms, ids, double_wrapping=double_wrapping, kek_bits=kek_bits)
+    return rewrapper.rewrap(key_metadata)

@@ -1,0 +1,236 @@
+"""Whole Parquet files: encrypted, decrypted and re-keyed by moving their pages, not decoding them."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ags1._sources import DescriptorSource, is_url
+from ags1.files import Progress, _refuse_same
+from ags1.parquet._material_file import key_material_path, write_key_material_file
+from ags1.parquet._output import Output
+from ags1.parquet._source_file import SourceFile
+from ags1.parquet._target_file import TargetFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.parquet.properties import DecryptionConfig, EncryptionConfig, FileEncryption
+
+__all__ = ["decrypt_file", "encrypt_file", "rekey_file"]
+
+
+def encrypt_file(
+    source: Any,
+    target: Any,
+    encryption: EncryptionConfig,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    fsync: bool = False,
+) -> None:
+    """Encrypt a Parquet file without decoding its pages.
+
+    Page statistics, page indexes, Bloom filters, checksums, key-value metadata and everything else of the file is
+    kept, and protected as the column that it belongs to.
+
+    Parameters
+    ----------
+    source : path, URL, binary file object or buffer
+        A plaintext Parquet file.
+    target : path, URL or binary file object
+        A path is replaced atomically when the work is done; whatever goes wrong before leaves it as it was.
+    encryption : EncryptionConfig
+        Keys and columns.
+    threads : int, optional
+        Threads to use; by default every usable CPU.
+    progress : callable, optional
+        Called as ``progress(done, total)`` with bytes of pages. An exception from it stops the work.
+    fsync : bool
+        Wait until a local target is on the disk before this returns.
+
+    Raises
+    ------
+    FormatError, TruncatedError
+        Not a Parquet file, already encrypted (see :func:`rekey_file`), or damaged.
+    LimitError
+        More than 32,768 row groups, columns, or pages in a column chunk.
+    ValueError
+        A column that the file does not have; source and target are the same file.
+    KeyAccessError
+        The KMS did not wrap a key.
+    OSError
+        Reading or writing failed.
+    """
+    _rewrite(source, target, None, encryption, threads, progress, fsync)
+
+
+def decrypt_file(
+    source: Any,
+    target: Any,
+    decryption: DecryptionConfig,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    fsync: bool = False,
+) -> None:
+    """Decrypt a Parquet file without decoding its pages; every module is authenticated before the target appears.
+
+    Pages of AES_GCM_CTR_V1 files carry no tag: what is authenticated is everything but their contents.
+
+    Parameters
+    ----------
+    source, target, threads, progress, fsync
+        As :func:`encrypt_file`.
+    decryption : DecryptionConfig
+        Keys of the footer and of all encrypted columns.
+
+    Raises
+    ------
+    AuthenticationError
+        A module failed; named by file, row group, column and page.
+    KeyAccessError
+        A key is missing.
+    FormatError, TruncatedError
+        Not an encrypted Parquet file, or damaged.
+    OSError
+        Reading or writing failed.
+    """
+    _rewrite(source, target, decryption, None, threads, progress, fsync)
+
+
+def rekey_file(
+    source: Any,
+    target: Any,
+    decryption: DecryptionConfig,
+    encryption: EncryptionConfig,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    fsync: bool = False,
+) -> None:
+    """Encrypt an encrypted Parquet file in another way, without plaintext on any disk and without decoding pages.
+
+    From any configuration to any other: other keys, another algorithm or footer mode, more or fewer encrypted
+    columns. Where algorithm and AAD prefix stay the same, so does the unique part of the AAD, and column chunks whose
+    key stays the same too are copied as they are. (So whoever can write to the file could put a column back to what
+    it was before, if its key did not change: to rule that out, give another `aad_prefix`.)
+
+    Parameters
+    ----------
+    source, target, threads, progress, fsync
+        As :func:`encrypt_file`.
+    decryption : DecryptionConfig
+        What the source is read with. With ``allow_plaintext=True`` it may be unencrypted.
+    encryption : EncryptionConfig
+        What the target is written with.
+
+    Raises
+    ------
+    AuthenticationError, KeyAccessError, FormatError, TruncatedError, LimitError, ValueError, OSError
+        As :func:`decrypt_file` and :func:`encrypt_file`.
+    """
+    _rewrite(source, target, decryption, encryption, threads, progress, fsync)
+
+
+def _rewrite(
+    source: Any,
+    target: Any,
+    decryption: DecryptionConfig | None,
+    encryption: EncryptionConfig | None,
+    threads: int | None,
+    progress: Progress | None,
+    fsync: bool,
+) -> None:
+    if not isinstance(source, (bytes, bytearray, memoryview)):
+        _refuse_same(source, target)
+    with SourceFile(source, decryption, optional=decryption is None) as file:
+        if decryption is None and file.footer.algorithm is not None:
+            raise _already_encrypted(file)
+        made = None if encryption is None else encryption.for_file()
+        unchanged_aad = made is not None and keep_aad(file, made)
+        write_file(file, target, made, threads, progress, fsync, unchanged_aad=unchanged_aad)
+
+
+def _already_encrypted(file: SourceFile) -> Exception:
+    from ags1.errors import FormatError
+
+    return FormatError(f"{file.where}is encrypted already: use rekey_file to encrypt it in another way")
+
+
+def keep_aad(file: SourceFile, made: FileEncryption) -> bool:
+    """Take over the unique part of the source's AAD, if everything else of it stays the same."""
+    footer = file.footer
+    if footer.algorithm is None or footer.algorithm != made.algorithm:
+        return False
+    if (made.aad_prefix or b"") + footer.aad_file_unique != footer.file_aad or not footer.aad_file_unique:
+        return False
+    made.aad_file_unique = footer.aad_file_unique
+    return True
+
+
+def write_file(
+    file: SourceFile,
+    target: Any,
+    made: FileEncryption | None,
+    threads: int | None,
+    progress: Progress | None,
+    fsync: bool,
+    *,
+    unchanged_aad: bool = False,
+) -> None:
+    """Write all of an open file to a target with the protection that was made for it."""
+    total = _bytes_of_pages(file)
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total)
+
+    advance(0)
+    before = _state(file)
+    with Output(target) as output:
+        output.reserve(total)
+        writer = TargetFile(output, made, threads=threads)
+        writer.append(file, unchanged_aad=unchanged_aad, advance=advance)
+        writer.finish()
+        if _state(file) != before:
+            raise OSError(
+                f"{file.where}was changed while it was being read; nothing was kept: use one that nobody writes to"
+            )
+        if progress is not None and done != total:
+            progress(total, total)
+        publish(output, made, fsync=fsync)
+
+
+def publish(output: Output, made: FileEncryption | None, *, fsync: bool) -> None:
+    """Commit a file, and before it what is stored beside it."""
+    material = made.external_key_material() if made is not None else None
+    if material is not None:
+        if output.path is None:
+            raise ValueError(
+                "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
+                "internal_key_material=True"
+            )
+        write_key_material_file(key_material_path(output.path), material)
+    output.commit(fsync=fsync)
+
+
+def _bytes_of_pages(file: SourceFile) -> int:
+    return sum(chunk.extent()[1] for group in file.row_groups() for chunk in group.chunks())
+
+
+def _state(file: SourceFile) -> tuple[int, int] | None:
+    source = file.source
+    if not isinstance(source, DescriptorSource):
+        return None
+    state = os.fstat(source._descriptor)
+    return (state.st_size, state.st_mtime_ns) if stat.S_ISREG(state.st_mode) else None
+
+
+def is_path(file: object) -> bool:
+    """Whether a source or target is a path or URL rather than an object."""
+    return isinstance(file, (str, os.PathLike)) or (isinstance(file, str) and is_url(file))

@@ -1,0 +1,63 @@
+/* A line in which the members of a crew wait until it is their turn, so that what each adds to a file follows what
+ * the member before it added, although nobody knew beforehand how long that would be.
+ *
+ *     at = ags1_line_enter(&line, ticket, length, &failure)    waits for ticket - 1, takes `length` from the line's end
+ *
+ * Tickets are taken in ascending order from one counter, so whoever waits waits for somebody who works. A member that
+ * gives up calls ags1_line_break first.
+ */
+#ifndef AGS1_ORDERED_H
+#define AGS1_ORDERED_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    int64_t turn;
+    int64_t end;
+    int broken;
+} ags1_line;
+
+static inline void ags1_line_init(ags1_line *line, int64_t end)
+{
+    pthread_mutex_init(&line->lock, NULL);
+    pthread_cond_init(&line->moved, NULL);
+    line->turn = 0;
+    line->end = end;
+    line->broken = 0;
+}
+
+static inline void ags1_line_destroy(ags1_line *line)
+{
+    pthread_cond_destroy(&line->moved);
+    pthread_mutex_destroy(&line->lock);
+}
+
+/* Where the ticket's bytes go; -1 when the line is broken. */
+static inline int64_t ags1_line_enter(ags1_line *line, int64_t ticket, int64_t length)
+{
+    int64_t at = -1;
+    pthread_mutex_lock(&line->lock);
+    while (line->turn != ticket && !line->broken)
+        pthread_cond_wait(&line->moved, &line->lock);
+    if (!line->broken) {
+        at = line->end;
+        line->end += length;
+        line->turn = ticket + 1;
+        pthread_cond_broadcast(&line->moved);
+    }
+    pthread_mutex_unlock(&line->lock);
+    return at;
+}
+
+static inline void ags1_line_break(ags1_line *line)
+{
+    pthread_mutex_lock(&line->lock);
+    line->broken = 1;
+    pthread_cond_broadcast(&line->moved);
+    pthread_mutex_unlock(&line->lock);
+}
+
+#endif

@@ -1,0 +1,121 @@
+# Declarations of ags1.parquet._pages for cimport: where the pages of column chunks lie.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from ags1._buffer cimport BufferView
+from ags1._gcm cimport Key
+from ags1.parquet._module cimport Modules
+
+cdef enum Protection:
+    PLAIN = 0
+    GCM = 1
+    CTR = 2
+
+cdef enum PageType:
+    RAW_BYTES = -1               # not a page: bytes that are copied as they are
+    DATA_PAGE_V1 = 0
+    INDEX_PAGE = 1
+    DICTIONARY = 2
+    DATA_PAGE_V2 = 3
+
+# Beside GcmStatus, the statuses of positioned.h and MODULE_BAD_LENGTH.
+cdef enum PageStatus:
+    PAGE_NEED_MORE = 40          # the memory ends inside the page, the chunk does not
+    PAGE_BAD_HEADER = 41
+    PAGE_PAST_CHUNK = 42
+    PAGE_UNKNOWN_TYPE = 43
+    PAGE_LATE_DICTIONARY = 44
+    PAGE_WRONG_TYPE = 45         # sealed as a dictionary page, but is a data page, or the other way round
+    PAGE_TOO_MANY = 46
+    PAGE_MISSING_VALUES = 47
+    PAGE_BAD_CRC = 48
+    PAGE_BAD_LEVELS = 49
+    PAGE_TOO_LARGE = 50
+
+cdef struct Page:
+    int64_t offset               # in the source, of its header
+    int64_t header_at            # in the arena: its header's structure, as plaintext
+    int32_t header_length        # of that
+    int32_t header_stored        # bytes in the source, as a module or as they are
+    int32_t body_stored          # bytes in the source: compressed_page_size
+    int32_t uncompressed
+    int32_t levels               # V2: bytes of repetition and definition levels
+    int32_t values
+    int32_t size_start           # span in the header of compressed_page_size's value
+    int32_t size_end
+    int32_t crc_start            # of crc's value; both 0 if there is none
+    int32_t crc_end
+    uint32_t crc
+    int32_t page_type
+    int32_t ordinal              # of a data page
+    int32_t chunk                # index in the batch
+    int32_t status               # after verification
+    int32_t new_header           # bytes in the target
+    int32_t new_body
+    int64_t new_offset
+
+cdef class PageSource:
+    cdef readonly object name
+    cdef readonly int64_t size   # offset behind the last byte that there is
+    cdef int descriptor          # -1: memory
+    cdef BufferView view
+    cdef int64_t base            # offset of the memory's first byte
+    cdef uint8_t *window         # walking a file: what was read last
+    cdef int64_t window_offset
+    cdef int64_t window_length
+    cdef int64_t window_capacity
+    cdef int peek(self, int64_t offset, int64_t length, const uint8_t **data) noexcept nogil
+
+cdef class Chunk:
+    # What is known of a column chunk, and how far its pages have been found.
+    cdef int source_mode
+    cdef int target_mode
+    cdef Key source_key
+    cdef Key target_key
+    cdef int source_row_group
+    cdef int source_column
+    cdef int target_row_group
+    cdef int target_column
+    cdef bint dictionary_expected
+    cdef bint raw
+    cdef bint ends_with_values
+    cdef readonly int64_t start
+    cdef readonly int64_t end
+    cdef readonly int64_t num_values
+    cdef readonly object label
+    cdef readonly int64_t position   # of the next page
+    cdef readonly int64_t values
+    cdef int64_t next_ordinal
+    cdef bint first
+    # In the target, once converted.
+    cdef readonly int64_t total_compressed
+    cdef readonly int64_t total_uncompressed
+    cdef readonly int64_t data_page_offset
+    cdef readonly int64_t dictionary_page_offset
+    cdef readonly int64_t first_offset
+    cdef int64_t *locations          # source offset, new offset, new size of each data page
+    cdef int64_t location_count
+    cdef int64_t location_capacity
+    cdef int locate(self, const Page *page) except -1
+
+cdef class PageList:
+    cdef Page *pages
+    cdef readonly int64_t count
+    cdef int64_t capacity
+    cdef uint8_t *arena
+    cdef int64_t arena_length
+    cdef int64_t arena_capacity
+    cdef list chunks
+    cdef readonly int64_t stored     # bytes in the source
+    cdef Modules opener
+    cdef bint opener_made
+    cdef int failed_status
+    cdef int64_t failed_ordinal
+    cdef int failed_type
+    cdef int add_page(self, const Page *page) noexcept nogil
+    cdef int64_t reserve(self, int64_t length) noexcept nogil
+    cdef int _read_header(self, Chunk chunk, PageSource source, int64_t remaining, Page *page) noexcept nogil
+    cdef int walk(self, Chunk chunk, int index, PageSource source, int64_t max_stored, int64_t max_pages) noexcept nogil
+
+cdef int raise_page(
+    int status, int system_error, unsigned long backend_error, Chunk chunk, int page_type, int64_t ordinal,
+    bint header, object source_name, object target_name) except -1
