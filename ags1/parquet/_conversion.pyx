@@ -506,6 +506,7 @@ cdef class Conversion:
     cdef BufferView out
     cdef object target_name
     cdef uint8_t *nonces
+    cdef int64_t first           # index in `pages` of the job's first page
 
     def __cinit__(self, source_aad=b"", target_aad=b"", *, bint levels_inside=False, threads=None):
         memset(&self.job, 0, sizeof(Job))
@@ -547,18 +548,19 @@ cdef class Conversion:
         """Let the threads finish the page that they are at, and forget the rest."""
         self._stop()
 
-    cdef int _prepare(self, PageList pages, PageSource source, int task) except -1:
+    cdef int _prepare(self, PageList pages, PageSource source, int task, int64_t first, int64_t last) except -1:
         cdef Chunk chunk
-        cdef int64_t index, weight = 0, size, sealed = 0, share
+        cdef int64_t index, weight = 0, size, sealed = 0, share, stored = 0
         cdef Page *page
         cdef int status, crew
         cdef Job *job = &self.job
         self._release()
         self.pages = pages
         self.source = source
+        self.first = first
         job.task = task
-        job.pages = pages.pages
-        job.count = pages.count
+        job.pages = pages.pages + first
+        job.count = last - first
         job.arena = pages.arena
         job.source = source.descriptor
         job.memory = source.view.data if source.descriptor < 0 else NULL
@@ -572,9 +574,11 @@ cdef class Conversion:
         job.out = NULL
         ags1_failure_init(&job.failure)
         job.ends = <Ends *>PyMem_Malloc(max(1, len(pages.chunks)) * sizeof(Ends))
-        job.segments = <int64_t *>PyMem_Malloc((pages.count + 1) * sizeof(int64_t))
+        job.segments = <int64_t *>PyMem_Malloc((job.count + 1) * sizeof(int64_t))
         if job.ends == NULL or job.segments == NULL:
-            raise MemoryError(f"no memory to convert {pages.count} pages")
+            raise MemoryError(f"no memory to convert {job.count} pages")
+        for index in range(job.count):
+            stored += job.pages[index].header_stored + <int64_t>job.pages[index].body_stored
         for index in range(len(pages.chunks)):
             chunk = pages.chunks[index]
             memset(&job.ends[index], 0, sizeof(Ends))
@@ -590,15 +594,15 @@ cdef class Conversion:
             job.ends[index].source_column = chunk.source_column
             job.ends[index].target_row_group = chunk.target_row_group
             job.ends[index].target_column = chunk.target_column
-        crew = choose_threads(self.threads, pages.stored)
-        share = SEGMENT_BYTES if crew == 1 else max(1, min(SEGMENT_BYTES, pages.stored // (2 * crew)))
+        crew = choose_threads(self.threads, stored)
+        share = SEGMENT_BYTES if crew == 1 else max(1, min(SEGMENT_BYTES, stored // (2 * crew)))
         job.segment_count = 0
-        for index in range(pages.count):
-            page = &pages.pages[index]
+        for index in range(job.count):
+            page = &job.pages[index]
             size = <int64_t>page.header_stored + page.body_stored
             if index == 0 or weight + size > share \
-                    or page.offset != pages.pages[index - 1].offset + pages.pages[index - 1].header_stored \
-                    + <int64_t>pages.pages[index - 1].body_stored:
+                    or page.offset != job.pages[index - 1].offset + job.pages[index - 1].header_stored \
+                    + <int64_t>job.pages[index - 1].body_stored:
                 job.segments[job.segment_count] = index
                 job.segment_count += 1
                 weight = 0
@@ -607,12 +611,12 @@ cdef class Conversion:
                 sealed += 1
                 chunk = pages.chunks[page.chunk]
                 count_modules(chunk.target_key, 2)
-        job.segments[job.segment_count] = pages.count
+        job.segments[job.segment_count] = job.count
         if sealed:
-            self.nonces = <uint8_t *>PyMem_Malloc(pages.count * 2 * NONCE)
+            self.nonces = <uint8_t *>PyMem_Malloc(job.count * 2 * NONCE)
             if self.nonces == NULL:
-                raise MemoryError(f"no memory for the nonces of {pages.count} pages")
-            status = gcm_random(self.nonces, pages.count * 2 * NONCE)
+                raise MemoryError(f"no memory for the nonces of {job.count} pages")
+            status = gcm_random(self.nonces, job.count * 2 * NONCE)
             if status != GCM_OK:
                 raise_status(status, gcm_last_error(), "drawing nonces")
         job.nonces = self.nonces
@@ -628,7 +632,7 @@ cdef class Conversion:
         offset : int
             Where the first page goes.
         """
-        cdef int crew = self._prepare(pages, source, CONVERT)
+        cdef int crew = self._prepare(pages, source, CONVERT, 0, pages.count)
         self.target_name = target_name
         self.job.target = target
         ags1_line_init(&self.job.line, offset)
@@ -673,7 +677,7 @@ cdef class Conversion:
         return end
 
     cdef int _raise(self) except -1:
-        cdef Page *page = &self.pages.pages[self.job.failure.run]
+        cdef Page *page = &self.pages.pages[self.first + self.job.failure.run]
         cdef Chunk chunk = self.pages.chunks[page.chunk]
         raise_page(
             self.job.failure.status, self.job.failure.system_error, self.job.failure.backend_error, chunk,
@@ -687,7 +691,7 @@ cdef class Conversion:
         bytearray
             The converted pages, one behind the other, for offset `offset` of the target.
         """
-        cdef int crew = self._prepare(pages, source, CONVERT)
+        cdef int crew = self._prepare(pages, source, CONVERT, 0, pages.count)
         cdef int64_t end
         cdef bytearray memory = bytearray(pages.stored + pages.count * (HEADER_SLACK + 2 * GCM_OVERHEAD))
         self.out = writable(memory, "out")
@@ -701,21 +705,27 @@ cdef class Conversion:
         del memory[end - offset :]
         return memory
 
-    def view(self, PageList pages, PageSource source, out, int64_t base):
+    def view(self, PageList pages, PageSource source, out, int64_t base, int64_t first=0, last=None):
         """Decrypt pages to where they lie in the file.
 
         Parameters
         ----------
         out : writable buffer
             For the bytes from offset `base` of the file on; it must hold all of the pages.
+        first, last : int, optional
+            Only these pages, without `last`.
         """
-        cdef int crew = self._prepare(pages, source, VIEW)
-        cdef Page *last
+        cdef int64_t end = pages.count if last is None else last
+        cdef int crew
+        cdef Page *page
+        if not 0 <= first <= end <= pages.count:
+            raise ValueError(f"pages {first} to {end} of {pages.count}")
+        crew = self._prepare(pages, source, VIEW, first, end)
         self.out = writable(out, "out")
-        if pages.count:
-            last = &pages.pages[pages.count - 1]
-            if pages.pages[0].offset < base \
-                    or last.offset + last.header_stored + <int64_t>last.body_stored > base + self.out.nbytes:
+        if end > first:
+            page = &pages.pages[end - 1]
+            if pages.pages[first].offset < base \
+                    or page.offset + page.header_stored + <int64_t>page.body_stored > base + self.out.nbytes:
                 self._release()
                 raise ValueError("the pages do not fit into the memory for them")
         self.job.out = self.out.data
@@ -739,7 +749,7 @@ cdef class Conversion:
         list of (Chunk, dict)
             What failed: the page as :meth:`PageList.details` has it, and the error.
         """
-        cdef int crew = self._prepare(pages, source, VERIFY)
+        cdef int crew = self._prepare(pages, source, VERIFY, 0, pages.count)
         cdef Page *page
         cdef int64_t index
         cdef Chunk chunk
@@ -773,6 +783,29 @@ def crc32(data):
     with nogil:
         crc = ags1_crc32(source.data, source.nbytes)
     return crc
+
+
+def stretch(structure, int64_t length):
+    """Lengthen an encoded Thrift struct by an unknown field that readers skip.
+
+    Parameters
+    ----------
+    structure : bytes-like
+        Ends with the struct's end.
+    length : int
+        Bytes wanted: as many as there are, or at least 5 more.
+    """
+    cdef BufferView source = readable(structure, "structure")
+    cdef bytearray out
+    cdef uint8_t *target
+    if source.nbytes == 0 or length < source.nbytes:
+        raise ValueError(f"{source.nbytes} bytes cannot become {length}")
+    out = bytearray(length)
+    target = out
+    memcpy(target, source.data, source.nbytes)
+    if not _stretch(target, source.nbytes, length):
+        raise ValueError(f"{source.nbytes} bytes cannot become {length}: the filler takes at least 5")
+    return bytes(out)
 
 
 ags1_crc32_prepare()

@@ -168,7 +168,6 @@ cdef int count_modules(Key key, int64_t count) except -1:
         raise LimitError(
             f"one key may seal {MAX_MODULES} modules, and this one would have sealed more: use a fresh key, and one for "
             "each file"
-            "for each file"
         )
     key.sealed += count
     return 0

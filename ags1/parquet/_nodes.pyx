@@ -19,6 +19,7 @@ The classes that callers see, Struct, List and Map, are in _thrift. Source: see 
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
@@ -389,12 +390,13 @@ cdef int64_t integer_from(int kind, object value) except? -1:
     cdef int64_t number
     if isinstance(value, bool):
         raise TypeError(f"an {KIND_NAMES[kind]} must be an integer, not bool")
+    if not PyIndex_Check(value):
+        raise TypeError(f"an {KIND_NAMES[kind]} must be an integer, not {type(value).__name__}")
+    value = PyNumber_Index(value)
     try:
         number = value
     except OverflowError:
         raise ValueError(f"an {KIND_NAMES[kind]} cannot be {value}") from None
-    except TypeError:
-        raise TypeError(f"an {KIND_NAMES[kind]} must be an integer, not {type(value).__name__}") from None
     if not ags1_integer_fits(kind, number):
         raise ValueError(f"an {KIND_NAMES[kind]} cannot be {number}")
     return number

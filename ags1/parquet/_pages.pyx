@@ -536,6 +536,27 @@ cdef class PageList:
             status, errno, gcm_last_error(), chunk, DICTIONARY if self.failed_ordinal < 0 else self.failed_type,
             self.failed_ordinal, True, source.name, None)
 
+    def index_at(self, int64_t offset):
+        """Index of the page with a byte of the source, for pages of one chunk; -1 if none has it."""
+        cdef int64_t low = 0, high = self.count, middle
+        cdef Page *page
+        while low < high:
+            middle = (low + high) // 2
+            if self.pages[middle].offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return -1
+        page = &self.pages[low - 1]
+        return low - 1 if offset < page.offset + page.header_stored + <int64_t>page.body_stored else -1
+
+    def extent(self, int64_t index):
+        """Offset and bytes in the source of a page."""
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        return self.pages[index].offset, self.pages[index].header_stored + <int64_t>self.pages[index].body_stored
+
     def details(self):
         """What was found, page by page: a list of dicts, for inspection and tests."""
         cdef Page *page

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 from ags1._buffer cimport BufferView
 from ags1.compact_items cimport ags1_item
 
+
 # Said here too, or the classes below it would be tracked.
 @cython.no_gc
 cdef class Node:
@@ -23,6 +24,7 @@ cdef class Node:
     cdef bint opened             # the items are known
     cdef bint altered            # they are not those of the source
     cdef bint written_anew       # they, or some below them, as `measure` found
+
 
 # The classes that nodes are made of.
 cdef void set_types(object struct_type, object list_type, object map_type) noexcept

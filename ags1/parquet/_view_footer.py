@@ -1,0 +1,184 @@
+"""The footer of a plaintext view: the schema without the columns that it leaves out, and nothing of encryption."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ags1.errors import FormatError
+from ags1.parquet._source_file import SourceChunk, SourceFile
+from ags1.parquet._thrift import I32, LIST, STRUCT, List, Struct
+from ags1.parquet.footer import KEY_VALUES, ROW_GROUPS, SCHEMA, encode_footer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["encode_view_footer", "kept_leaves"]
+
+_COLUMN_ORDERS = 7
+# Arrow's own copy of the schema, which would contradict one with fewer columns.
+_ARROW_SCHEMA = b"ARROW:schema"
+_MAP, _MAP_KEY_VALUE, _LIST = 1, 2, 3
+_LOGICAL_MAP, _LOGICAL_LIST = 2, 3
+
+
+class _Element:
+    """A schema element as a tree."""
+
+    __slots__ = ("children", "leaf", "structure")
+
+    def __init__(self, structure: Struct, leaf: int | None) -> None:
+        self.structure = structure
+        self.leaf = leaf
+        self.children: list[_Element] = []
+
+
+def kept_leaves(file: SourceFile, wanted: Sequence[bool]) -> list[bool]:
+    """Which leaves a view shows, if those marked are wanted.
+
+    A list or a map is shown whole or not at all: without one of its leaves it would be something else.
+    """
+    kept = list(wanted)
+    root = _tree(file)
+
+    def leaves(element: _Element) -> list[int]:
+        if element.leaf is not None:
+            return [element.leaf]
+        return [each for child in element.children for each in leaves(child)]
+
+    def visit(element: _Element) -> None:
+        below = leaves(element)
+        if element is not root and _is_collection(element.structure) and not all(kept[each] for each in below):
+            for each in below:
+                kept[each] = False
+        for child in element.children:
+            visit(child)
+
+    visit(root)
+    return kept
+
+
+def _is_collection(structure: Struct) -> bool:
+    if structure.integer(3, 0) == 2 or structure.integer(6) in (_MAP, _MAP_KEY_VALUE, _LIST):
+        return True
+    logical = structure.struct(10)
+    return logical is not None and any(arm in (_LOGICAL_MAP, _LOGICAL_LIST) for arm in logical.ids())
+
+
+def _tree(file: SourceFile) -> _Element:
+    metadata = file.footer.metadata
+    assert metadata is not None
+    elements = metadata.list(SCHEMA)
+    assert elements is not None
+    structures = [each for each in elements if isinstance(each, Struct)]
+    root = _Element(structures[0], None)
+    stack = [(root, structures[0].integer(5, 0))]
+    leaf = 0
+    # leaf_columns has checked that this adds up.
+    for structure in structures[1:]:
+        while stack[-1][1] == len(stack[-1][0].children):
+            stack.pop()
+        children = structure.integer(5, 0)
+        element = _Element(structure, None)
+        stack[-1][0].children.append(element)
+        if children:
+            stack.append((element, children))
+        elif structure.kind(1) is not None:
+            element.leaf = leaf
+            leaf += 1
+    return root
+
+
+def encode_view_footer(file: SourceFile, groups: Sequence[Sequence[SourceChunk]], kept: Sequence[bool]) -> bytes:
+    """Footer of the plaintext view of a file, from its length's and magic's end back to its first byte.
+
+    Parameters
+    ----------
+    groups : sequence of sequence of SourceChunk
+        All chunks of all row groups.
+    kept : sequence of bool
+        Which leaves are shown.
+    """
+    assert file.footer.metadata is not None
+    metadata = file.footer.metadata.copy()
+    if not all(kept):
+        metadata.set(SCHEMA, LIST, List(STRUCT, _schema(file, kept)))
+        _without_arrow_schema(metadata)
+        orders = metadata.list(_COLUMN_ORDERS)
+        if orders is not None and len(orders) == len(kept):
+            shown = [order for order, keep in zip(orders, kept, strict=True) if keep]
+            metadata.set(_COLUMN_ORDERS, LIST, List(STRUCT, shown))
+    structures = metadata.list(ROW_GROUPS)
+    for index, chunks in enumerate(groups):
+        assert structures is not None
+        structure = structures[index]
+        assert isinstance(structure, Struct)
+        _settle_row_group(structure, chunks, kept)
+    return encode_footer(metadata, None)
+
+
+def _settle_row_group(structure: Struct, chunks: Sequence[SourceChunk], kept: Sequence[bool]) -> None:
+    nodes = structure.list(1)
+    assert nodes is not None
+    for chunk, keep, node in zip(chunks, kept, nodes, strict=True):
+        assert isinstance(node, Struct)
+        if keep and chunk.encrypted:
+            node.remove(8)
+            node.remove(9)
+            node.set(3, STRUCT, chunk.known_metadata())
+    if all(kept):
+        return
+    structure.set(1, LIST, List(STRUCT, [node for node, keep in zip(nodes, kept, strict=True) if keep]))
+    sorting = structure.list(4)
+    if sorting is None:
+        return
+    places = {old: new for new, old in enumerate(index for index, keep in enumerate(kept) if keep)}
+    still: list[Any] = []
+    for entry in sorting:
+        # What is sorted within a column that is left out is not sorted by itself.
+        if not isinstance(entry, Struct) or entry.integer(1) not in places:
+            break
+        column = entry.copy()
+        column.set(1, I32, places[entry.integer(1, 0)])
+        still.append(column)
+    if still:
+        structure.set(4, LIST, List(STRUCT, still))
+    else:
+        structure.remove(4)
+
+
+def _schema(file: SourceFile, kept: Sequence[bool]) -> list[Struct]:
+    shown: list[Struct] = []
+
+    def visit(element: _Element) -> bool:
+        if element.leaf is not None:
+            if kept[element.leaf]:
+                shown.append(element.structure)
+            return kept[element.leaf]
+        place = len(shown)
+        shown.append(element.structure)
+        children = sum(visit(child) for child in element.children)
+        if element.children and not children and place:
+            del shown[place:]
+            return False
+        if children != len(element.children):
+            group = element.structure.copy()
+            group.set(5, I32, children)
+            shown[place] = group
+        return True
+
+    visit(_tree(file))
+    if not shown:
+        raise FormatError(f"{file.where}the schema has no elements")
+    return shown
+
+
+def _without_arrow_schema(metadata: Struct) -> None:
+    pairs = metadata.list(KEY_VALUES)
+    if pairs is None:
+        return
+    others = [pair for pair in pairs if not isinstance(pair, Struct) or pair.binary(1) != _ARROW_SCHEMA]
+    if others:
+        metadata.set(KEY_VALUES, LIST, List(STRUCT, others))
+    else:
+        metadata.remove(KEY_VALUES)
