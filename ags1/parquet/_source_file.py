@@ -303,7 +303,9 @@ class SourceFile:
             self.forgets_dictionary_headers = False
             if self.footer.metadata is not None:
                 self.leaves = leaf_columns(self.footer.metadata, self.where)
-                self.forgets_dictionary_headers = _forgets_dictionary_headers(self.footer.metadata)
+                # Whatever made it first, an encrypted file was written by newer software.
+                if self.footer.algorithm is None:
+                    self.forgets_dictionary_headers = _forgets_dictionary_headers(self.footer.metadata)
             elif not optional:
                 raise KeyAccessError(
                     f"{self.where}the footer is encrypted: give a DecryptionConfig with the footer key"

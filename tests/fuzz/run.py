@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 SECONDS_FOR_ONE = 10
 MEBIBYTES = 2048
 LONGEST = 256
-NAMES = ("decrypt", "reader", "key_metadata", "layout", "avro", "inspect")
+NAMES = ("decrypt", "reader", "key_metadata", "layout", "avro", "inspect", "thrift")
 
 
 def work(name: str, seconds: int, directory: Path) -> None:

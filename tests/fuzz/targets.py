@@ -22,6 +22,7 @@ from typing import Any
 import ags1
 from ags1 import avro, layout
 from ags1.cli import main
+from ags1.parquet import _thrift
 from tests import checks, reference
 
 KEYS = [bytes(range(length)) for length in (16, 24, 32)]
@@ -445,6 +446,45 @@ def inspect(data: bytes) -> None:
         assert record["plaintext_length"] == len(stream) - 8 - 28 * len(blocks)
 
 
+# -- Thrift --------------------------------------------------------------------------------------------------
+
+
+def walk_thrift(node: Any) -> list[_thrift.Struct]:
+    """Look at everything in a structure; answer its structs."""
+    found, left = [], [node]
+    while left:
+        each = left.pop()
+        if isinstance(each, _thrift.Struct):
+            found.append(each)
+            left += [each.get(field_id) for field_id in each.ids()]
+        elif isinstance(each, _thrift.List | _thrift.Map | tuple):
+            left += list(each)
+    return found
+
+
+def thrift(data: bytes) -> None:
+    """A Thrift structure: what is unchanged comes back byte for byte, and changes are found again."""
+    source, _, rest = data.rpartition(b"\xfe\xff")
+    source, choices = source or data, Choices(rest)
+    try:
+        parsed = _thrift.Struct.parse(source)
+        structs = walk_thrift(parsed)
+    except ags1.FormatError:
+        return
+    assert parsed.encode() == source[: parsed.nbytes], "what was only looked at changed"
+    for _ in range(choices.below(8)):
+        node, field_id = choices.one_of(structs), choices.number(2) - (1 << 15)
+        ids = node.ids()
+        if ids and choices.below(2):
+            node.remove(choices.one_of(ids))
+        else:
+            with contextlib.suppress(ValueError):
+                node.set(field_id, _thrift.STRUCT, choices.one_of(structs))
+    again = _thrift.Struct.parse(parsed.encode(), trailing=False)
+    walk_thrift(again)
+    assert again.encode() == parsed.copy().encode() == parsed.encode(), "what was changed does not last"
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "decrypt": decrypt,
     "reader": reader,
@@ -452,6 +492,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "layout": layout_arithmetic,
     "avro": avro_split,
     "inspect": inspect,
+    "thrift": thrift,
 }
 
 
@@ -464,6 +505,16 @@ def seeds(name: str) -> list[bytes]:
             for fields in (2, 3)
         ]
         return [*found, b"", b"\x01", b"\x02", b"\x01\x1f", b"\x01" + b"\xff" * 12, found[0] + b"more"]
+    if name == "thrift":
+        return [
+            bytes.fromhex(structure) + b"\xfe\xff" + bytes.fromhex(changes)
+            for structure in (
+                "00", "1502191c150a0000", "112213f914d704158080808008160107000000000000f8bf00",
+                "1801611a02290015020000", "1b0158016b150a0000", "1d000102030405060708090a0b0c0d0e0f00",
+                "19411101020000", "050a82800005020400", "192c1502000000", "1c1c1c000000", "19fc0f" + "00" * 16,
+            )
+            for changes in ("", "01000080000000", "03000180000100000181ff010000")
+        ]  # fmt: skip
     shapes = [bytes(each) for each in itertools.product(range(3), range(3), range(7), (0, 5, 8, 9))]
     changes = [
         b"", b"\x01\x00\x20\x00\x00\x04", b"\x01\x01\x24", b"\x02\x04\x00\x00\x01", b"\x01\x05\x00\x01\x02",
