@@ -156,3 +156,12 @@ def encrypted_file(source_file: Path) -> Path:
     ags1.encrypt_file(source_file, path, KEY)
     os.sync()
     return path
+
+
+@pytest.fixture(scope="session")
+def samples(directory: Path, sizes: settings.Settings) -> Any:
+    """Parquet files; see parquet_samples.py."""
+    pytest.importorskip("pyarrow")
+    from bench.parquet_samples import Samples
+
+    return Samples(directory, sizes.file_bytes)

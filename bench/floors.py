@@ -82,7 +82,7 @@ def build() -> Path:
     said = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     archives = [(path, os.stat(path).st_mtime_ns) for path in chosen.extra_objects]
     facts = repr((SOURCE.read_bytes(), FLAGS, compiler, said, chosen, archives))
-    directory = Path(tools.cache_directory(env)) / "bench"
+    directory = cache_directory()
     built = directory / f"floors-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
     if built.is_file():
         return built
@@ -107,6 +107,11 @@ def build() -> Path:
             raise FloorError(f"floors.c does not compile:\n{shlex.join(command)}\n{done.stderr}")
         os.replace(target, built)
     return built
+
+
+def cache_directory() -> Path:
+    """Where benchmarks keep between runs what takes long to make."""
+    return Path(_buildtools().cache_directory(openssl_environment())) / "bench"
 
 
 def address(buffer: Any) -> int:

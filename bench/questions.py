@@ -178,6 +178,65 @@ def _import(place: Workplace) -> Prepared:
     return _timed(lambda: subprocess.run([sys.executable, "-c", "import ags1"], check=True))
 
 
+def _parquet_sample(place: Workplace, variant: str) -> Path:
+    """A plaintext Parquet file. This program may run without the package that it lies in."""
+    import importlib.util
+
+    location = Path(__file__).with_name("parquet_files.py")
+    spec = importlib.util.spec_from_file_location("ags1_bench_parquet_files", location)
+    assert spec is not None
+    assert spec.loader is not None
+    files = importlib.util.module_from_spec(spec)
+    # dataclasses look their module up by name.
+    sys.modules[spec.name] = files
+    spec.loader.exec_module(files)
+    path = place.directory / "plain.parquet"
+    files.write(path, place.nbytes, variant)
+    return path
+
+
+def _parquet_encrypt(place: Workplace, variant: str) -> Prepared:
+    from ags1 import parquet
+
+    source, target = _parquet_sample(place, variant), place.directory / "target.parquet"
+    encryption = parquet.EncryptionConfig(KEY)
+    return _timed(lambda: parquet.encrypt_file(source, target, encryption), target.unlink)
+
+
+def _parquet_decrypt(place: Workplace, variant: str) -> Prepared:
+    from ags1 import parquet
+
+    source, target = place.directory / "source.parquet", place.directory / "target.parquet"
+    parquet.encrypt_file(_parquet_sample(place, variant), source, parquet.EncryptionConfig(KEY))
+    decryption = parquet.DecryptionConfig(KEY)
+    return _timed(lambda: parquet.decrypt_file(source, target, decryption), target.unlink)
+
+
+def _parquet_rekey(place: Workplace) -> Prepared:
+    from ags1 import parquet
+
+    source, target = place.directory / "source.parquet", place.directory / "target.parquet"
+    parquet.encrypt_file(_parquet_sample(place, "large"), source, parquet.EncryptionConfig(KEY))
+    decryption, encryption = parquet.DecryptionConfig(KEY), parquet.EncryptionConfig(KEY[::-1])
+    return _timed(lambda: parquet.rekey_file(source, target, decryption, encryption), target.unlink)
+
+
+def _parquet_view(place: Workplace, variant: str) -> Prepared:
+    from ags1 import parquet
+
+    source = place.directory / "source.parquet"
+    parquet.encrypt_file(_parquet_sample(place, variant), source, parquet.EncryptionConfig(KEY))
+    decryption = parquet.DecryptionConfig(KEY)
+    room = bytearray(8 << 20)
+
+    def work() -> None:
+        with parquet.open(source, decryption) as view:
+            while view.readinto(room):
+                pass
+
+    return _timed(work)
+
+
 _LENGTHS = {"1MiB": 1 << 20, "64KiB": 64 << 10, "4KiB": 4096, "256B": 256}
 
 QUESTIONS: dict[str, Callable[[Workplace], Prepared]] = {
@@ -198,6 +257,13 @@ QUESTIONS: dict[str, Callable[[Workplace], Prepared]] = {
     "read-64KiB": _sequential,
     "encrypt_file": _encrypt_file,
     "decrypt_file": _decrypt_file,
+    "parquet-encrypt_file": lambda place: _parquet_encrypt(place, "large"),
+    "parquet-encrypt_file-8KiB-pages": lambda place: _parquet_encrypt(place, "small"),
+    "parquet-decrypt_file": lambda place: _parquet_decrypt(place, "large"),
+    "parquet-decrypt_file-8KiB-pages": lambda place: _parquet_decrypt(place, "small"),
+    "parquet-rekey_file": _parquet_rekey,
+    "parquet-view": lambda place: _parquet_view(place, "large"),
+    "parquet-view-8KiB-pages": lambda place: _parquet_view(place, "small"),
     "import": _import,
 }
 

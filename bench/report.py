@@ -32,6 +32,19 @@ def throughput_of(results: Mapping[str, Any]) -> dict[int, dict[str, list[tuple[
     return found
 
 
+def parquet_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Throughput on Parquet files by direction and subject: what the other picture shows."""
+    found: dict[str, dict[str, float]] = {}
+    for each in results["benchmarks"]:
+        info = each["extra_info"].get("parquet")
+        if info is not None:
+            bars = found.setdefault(info["direction"], {})
+            # A peer's own run measures ags1 again; the first one is that beside cp.
+            for name, gbps in info["gbps"].items():
+                bars.setdefault(name, gbps)
+    return found
+
+
 def _value(entry: Mapping[str, Any], name: str) -> str:
     places = 1 if entry["measure"] in ("ms", "MiB") else 2
     return f"{entry[name]:.{places}f}"
@@ -65,7 +78,7 @@ def table(figures: Figures) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
 
 
-def markdown(results: Mapping[str, Any], *, quick: bool, picture: bool) -> str:
+def markdown(results: Mapping[str, Any], *, quick: bool, picture: bool, parquet: bool = False) -> str:
     """The whole report."""
     machine = results["machine_info"]
     figures = figures_of(results)
@@ -94,6 +107,8 @@ def markdown(results: Mapping[str, Any], *, quick: bool, picture: bool) -> str:
         parts.append("Notes\n\n" + "\n".join(notes) + "\n")
     if picture:
         parts.append("![Throughput by block length](throughput.svg)\n")
+    if parquet:
+        parts.append("![Throughput on Parquet files](parquet.svg)\n")
     return "\n".join(parts)
 
 
@@ -101,30 +116,42 @@ _COLOURS = {"ags1": "#0b63b5", "C loop": "#8a8f98", "cryptography": "#d9730d"}
 _LABELS = {"ags1": "ags1", "C loop": "C floor", "cryptography": "cryptography"}
 
 
+_STYLE = {
+    "font.size": 10.5,
+    "font.family": "sans-serif",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9aa0a8",
+    "axes.labelcolor": "#3c4149",
+    "xtick.color": "#3c4149",
+    "ytick.color": "#3c4149",
+    "svg.fonttype": "path",
+    # The same results make the same file.
+    "svg.hashsalt": "ags1",
+}
+
+
+def _pyplot() -> Any:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _save(chart: Any, directory: Path, name: str) -> None:
+    for suffix, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 160})):
+        chart.savefig(directory / f"{name}.{suffix}", facecolor="white", **options)
+
+
 def draw(results: Mapping[str, Any], directory: Path) -> bool:
     """Draw throughput.svg and throughput.png; answer whether there was anything to draw."""
     panels = throughput_of(results)
     if not panels:
         return False
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    style = {
-        "font.size": 10.5,
-        "font.family": "sans-serif",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": "#9aa0a8",
-        "axes.labelcolor": "#3c4149",
-        "xtick.color": "#3c4149",
-        "ytick.color": "#3c4149",
-        "svg.fonttype": "path",
-        # The same results make the same file.
-        "svg.hashsalt": "ags1",
-    }
-    with plt.rc_context(style):
+    plt = _pyplot()
+    with plt.rc_context(_STYLE):
         chart, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels) + 0.6, 4.6), sharey=True, squeeze=False)
         highest = max(gbps for lines in panels.values() for points in lines.values() for _, gbps in points)
         for axis, (threads, lines) in zip(axes[0], sorted(panels.items()), strict=True):
@@ -147,8 +174,72 @@ def draw(results: Mapping[str, Any], directory: Path) -> bool:
             color="#6b717a",
         )
         chart.subplots_adjust(left=0.062, right=0.985, top=0.8, bottom=0.13, wspace=0.09)
-        for suffix, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 160})):
-            chart.savefig(directory / f"throughput.{suffix}", facecolor="white", **options)  # type: ignore[arg-type]
+        _save(chart, directory, "throughput")
+        plt.close(chart)
+    return True
+
+
+_BARS = {
+    "cp": "#c3c8cf",
+    "C loop": "#8a8f98",
+    "ags1": _COLOURS["ags1"],
+    "parquet-java": "#b5852b",
+    "PyArrow": _COLOURS["cryptography"],
+}
+_DIRECTIONS = {"encrypt": "encrypt", "decrypt": "decrypt", "rekey": "re-key"}
+
+
+def draw_parquet(results: Mapping[str, Any], directory: Path) -> bool:
+    """Draw parquet.svg and parquet.png; answer whether there was anything to draw."""
+    found = parquet_of(results)
+    if not found:
+        return False
+    plt = _pyplot()
+    directions = [name for name in _DIRECTIONS if name in found]
+    lines = sum(len(found[name]) for name in directions) + len(directions)
+    with plt.rc_context(_STYLE):
+        chart, axis = plt.subplots(figsize=(8.4, 1.1 + 0.27 * lines))
+        highest = max(max(bars.values()) for bars in found.values())
+        y, places = 0.0, []
+        for direction in directions:
+            bars = {name: found[direction][name] for name in _BARS if name in found[direction]}
+            places.append(y + (len(bars) - 1) / 2)
+            for name, gbps in bars.items():
+                mine = name == "ags1"
+                axis.barh(y, gbps, height=0.78, color=_BARS[name])
+                axis.text(
+                    gbps + highest * 0.008,
+                    y,
+                    f"{_LABELS.get(name, name)}  {gbps:.2f}",
+                    va="center",
+                    fontsize=9.5,
+                    color=_BARS[name] if mine else "#3c4149",
+                    fontweight="bold" if mine else "normal",
+                )
+                y += 1
+            y += 0.8
+        axis.set_yticks(places, [_DIRECTIONS[name] for name in directions], fontsize=11.5)
+        axis.invert_yaxis()
+        axis.set_xlim(0, highest * 1.2)
+        axis.set_xlabel("GB/s of the file")
+        axis.spines["left"].set_visible(False)
+        axis.tick_params(length=0)
+        machine = results["machine_info"]
+        top = 1 - 0.62 / (1.1 + 0.27 * lines)
+        chart.suptitle(
+            "A Parquet file encrypted, decrypted, re-keyed", x=0.012, y=0.985, ha="left", fontsize=13.5,
+            fontweight="bold", color="#1f2329",
+        )  # fmt: skip
+        chart.text(
+            0.012,
+            top + 0.02,
+            f"AES-256-GCM on {machine['cores']} cores of {machine['cpu_model']}; medians of runs that took turns",
+            ha="left",
+            fontsize=9,
+            color="#6b717a",
+        )
+        chart.subplots_adjust(left=0.105, right=0.985, top=top, bottom=0.5 / (1.1 + 0.27 * lines))
+        _save(chart, directory, "parquet")
         plt.close(chart)
     return True
 
@@ -215,10 +306,11 @@ def _size(nbytes: int) -> str:
 
 
 def write(results: Mapping[str, Any], directory: Path, *, quick: bool) -> list[Path]:
-    """Write results.json, results.md and, where there is data for it, the picture."""
+    """Write results.json, results.md and, where there is data for them, the pictures."""
     directory.mkdir(parents=True, exist_ok=True)
-    picture = draw(results, directory)
+    picture, parquet = draw(results, directory), draw_parquet(results, directory)
     (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (directory / "results.md").write_text(markdown(results, quick=quick, picture=picture))
-    names = ["results.json", "results.md", *(["throughput.svg", "throughput.png"] if picture else [])]
+    (directory / "results.md").write_text(markdown(results, quick=quick, picture=picture, parquet=parquet))
+    drawn = [*(["throughput"] if picture else []), *(["parquet"] if parquet else [])]
+    names = ["results.json", "results.md", *(f"{name}.{suffix}" for name in drawn for suffix in ("svg", "png"))]
     return [directory / name for name in names]

@@ -40,11 +40,11 @@ LEVELS = {
     "_sinks": 5,
     "stream": 5,
     "kms": 5,
-    "parquet": 5,
     "arrow": 6,
     "avro": 6,
     "files": 6,
     "fs": 8,
+    "parquet": 6,
     "iceberg": 6,
     "verify": 6,
     "dataset": 7,
@@ -54,7 +54,7 @@ LEVELS = {
     "__main__": 9,
 }
 # Declarations of C without a module behind them.
-EXTERN = {"evp", "layout", "workers"}
+EXTERN = {"compact", "compact_items", "crc32", "evp", "layout", "ordered", "positioned", "workers"}
 
 
 # -- the weight of an import ---------------------------------------------------------------------------------

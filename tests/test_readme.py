@@ -21,6 +21,7 @@ def blocks(language: str) -> list[str]:
 def test_the_python_examples_run_in_order(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "sales.csv").write_bytes(b"id,amount\n1,10.50\n2,99.90\n")
+    _people(tmp_path / "people.parquet")
     (tmp_path / "raw" / "day=1").mkdir(parents=True)
     (tmp_path / "raw" / "day=1" / "sales.csv").write_bytes(b"id,amount\n1,10.50\n")
     program = "\n".join(blocks("python"))
@@ -33,8 +34,15 @@ def test_the_python_examples_run_in_order(tmp_path: Path) -> None:
     assert (tmp_path / "restored.csv").read_bytes() == (tmp_path / "sales.csv").read_bytes()
 
 
+def _people(path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"name": ["Ada", "Grace"], "ssn": ["1", "2"], "salary": [3.5, 4.5]}), path)
+
+
 def test_the_shell_examples_run_in_order(tmp_path: Path) -> None:
     (tmp_path / "sales.csv").write_bytes(b"id,amount\n1,10.50\n")
+    _people(tmp_path / "people.parquet")
     tools = tmp_path / "bin"
     tools.mkdir()
     command = tools / "ags1"

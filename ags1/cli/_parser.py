@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["UsageError", "parse"]
 
 _MAX_BLOCK_LENGTH = (1 << 31) - 1
-_COMMANDS = ("keygen", "encrypt", "decrypt", "cat", "inspect", "verify", "info", "bench", "kms", "dataset")
+_COMMANDS = ("keygen", "encrypt", "decrypt", "cat", "inspect", "verify", "info", "bench", "kms", "dataset", "parquet")
 # Text is hard to read in longer lines.
 _WIDEST = 100
 
@@ -105,6 +105,30 @@ examples:
   ags1 dataset rewrap vault/ --kms local:keys.json --new-key-id lake-2027
 
 `ags1 dataset ACTION --help` explains each action; `ags1 kms --help`, the URLs.
+The variable AGS1_KMS stands for --kms.
+"""
+
+_PARQUET_HELP = """\
+actions:
+  encrypt   encrypt Parquet files, all columns or some, without decoding them
+  decrypt   decrypt them
+  rekey     encrypt encrypted ones in another way
+  rotate    put them under other master keys; no data key changes
+  inspect   draw what of a file is protected, and how
+  verify    authenticate every module; name those that fail
+  cat       show the rows of encrypted files
+  head      show the first rows
+
+examples:
+  ags1 parquet encrypt in.parquet out.parquet --footer-key file:f.key \\
+      --column-key ssn,salary=file:s.key
+  ags1 parquet inspect out.parquet
+  ags1 parquet head out.parquet --footer-key file:f.key \\
+      --column-key ssn,salary=file:s.key
+  ags1 parquet encrypt people/ vault/ --kms local:keys.json \\
+      --footer-key-id lake
+
+`ags1 parquet ACTION --help` explains each action; `ags1 kms --help`, the URLs.
 The variable AGS1_KMS stands for --kms.
 """
 
@@ -390,6 +414,15 @@ def _parser() -> _Parser:
         "encrypt directories of files under one master key, and work with them",
         "ACTION ... --kms URL [options]",
         epilog=_DATASET_HELP,
+    )
+    sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ACTION", help="what to do, and with what")
+
+    sub = command(
+        "parquet",
+        "_parquet:parquet",
+        "encrypt, decrypt, re-key, verify and show Parquet files (Parquet Modular Encryption)",
+        "ACTION ... [options]",
+        epilog=_PARQUET_HELP,
     )
     sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ACTION", help="what to do, and with what")
     return parser

@@ -125,8 +125,13 @@ def _is_special(path: str) -> bool:
     return not stat.S_ISREG(mode)
 
 
-def pair_up(options: argparse.Namespace, *, encrypting: bool) -> list[Job]:
+def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFFIX) -> list[Job]:
     """Pair every source with its target.
+
+    Parameters
+    ----------
+    suffix : str
+        What the names of encrypted files have more; "" if they are those of the plaintext files.
 
     Raises
     ------
@@ -145,13 +150,17 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool) -> list[Job]:
         raise UsageError("--json and the result cannot both go to standard output: give a file as the TARGET")
     if is_url(target) and options.no_clobber:
         raise UsageError("--no-clobber cannot be promised for a URL: leave it out, or give a local TARGET")
-    sources = expand(patterns, only_suffix=None if encrypting else SUFFIX, outside=target if encrypting else None)
+    sources = expand(
+        patterns,
+        only_suffix=None if encrypting else suffix or None,
+        outside=target if encrypting or not suffix else None,
+    )
     many = len(sources) > 1 or options.files_from or any(os.path.isdir(path) or _is_glob(path) for path in patterns)
     if not (many or _is_directory(target)):
         path, name = sources[0]
-        return [Job(path, target, _encrypted_name(name, target, encrypting))]
+        return [Job(path, target, _encrypted_name(name, target, encrypting, suffix))]
     if target == STANDARD:
-        hint = "" if encrypting else ", or use `ags1 cat`"
+        hint = "" if encrypting or not suffix else ", or use `ags1 cat`"
         raise UsageError(f"{len(sources)} sources cannot go to standard output: give a directory as TARGET{hint}")
     if is_url(target) and not target.endswith("/"):
         raise UsageError(f"{len(sources)} sources cannot go into one object: end the TARGET {target} with /")
@@ -165,7 +174,7 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool) -> list[Job]:
     for path, name in sources:
         if path == STANDARD:
             raise UsageError("standard input has no name to have in a directory: give a file as the TARGET")
-        result = name + SUFFIX if encrypting else name.removesuffix(SUFFIX)
+        result = name + suffix if encrypting else name.removesuffix(suffix)
         joined = target + result if is_url(target) else os.path.join(target, result)
         if joined in jobs:
             raise UsageError(f"{jobs[joined].source} and {path} would both become {joined}: use two directories")
@@ -173,11 +182,11 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool) -> list[Job]:
     return list(jobs.values())
 
 
-def _encrypted_name(name: str, target: str, encrypting: bool) -> str:
+def _encrypted_name(name: str, target: str, encrypting: bool, suffix: str) -> str:
     """Name of the encrypted file of a pair, from the other one where it is a standard stream."""
     if encrypting:
-        return base_name(target) if target != STANDARD else name and name + SUFFIX
-    return name or (base_name(target) + SUFFIX if target != STANDARD else "")
+        return base_name(target) if target != STANDARD else name and name + suffix
+    return name or (base_name(target) + suffix if target != STANDARD else "")
 
 
 def _is_directory(target: str) -> bool:

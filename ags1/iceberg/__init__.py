@@ -1,4 +1,4 @@
-"""Iceberg's table encryption: the key hierarchy of ``encryption-keys`` in a table's metadata.
+"""Iceberg's table encryption: the key hierarchy in a table's metadata, and encrypted tables opened from Python.
 
 >>> from ags1.iceberg import EncryptionKeys
 >>> EncryptionKeys.from_table_metadata({"encryption-keys": []}).to_list()
@@ -19,25 +19,37 @@ if TYPE_CHECKING:
     from ags1.iceberg._kek import KekCache
     from ags1.iceberg._reports import MergeReport, PruneReport, RewrapReport
     from ags1.iceberg.encryption_keys import EncryptionKeys, MissingKekError
+    from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
+    from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, open_table
 
 __all__ = [
+    "EncryptedFileIO",
     "EncryptedKey",
+    "EncryptedTable",
+    "EncryptedTableScan",
     "EncryptionKeys",
     "KekCache",
     "MergeReport",
     "MissingKekError",
     "PruneReport",
     "RewrapReport",
+    "UntrustedLengthWarning",
+    "open_table",
 ]
 
 _LAZY_NAMES = {
+    "EncryptedFileIO": "ags1.iceberg.file_io",
     "EncryptedKey": "ags1.iceberg._entries",
+    "EncryptedTable": "ags1.iceberg.tables",
+    "EncryptedTableScan": "ags1.iceberg.tables",
     "EncryptionKeys": "ags1.iceberg.encryption_keys",
     "KekCache": "ags1.iceberg._kek",
     "MergeReport": "ags1.iceberg._reports",
     "MissingKekError": "ags1.iceberg.encryption_keys",
     "PruneReport": "ags1.iceberg._reports",
     "RewrapReport": "ags1.iceberg._reports",
+    "UntrustedLengthWarning": "ags1.iceberg.file_io",
+    "open_table": "ags1.iceberg.tables",
 }
 
 

@@ -98,6 +98,11 @@ class Document:
                     entries.append(EncryptedKey.from_dict(fields))
         return entries
 
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The parsed metadata, to look at."""
+        return self._fields
+
     def snapshots(self) -> Snapshots:
         """The snapshots that the metadata lists, with the key ids that they name."""
         return Snapshots(self._fields)

@@ -15,35 +15,59 @@ import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ags1.parquet.inspection import Inspection, inspect
     from ags1.parquet.key_material import RotationReport, rewrap_key_metadata, rotate_master_keys
     from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
     from ags1.parquet.rewrite import decrypt_file, encrypt_file, rekey_file
+    from ags1.parquet.rotation import rotate_file
+    from ags1.parquet.trees import TreeReport, decrypt_tree, encrypt_tree, rekey_tree, verify_tree
+    from ags1.parquet.verify import VerifyReport, verify_file
     from ags1.parquet.view import ParquetView, open
 
 __all__ = [
     "DecryptionConfig",
     "EncryptionConfig",
+    "Inspection",
     "ParquetView",
     "RotationReport",
+    "TreeReport",
+    "VerifyReport",
     "decrypt_file",
+    "decrypt_tree",
     "encrypt_file",
+    "encrypt_tree",
+    "inspect",
     "open",
     "rekey_file",
+    "rekey_tree",
     "rewrap_key_metadata",
+    "rotate_file",
     "rotate_master_keys",
+    "verify_file",
+    "verify_tree",
 ]
 
 _HOMES = {
     "DecryptionConfig": "properties",
     "EncryptionConfig": "properties",
+    "Inspection": "inspection",
     "ParquetView": "view",
     "RotationReport": "key_material",
+    "TreeReport": "trees",
+    "VerifyReport": "verify",
     "decrypt_file": "rewrite",
+    "decrypt_tree": "trees",
     "encrypt_file": "rewrite",
+    "encrypt_tree": "trees",
+    "inspect": "inspection",
     "open": "view",
     "rekey_file": "rewrite",
+    "rekey_tree": "trees",
     "rewrap_key_metadata": "key_material",
+    "rotate_file": "rotation",
     "rotate_master_keys": "key_material",
+    "verify_file": "verify",
+    "verify_tree": "trees",
 }
 
 

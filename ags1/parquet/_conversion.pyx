@@ -21,6 +21,7 @@ reader of Thrift skips: so all offsets and sizes of the file's metadata hold in 
 Source: Parquet encryption specification, "Encrypted pages"; parquet.thrift on the CRC: over the bytes as stored.
 """
 
+cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.errno cimport errno
 from libc.stddef cimport size_t
@@ -78,6 +79,11 @@ from ags1.workers cimport (
     ags1_start_crew,
     ags1_take,
 )
+
+import os
+
+# How many forks lie between this process and the one that loaded the module: threads do not survive one.
+cdef int64_t forks = 0
 
 # What a worker reads and writes at once, unless one page is larger.
 cdef int64_t SEGMENT_BYTES = 1 << 20
@@ -481,6 +487,8 @@ cdef void *_work(void *argument) noexcept nogil:
     return NULL
 
 
+# Its threads use what it holds until they are joined, so nothing of that may go before.
+@cython.no_gc_clear
 cdef class Conversion:
     """Moves lists of pages of one file. For one thread at a time; its memory must stay as it is until :meth:`land`.
 
@@ -497,7 +505,11 @@ cdef class Conversion:
     cdef Job job
     cdef ags1_crew crew
     cdef bint flying
+    cdef bint busy               # from _prepare to _release
+    cdef bint landing            # somebody waits for the threads
     cdef bint lined
+    cdef int64_t born            # `forks` at the launch
+    cdef tuple keys              # that the job points to
     cdef object threads
     cdef BufferView source_aad
     cdef BufferView target_aad
@@ -510,7 +522,7 @@ cdef class Conversion:
 
     def __cinit__(self, source_aad=b"", target_aad=b"", *, bint levels_inside=False, threads=None):
         memset(&self.job, 0, sizeof(Job))
-        self.flying = self.lined = False
+        self.flying = self.busy = self.landing = self.lined = False
         self.nonces = NULL
         self.crew.count = 0
         self.source_aad = readable(source_aad, "source_aad")
@@ -522,7 +534,11 @@ cdef class Conversion:
         self._stop()
 
     cdef void _stop(self) noexcept:
-        if self.flying:
+        if self.flying and self.born != forks:
+            # The threads are the parent's. Here there is nobody to wait for, and nobody gives the locks back.
+            self.crew.count = 0
+            self.lined = False
+        elif self.flying:
             ags1_fail(&self.job.failure, GCM_NO_MEMORY, 0, 0, 0, 0)
             ags1_line_break(&self.job.line)
             with nogil:
@@ -531,6 +547,9 @@ cdef class Conversion:
 
     cdef void _release(self) noexcept:
         self.flying = False
+        if self.busy:
+            self.busy = False
+            self.pages.users -= 1
         if self.lined:
             ags1_line_destroy(&self.job.line)
             self.lined = False
@@ -543,20 +562,50 @@ cdef class Conversion:
         self.pages = None
         self.source = None
         self.out = None
+        self.keys = None
 
     def stop(self):
         """Let the threads finish the page that they are at, and forget the rest."""
+        if self.landing or (self.busy and not self.flying):
+            raise RuntimeError("another thread waits for this conversion")
         self._stop()
 
     cdef int _prepare(self, PageList pages, PageSource source, int task, int64_t first, int64_t last) except -1:
+        """Fill in the job; answer how many threads it is worth."""
+        cdef Chunk chunk
+        cdef Page *page
+        cdef int64_t index
+        cdef list keys = []
+        if self.busy or pages.users < 0:
+            raise RuntimeError("this conversion, or the list of pages, is in use")
+        for index in range(first, last):
+            page = &pages.pages[index]
+            if source.descriptor < 0 and (
+                    page.offset < source.base
+                    or page.offset + page.header_stored + <int64_t>page.body_stored > source.size):
+                raise ValueError("the source does not have all of the pages")
+        for chunk in pages.chunks:
+            keys.append(chunk.source_key)
+            keys.append(chunk.target_key)
+        self._release()
+        self.pages = pages
+        self.source = source
+        # Unlike a list, the garbage collector empties no tuple.
+        self.keys = tuple(keys)
+        self.busy = True
+        pages.users += 1
+        try:
+            return self._fill(pages, source, task, first, last)
+        except BaseException:
+            self._release()
+            raise
+
+    cdef int _fill(self, PageList pages, PageSource source, int task, int64_t first, int64_t last) except -1:
         cdef Chunk chunk
         cdef int64_t index, weight = 0, size, sealed = 0, share, stored = 0
         cdef Page *page
         cdef int status, crew
         cdef Job *job = &self.job
-        self._release()
-        self.pages = pages
-        self.source = source
         self.first = first
         job.task = task
         job.pages = pages.pages + first
@@ -622,7 +671,7 @@ cdef class Conversion:
         job.nonces = self.nonces
         return <int>min(crew, max(1, job.segment_count))
 
-    def launch(self, PageList pages, PageSource source, int target, int64_t offset, *, target_name=None):
+    def launch(self, PageList pages not None, PageSource source not None, int target, int64_t offset, *, target_name=None):
         """Start to convert pages and write them, one behind the other, to a file.
 
         Parameters
@@ -632,16 +681,22 @@ cdef class Conversion:
         offset : int
             Where the first page goes.
         """
-        cdef int crew = self._prepare(pages, source, CONVERT, 0, pages.count)
+        cdef int crew
+        if target < 0:
+            raise ValueError(f"target must be a descriptor, got {target}")
+        crew = self._prepare(pages, source, CONVERT, 0, pages.count)
         self.target_name = target_name
         self.job.target = target
         ags1_line_init(&self.job.line, offset)
         self.lined = True
         self.flying = True
+        self.born = forks
         ags1_start_crew(&self.crew, _work, &self.job, crew)
         if self.crew.count == 0:
+            self.landing = True
             with nogil:
                 _work(&self.job)
+            self.landing = False
 
     def land(self):
         """Wait for the pages; their chunks know their new places and sizes then.
@@ -656,9 +711,15 @@ cdef class Conversion:
         AuthenticationError, FormatError, TruncatedError, LimitError, OSError
             Names the first page that failed.
         """
+        if not self.flying or self.landing:
+            raise RuntimeError("nothing was launched, or another thread waits for it")
+        if self.born != forks:
+            self._stop()
+            raise RuntimeError("the threads of this conversion are those of the parent process")
+        self.landing = True
         with nogil:
             ags1_join_crew(&self.crew)
-        self.flying = False
+        self.landing = self.flying = False
         return self._finish()
 
     cdef int64_t _finish(self) except -1:
@@ -683,7 +744,7 @@ cdef class Conversion:
             self.job.failure.status, self.job.failure.system_error, self.job.failure.backend_error, chunk,
             page.page_type, page.ordinal, False, self.source.name, self.target_name)
 
-    def convert(self, PageList pages, PageSource source, int64_t offset):
+    def convert(self, PageList pages not None, PageSource source not None, int64_t offset):
         """Convert pages into fresh memory; see :meth:`launch`.
 
         Returns
@@ -691,10 +752,12 @@ cdef class Conversion:
         bytearray
             The converted pages, one behind the other, for offset `offset` of the target.
         """
-        cdef int crew = self._prepare(pages, source, CONVERT, 0, pages.count)
         cdef int64_t end
         cdef bytearray memory = bytearray(pages.stored + pages.count * (HEADER_SLACK + 2 * GCM_OVERHEAD))
-        self.out = writable(memory, "out")
+        cdef BufferView room = writable(memory, "out")
+        cdef int crew = self._prepare(pages, source, CONVERT, 0, pages.count)
+        self.out = room
+        room = None
         self.job.out = self.out.data
         self.job.out_base = offset
         ags1_line_init(&self.job.line, offset)
@@ -705,7 +768,7 @@ cdef class Conversion:
         del memory[end - offset :]
         return memory
 
-    def view(self, PageList pages, PageSource source, out, int64_t base, int64_t first=0, last=None):
+    def view(self, PageList pages not None, PageSource source not None, out, int64_t base, int64_t first=0, last=None):
         """Decrypt pages to where they lie in the file.
 
         Parameters
@@ -717,17 +780,18 @@ cdef class Conversion:
         """
         cdef int64_t end = pages.count if last is None else last
         cdef int crew
+        cdef int64_t index
         cdef Page *page
+        cdef BufferView room = writable(out, "out")
         if not 0 <= first <= end <= pages.count:
             raise ValueError(f"pages {first} to {end} of {pages.count}")
-        crew = self._prepare(pages, source, VIEW, first, end)
-        self.out = writable(out, "out")
-        if end > first:
-            page = &pages.pages[end - 1]
-            if pages.pages[first].offset < base \
-                    or page.offset + page.header_stored + <int64_t>page.body_stored > base + self.out.nbytes:
-                self._release()
+        for index in range(first, end):
+            page = &pages.pages[index]
+            if page.offset < base \
+                    or page.offset - base + page.header_stored + <int64_t>page.body_stored > room.nbytes:
                 raise ValueError("the pages do not fit into the memory for them")
+        crew = self._prepare(pages, source, VIEW, first, end)
+        self.out = room
         self.job.out = self.out.data
         self.job.out_base = base
         ags1_line_init(&self.job.line, 0)
@@ -741,7 +805,7 @@ cdef class Conversion:
         finally:
             self._release()
 
-    def verify(self, PageList pages, PageSource source):
+    def verify(self, PageList pages not None, PageSource source not None):
         """Check every tag and CRC of pages.
 
         Returns
@@ -785,6 +849,11 @@ def crc32(data):
     return crc
 
 
+def _forked():
+    global forks
+    forks += 1
+
+
 def stretch(structure, int64_t length):
     """Lengthen an encoded Thrift struct by an unknown field that readers skip.
 
@@ -808,4 +877,6 @@ def stretch(structure, int64_t length):
     return bytes(out)
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 ags1_crc32_prepare()

@@ -143,6 +143,14 @@ class DecryptionConfig:
         metadata = as_key_metadata(key_metadata)
         return cls(metadata.encryption_key, aad_prefix=metadata.aad_prefix)
 
+    def with_aad_prefix(self, aad_prefix: Buffer | None) -> DecryptionConfig:
+        """The same for a file of another identity; keys that are cached stay so."""
+        made = DecryptionConfig.__new__(DecryptionConfig)
+        for name in self.__slots__:
+            setattr(made, name, getattr(self, name))
+        made._aad_prefix = None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix")
+        return made
+
     def for_file(self, source: Any = None) -> FileDecryption:
         """Make what one file is read with.
 

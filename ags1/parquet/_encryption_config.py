@@ -240,6 +240,7 @@ class EncryptionConfig:
         "_column_names",
         "_data_page_v2",
         "_encrypt_all",
+        "_fresh_keys",
         "_keys",
         "_plaintext_footer",
         "_store_aad_prefix",
@@ -290,6 +291,7 @@ class EncryptionConfig:
             raise ValueError("store_aad_prefix=False needs an aad_prefix: there is nothing that could be left out")
         self._column_names = names
         self._keys = keys
+        self._fresh_keys = False
 
     @classmethod
     def from_kms(
@@ -370,6 +372,7 @@ class EncryptionConfig:
             store_aad_prefix,
             data_page_v2,
         )
+        made._fresh_keys = True
         return made
 
     @classmethod
@@ -422,6 +425,22 @@ class EncryptionConfig:
     def data_page_v2(self) -> str:
         """The form of encrypted V2 data pages."""
         return self._data_page_v2
+
+    @property
+    def fresh_keys(self) -> bool:
+        """Whether every file gets keys of its own, as with :meth:`from_kms`."""
+        return self._fresh_keys
+
+    def with_aad_prefix(self, aad_prefix: Buffer) -> EncryptionConfig:
+        """The same for a file of another identity; a KMS is asked no more often for many than for one."""
+        prefix = as_octets(aad_prefix, "aad_prefix")
+        if not prefix:
+            raise ValueError("aad_prefix must not be empty: readers disagree whether that is a prefix")
+        made = EncryptionConfig.__new__(EncryptionConfig)
+        for name in self.__slots__:
+            setattr(made, name, getattr(self, name))
+        made._aad_prefix = prefix
+        return made
 
     def for_file(self) -> FileEncryption:
         """Make what one file is encrypted with. To be called once for every file that is written.

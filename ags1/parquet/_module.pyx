@@ -115,15 +115,22 @@ cdef size_t _write_aad(
 cdef inline int _key_gcm(Modules *modules, const uint8_t *key, size_t key_length) noexcept nogil:
     if modules.gcm_key == key:
         return GCM_OK
+    # What a failure leaves in the context is no key at all.
+    modules.gcm_key = NULL
+    if gcm_context_rekey(modules.gcm, key, key_length, modules.encrypt) != GCM_OK:
+        return GCM_BACKEND
     modules.gcm_key = key
-    return gcm_context_rekey(modules.gcm, key, key_length, modules.encrypt)
+    return GCM_OK
 
 
 cdef inline int _key_ctr(Modules *modules, const uint8_t *key, size_t key_length) noexcept nogil:
     if modules.ctr_key == key:
         return GCM_OK
+    modules.ctr_key = NULL
+    if ctr_context_rekey(modules.ctr, key, key_length) != GCM_OK:
+        return GCM_BACKEND
     modules.ctr_key = key
-    return ctr_context_rekey(modules.ctr, key, key_length)
+    return GCM_OK
 
 
 cdef int module_seal(
@@ -210,7 +217,8 @@ def module_aad(file_aad, int module_type, row_group=None, column=None, page=None
         No such type, or an ordinal missing or too many.
     """
     needed = ()
-    if not MODULE_FOOTER <= module_type <= MODULE_BLOOM_FILTER_BITSET:
+    # In numbers: the compiler would compare as unsigned what it compares with an enum.
+    if not 0 <= module_type <= 9:
         raise ValueError(f"module type {module_type} is not one of 0 to 9")
     if module_type != MODULE_FOOTER:
         needed = (("row group", row_group), ("column", column))

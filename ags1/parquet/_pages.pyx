@@ -16,6 +16,7 @@ Source: parquet.thrift, PageHeader; Parquet encryption specification, "Encrypted
 chunk, the dictionary page has no ordinal.
 """
 
+cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_RawFree, PyMem_RawRealloc, PyMem_Realloc
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -26,6 +27,7 @@ from ags1._gcm cimport GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, as_key, gcm_last_erro
 from ags1.compact cimport (
     AGS1_COMPACT_END,
     AGS1_COMPACT_I32,
+    AGS1_COMPACT_SIZE,
     AGS1_COMPACT_STOP,
     AGS1_COMPACT_STRUCT,
     ags1_compact,
@@ -50,6 +52,7 @@ from ags1.positioned cimport AGS1_IO_END, AGS1_IO_READ, AGS1_IO_WRITE, ags1_read
 import os
 
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
+from ags1.parquet._module import check_ordinal
 
 # No writer makes larger page headers: min and max values are cut off long before.
 cdef int64_t MAX_HEADER = 16 << 20
@@ -57,6 +60,8 @@ cdef int64_t FIRST_WINDOW = 4096
 cdef int64_t MAX_PAGE = 0x7fffffff
 
 
+# Threads may still read what a conversion holds: it, and not the garbage collector, says when that is over.
+@cython.no_gc_clear
 cdef class PageSource:
     """The bytes of a Parquet file: a descriptor that stays the caller's, or memory that starts at some offset of it.
 
@@ -149,6 +154,12 @@ cdef class Chunk:
             self, int64_t start, int64_t length, int64_t num_values, str label, *, int source_protection=PLAIN,
             source_key=None, source_ordinals=(0, 0), int target_protection=PLAIN, target_key=None,
             target_ordinals=(0, 0), bint dictionary_expected=False, bint ends_with_values=False, bint raw=False):
+        if start < 0 or length < 0 or length > (<int64_t>1 << 62) - start:
+            raise ValueError(f"a column chunk cannot have {length} bytes at offset {start}")
+        for protection, ordinals in ((source_protection, source_ordinals), (target_protection, target_ordinals)):
+            if protection != PLAIN:
+                check_ordinal(ordinals[0], "row group")
+                check_ordinal(ordinals[1], "column")
         self.start = self.position = start
         self.end = start + length
         self.num_values = num_values
@@ -194,7 +205,7 @@ cdef class Chunk:
     cdef int locate(self, const Page *page) except -1:
         """Take a converted page into the sums."""
         cdef int64_t *grown
-        cdef int64_t size = <int64_t>page.new_header + page.new_body
+        cdef int64_t capacity, size = <int64_t>page.new_header + page.new_body
         if self.first_offset < 0:
             self.first_offset = page.new_offset
         self.total_compressed += size
@@ -207,11 +218,12 @@ cdef class Chunk:
         if self.data_page_offset < 0:
             self.data_page_offset = page.new_offset
         if self.location_count == self.location_capacity:
-            self.location_capacity = max(4, 2 * self.location_capacity)
-            grown = <int64_t *>PyMem_Realloc(self.locations, self.location_capacity * 3 * sizeof(int64_t))
+            capacity = max(4, 2 * self.location_capacity)
+            grown = <int64_t *>PyMem_Realloc(self.locations, capacity * 3 * sizeof(int64_t))
             if grown == NULL:
                 raise MemoryError(f"no memory for the page locations of {self.label}")
             self.locations = grown
+            self.location_capacity = capacity
         self.locations[3 * self.location_count] = page.offset
         self.locations[3 * self.location_count + 1] = page.new_offset
         self.locations[3 * self.location_count + 2] = size
@@ -298,6 +310,7 @@ cdef int _scan(ags1_compact *cursor, Page *page) noexcept nogil:
     return GCM_OK
 
 
+@cython.no_gc_clear
 cdef class PageList:
     """Pages of one or several chunks, in the order in which they were found.
 
@@ -330,6 +343,10 @@ cdef class PageList:
 
     def clear(self):
         """Forget the pages, keep the memory."""
+        if self.users:
+            raise RuntimeError("the pages of this list are being converted or looked for")
+        # The keys may die with their chunks, and others come to lie where they were.
+        self.opener.gcm_key = NULL
         self.count = self.arena_length = self.stored = 0
         self.chunks = []
 
@@ -372,14 +389,15 @@ cdef class PageList:
             window = min(FIRST_WINDOW, remaining)
             if source.descriptor < 0:
                 # All that the memory has: there is nothing to save.
-                window = min(remaining, max(1, source.size - page.offset))
+                window = min(remaining, MAX_HEADER, max(1, source.size - page.offset))
             while True:
                 status = source.peek(page.offset, window, &data)
                 if status != GCM_OK:
                     return status
                 cursor.at, cursor.end, cursor.error = data, data + window, 0
                 status = _scan(&cursor, page)
-                if status != AGS1_COMPACT_END:
+                # A statistic that is cut off by the window is a size above what is left.
+                if status != AGS1_COMPACT_END and cursor.error != AGS1_COMPACT_SIZE:
                     break
                 if window == remaining or window >= MAX_HEADER:
                     return PAGE_BAD_HEADER
@@ -502,7 +520,7 @@ cdef class PageList:
             return PAGE_MISSING_VALUES
         return GCM_OK
 
-    def add(self, Chunk chunk, PageSource source, int64_t max_stored, int64_t max_pages=16384):
+    def add(self, Chunk chunk not None, PageSource source not None, int64_t max_stored, int64_t max_pages=16384):
         """Find the next pages of a chunk.
 
         Parameters
@@ -522,12 +540,18 @@ cdef class PageList:
         """
         cdef int index = <int>len(self.chunks)
         cdef int status
+        if self.users or source.walking:
+            raise RuntimeError("the pages of this list are being converted or looked for")
         if index and self.chunks[index - 1] is chunk:
             index -= 1
         else:
             self.chunks.append(chunk)
+        self.users = -1
+        source.walking = True
         with nogil:
             status = self.walk(chunk, index, source, max_stored, max_pages)
+        source.walking = False
+        self.users = 0
         if status == GCM_OK:
             return True
         if status == PAGE_NEED_MORE and source.size < chunk.end:

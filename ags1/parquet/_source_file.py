@@ -250,7 +250,9 @@ class SourceRowGroup:
         self.index = index
         self.structure = structure
         # Readers that know row groups by position agree with all writers, which count from 0.
-        self.ordinal: int = structure.integer(7, index)
+        self.ordinal: int = index
+        if file.footer.algorithm is not None:
+            self.ordinal = _module.check_ordinal(structure.integer(7, index), "row group", file.name)
 
     def chunks(self) -> Iterator[SourceChunk]:
         """All column chunks, in order."""
@@ -294,7 +296,8 @@ class SourceFile:
         try:
             self.decryption: FileDecryption | None = None
             if decryption is not None:
-                self.decryption = decryption.for_file(file)
+                # Memory is no path, although bytes may be one elsewhere.
+                self.decryption = decryption.for_file(None if isinstance(source, MemorySource) else file)
             self.name = source.name
             self.where = f"{source.name}: " if source.name else ""
             self.footer: Footer = read_footer(source, self.decryption, optional=optional)

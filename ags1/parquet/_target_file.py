@@ -17,7 +17,7 @@ from ags1.parquet import _module
 from ags1.parquet._conversion import Conversion
 from ags1.parquet._movement import move_chunks
 from ags1.parquet._output import Output
-from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk
+from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList
 from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile
 from ags1.parquet._thrift import BINARY, I16, I32, I64, LIST, STRUCT, List, Struct
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, NUM_ROWS, ROW_GROUPS, encode_footer
@@ -166,7 +166,7 @@ class TargetFile:
         if not unchanged_aad or source.row_group != target.row_group or source.key != key.key:
             return False
         leaf = source.leaf
-        return not (leaf.nullable or leaf.repeated) or not _may_have_v2_pages(target.metadata)
+        return not (leaf.nullable or leaf.repeated) or not _may_have_two_forms(source)
 
     def _to_walk(self, target: _TargetChunk) -> Chunk:
         key = target.column_key
@@ -199,7 +199,7 @@ class TargetFile:
             for field in (9, 10, 11):
                 offset = metadata.integer(field)
                 if offset is not None and offset > 0:
-                    metadata.set(field, I64, offset + shift)
+                    metadata.set(field, I64, _fitting(offset + shift, target.name))
             return
         metadata.set(6, I64, chunk.total_uncompressed)
         metadata.set(7, I64, chunk.total_compressed)
@@ -251,9 +251,10 @@ class TargetFile:
             return
         structure = groups[targets[0].row_group]
         assert isinstance(structure, Struct)
-        structure.set(2, I64, sum(each.metadata.integer(6, 0) for each in targets))
+        name = targets[0].name
+        structure.set(2, I64, _fitting(sum(each.metadata.integer(6, 0) for each in targets), name))
         structure.set(5, I64, max(4, targets[0].chunk.first_offset))
-        structure.set(6, I64, sum(each.metadata.integer(7, 0) for each in targets))
+        structure.set(6, I64, _fitting(sum(each.metadata.integer(7, 0) for each in targets), name))
         if self._encryption is not None or structure.kind(7) is not None:
             structure.set(7, I16, targets[0].row_group)
 
@@ -276,7 +277,7 @@ class TargetFile:
                 structure.set(field + 1, I32, self._output.position - offset)
         for target, _, _ in self._finished:
             self._write_metadata(target)
-        self._metadata.set(NUM_ROWS, I64, self._rows)
+        self._metadata.set(NUM_ROWS, I64, _fitting(self._rows, "the file"))
         self._output.write(encode_footer(self._metadata, self._encryption))
 
     def _write_metadata(self, target: _TargetChunk) -> None:
@@ -307,6 +308,13 @@ def _ignore(count: int) -> None:
     pass
 
 
+def _fitting(number: int, name: str) -> int:
+    """A sum or an offset that comes from what a file claims."""
+    if not -(1 << 63) <= number < 1 << 63:
+        raise FormatError(f"{name}: its metadata has sizes or offsets that no file can have")
+    return number
+
+
 def _crypto_metadata(target: _TargetChunk, key: ColumnKey) -> Struct:
     union = Struct()
     if key.with_footer_key:
@@ -321,11 +329,22 @@ def _crypto_metadata(target: _TargetChunk, key: ColumnKey) -> Struct:
     return union
 
 
-def _may_have_v2_pages(metadata: Struct) -> bool:
-    stats = metadata.list(13)
-    if stats is None or len(stats) == 0:
+def _may_have_two_forms(source: SourceChunk) -> bool:
+    """Whether a chunk has V2 pages with levels, which an encrypted file has in one form or the other.
+
+    Its encoding statistics do not tell: Arrow C++ and parquet-java's rewriter count V2 pages as V1 pages.
+    """
+    pages = source.file.pages()
+    if pages is None:
+        # Every byte comes through Python anyway: looking for its pages costs more than sealing them anew.
         return True
-    return any(isinstance(each, Struct) and each.integer(1) == _V2_PAGE_TYPE for each in stats)
+    walked, chunk = PageList(source.file.footer.file_aad), source.to_walk()
+    while not chunk.done:
+        walked.clear()
+        walked.add(chunk, pages, 1 << 62)
+        if any(page["type"] == _V2_PAGE_TYPE and page["levels_length"] for page in walked.details()):
+            return True
+    return False
 
 
 def _agree_on_dictionary(metadata: Struct, has_dictionary: bool) -> None:
@@ -358,14 +377,14 @@ def _moved(offset_index: bytes, target: _TargetChunk) -> bytes:
     name = f"{target.name}: its offset index"
     structure = Struct.parse(offset_index, what=name)
     entries = structure.list(1)
-    if entries is None:
+    if entries is None or not all(isinstance(each, Struct) for each in entries):
         raise FormatError(f"{name} has no page locations")
     chunk = target.chunk
     if target.unchanged:
         shift = max(chunk.first_offset, 4) - chunk.start
         for entry in entries:
             assert isinstance(entry, Struct)
-            entry.set(1, I64, entry.integer(1, 0) + shift)
+            entry.set(1, I64, _fitting(entry.integer(1, 0) + shift, name))
         return structure.encode()
     places = {before: (after, size) for before, after, size in chunk.page_locations()}
     for index, entry in enumerate(entries):

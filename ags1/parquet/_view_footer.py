@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ags1.errors import FormatError
+from ags1.parquet import _arrow_schema
 from ags1.parquet._source_file import SourceChunk, SourceFile
-from ags1.parquet._thrift import I32, LIST, STRUCT, List, Struct
+from ags1.parquet._thrift import BINARY, I32, LIST, STRUCT, List, Struct
 from ags1.parquet.footer import KEY_VALUES, ROW_GROUPS, SCHEMA, encode_footer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ags1.parquet._arrow_schema import Shown
+
 __all__ = ["encode_view_footer", "kept_leaves"]
 
 _COLUMN_ORDERS = 7
-# Arrow's own copy of the schema, which would contradict one with fewer columns.
-_ARROW_SCHEMA = b"ARROW:schema"
 _MAP, _MAP_KEY_VALUE, _LIST = 1, 2, 3
 _LOGICAL_MAP, _LOGICAL_LIST = 2, 3
 
@@ -31,6 +32,10 @@ class _Element:
         self.structure = structure
         self.leaf = leaf
         self.children: list[_Element] = []
+
+    @property
+    def name(self) -> str:
+        return self.structure.binary(4, b"").decode("utf-8", "surrogateescape")
 
 
 def kept_leaves(file: SourceFile, wanted: Sequence[bool]) -> list[bool]:
@@ -103,7 +108,7 @@ def encode_view_footer(file: SourceFile, groups: Sequence[Sequence[SourceChunk]]
     metadata = file.footer.metadata.copy()
     if not all(kept):
         metadata.set(SCHEMA, LIST, List(STRUCT, _schema(file, kept)))
-        _without_arrow_schema(metadata)
+        _prune_arrow_schema(file, metadata, kept)
         orders = metadata.list(_COLUMN_ORDERS)
         if orders is not None and len(orders) == len(kept):
             shown = [order for order, keep in zip(orders, kept, strict=True) if keep]
@@ -173,11 +178,29 @@ def _schema(file: SourceFile, kept: Sequence[bool]) -> list[Struct]:
     return shown
 
 
-def _without_arrow_schema(metadata: Struct) -> None:
+def _prune_arrow_schema(file: SourceFile, metadata: Struct, kept: Sequence[bool]) -> None:
     pairs = metadata.list(KEY_VALUES)
     if pairs is None:
         return
-    others = [pair for pair in pairs if not isinstance(pair, Struct) or pair.binary(1) != _ARROW_SCHEMA]
+
+    def shown(element: _Element) -> Shown:
+        if element.leaf is not None:
+            return kept[element.leaf]
+        below = [(child.name, shown(child)) for child in element.children]
+        found = {children if isinstance(children, bool) else None for _, children in below}
+        # Collections are shown whole or not at all, so that only structs are left to have some of their children.
+        return below if found != {True} and found != {False} else found == {True}
+
+    others: list[Any] = []
+    for pair in pairs:
+        if isinstance(pair, Struct) and pair.binary(1) == _arrow_schema.KEY:
+            top = [(child.name, shown(child)) for child in _tree(file).children]
+            schema = _arrow_schema.without_fields(pair.binary(2, b""), top)
+            if schema is None:
+                continue
+            pair = pair.copy()
+            pair.set(2, BINARY, schema)
+        others.append(pair)
     if others:
         metadata.set(KEY_VALUES, LIST, List(STRUCT, others))
     else:

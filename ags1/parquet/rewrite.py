@@ -6,6 +6,7 @@ import os
 import stat
 
 from ags1._sources import DescriptorSource, is_url
+from ags1.errors import FormatError
 from ags1.files import Progress, _refuse_same
 from ags1.parquet._material_file import key_material_path, write_key_material_file
 from ags1.parquet._output import Output
@@ -154,8 +155,6 @@ def _rewrite(
 
 
 def _already_encrypted(file: SourceFile) -> Exception:
-    from ags1.errors import FormatError
-
     return FormatError(f"{file.where}is encrypted already: use rekey_file to encrypt it in another way")
 
 
@@ -220,7 +219,23 @@ def publish(output: Output, made: FileEncryption | None, *, fsync: bool) -> None
 
 
 def _bytes_of_pages(file: SourceFile) -> int:
-    return sum(chunk.extent()[1] for group in file.row_groups() for chunk in group.chunks())
+    total = 0
+    extents = []
+    for group in file.row_groups():
+        for chunk in group.chunks():
+            start, length = chunk.extent()
+            total += length
+            if length:
+                extents.append((start, length))
+    # Bytes that several columns claim would be written several times: a small file could fill a disk.
+    if not file.forgets_dictionary_headers:
+        extents.sort()
+        end = 0
+        for start, length in extents:
+            if start < end:
+                raise FormatError(f"{file.where}two column chunks overlap at offset {start}")
+            end = start + length
+    return total
 
 
 def _state(file: SourceFile) -> tuple[int, int] | None:

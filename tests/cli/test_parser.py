@@ -38,6 +38,7 @@ OPTIONS = {
     "bench": {"--bytes", "--json"},
     "kms": {"--key-id", "--bits", "--force", "--dry-run", "--json", "--kms", "--password-file", "--key-file"},
     "dataset": set(),
+    "parquet": set(),
 }
 
 

@@ -28,7 +28,7 @@ cdef enum:
 cdef struct Modules:
     EVP_CIPHER_CTX *gcm
     EVP_CIPHER_CTX *ctr
-    const uint8_t *gcm_key       # whose key schedule the context holds, by address
+    const uint8_t *gcm_key       # whose key schedule the context holds, by address: set it to NULL where keys may die
     const uint8_t *ctr_key
     uint8_t *aad
     size_t file_aad_length

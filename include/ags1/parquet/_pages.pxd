@@ -63,6 +63,7 @@ cdef class PageSource:
     cdef int64_t window_offset
     cdef int64_t window_length
     cdef int64_t window_capacity
+    cdef bint walking            # a walk is under way, in some thread
     cdef int peek(self, int64_t offset, int64_t length, const uint8_t **data) noexcept nogil
 
 cdef class Chunk:
@@ -108,6 +109,7 @@ cdef class PageList:
     cdef readonly int64_t stored     # bytes in the source
     cdef Modules opener
     cdef bint opener_made
+    cdef int users               # conversions that use its memory; -1 during a walk
     cdef int failed_status
     cdef int64_t failed_ordinal
     cdef int failed_type

@@ -1,0 +1,366 @@
+"""``ags1 parquet``: encrypt, decrypt, rekey and rotate."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from ags1.cli import say, warn
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing, in_options
+from ags1.cli._parser import UsageError
+from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, shown, size_of
+from ags1.cli._report import files, in_time
+from ags1.cli._transfer import (
+    _check_clobber,
+    _make_directory,
+    _metadata_path,
+    _MetadataFile,
+    _output,
+    _refuse_other_key,
+    work_through,
+)
+from ags1.keys import KeyMetadata
+from ags1.parquet._treatment import (
+    COPY,
+    OTHER,
+    PARQUET,
+    Decrypting,
+    Encrypting,
+    Rekeying,
+    Treatment,
+    classify,
+    copy_file,
+    refuse_others,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["decrypt", "encrypt", "parquet", "parquet_files", "rekey", "rotate"]
+
+_DONE, _COPIED, _LEFT_OUT, _BEFORE = "done", "copied", "left out", "finished before"
+_SHOWN = 20
+_SHARED = (
+    "these keys encrypt {count} files, which all count against the 2^32 invocations that AES GCM allows a key, in this "
+    "run and in all others"
+)
+
+
+def parquet(options: argparse.Namespace) -> int:
+    """Run ``ags1 parquet``."""
+    from ags1.cli._parquet_parser import parse
+
+    found = parse(list(options.arguments))
+    return int(found.run(found))
+
+
+def encrypt(options: argparse.Namespace) -> int:
+    """Run ``ags1 parquet encrypt``."""
+    with Clients() as clients:
+        writing = Writing(options, KeyReferences(), clients)
+        jobs, kinds = _jobs(options, encrypting=True)
+        _check_shared(options, writing, kinds)
+        work = _Transfer(options, ("encrypting", "encrypted"), jobs, kinds)
+        return work.run(_with_metadata(options, writing, work, None))
+
+
+def decrypt(options: argparse.Namespace) -> int:
+    """Run ``ags1 parquet decrypt``."""
+    with Clients() as clients:
+        reading = Reading(options, KeyReferences(), clients)
+        reading.require()
+        jobs, kinds = _jobs(options, encrypting=False)
+        work = _Transfer(options, ("decrypting", "decrypted"), jobs, kinds)
+        return work.run(lambda job: Decrypting(reading.config(job.source, job.name)))
+
+
+def rekey(options: argparse.Namespace) -> int:
+    """Run ``ags1 parquet rekey``."""
+    with Clients() as clients:
+        references = KeyReferences()
+        writing = Writing(options, references, clients)
+        reading = Reading(options, references, clients, old=True)
+        reading.require("--old-footer-key file:PATH or env:NAME, --old-kms URL, --old-key-metadata PATH")
+        jobs, kinds = _jobs(options, encrypting=True)
+        _check_shared(options, writing, kinds)
+        work = _Transfer(options, ("re-keying", "re-keyed"), jobs, kinds)
+        return work.run(_with_metadata(options, writing, work, reading))
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def _jobs(options: argparse.Namespace, *, encrypting: bool) -> tuple[list[Job], dict[str, tuple[str, str]]]:
+    """What goes where, and what each source is (by its path)."""
+    if STANDARD in options.sources:
+        raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
+    jobs = pair_up(options, encrypting=encrypting, suffix="")
+    if options.target == STANDARD and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError("a Parquet file would garble the terminal: give a file as the TARGET, or redirect the output")
+    kinds = _kinds([job.source for job in jobs], set(options.sources))
+    if options.others == "error":
+        others = [job.source for job in jobs if kinds[job.source][0] == OTHER]
+        refuse_others(others, "--others copy copies them unencrypted, --others skip leaves them out")
+    elif options.others == "copy":
+        kinds.update((path, (COPY, reason)) for path, (kind, reason) in kinds.items() if kind == OTHER)
+    return jobs, kinds
+
+
+def _kinds(paths: list[str], named: set[str]) -> dict[str, tuple[str, str]]:
+    """What each file is; those that were named themselves are Parquet files, whatever they look like."""
+    known = set(paths)
+    return {path: (PARQUET, "") if path in named or is_url(path) else classify(path, path, known) for path in paths}
+
+
+def parquet_files(patterns: list[str]) -> list[tuple[str, str]]:
+    """Path and name of the Parquet files that names, globs and directories stand for.
+
+    Raises
+    ------
+    UsageError
+        There are none; or standard input is among them.
+    """
+    if STANDARD in patterns:
+        raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
+    found = expand(patterns)
+    kinds = _kinds([path for path, _ in found], set(patterns))
+    chosen = [(path, name) for path, name in found if kinds[path][0] == PARQUET]
+    if not chosen:
+        raise UsageError(f"there are no Parquet files in {', '.join(patterns)}")
+    return chosen
+
+
+def _check_shared(options: argparse.Namespace, writing: Writing, kinds: dict[str, tuple[str, str]]) -> None:
+    count = sum(kind == PARQUET for kind, _ in kinds.values())
+    if count < 2:
+        return
+    if not writing.fresh:
+        said = _SHARED.format(count=f"{count:,}")
+        if not options.shared_keys:
+            raise UsageError(
+                f"{said}: use --kms URL or --key-metadata-out PATH, which make fresh keys for each file, or say "
+                "--shared-keys"
+            )
+        if not options.quiet:
+            warn(f"ags1: warning: {said}")
+    if writing.same_prefix and not options.quiet:
+        warn(
+            f"ags1: warning: {count:,} files get the same AAD prefix, so one can take another's place unnoticed: "
+            "{path} in --aad-prefix gives each its own"
+        )
+
+
+class _Transfer:
+    """The work on many files, each to its target."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        words: tuple[str, str],
+        jobs: list[Job],
+        kinds: dict[str, tuple[str, str]],
+    ) -> None:
+        self.options = options
+        self.jobs = [job for job in jobs if kinds[job.source][0] in (PARQUET, COPY)]
+        self.kinds = kinds
+        self._left_out = [job for job in jobs if kinds[job.source][0] not in (PARQUET, COPY)]
+        past = [words[1]]
+        if any(kinds[job.source][0] == COPY for job in self.jobs):
+            past.append("copied")
+        if options.resume:
+            past.append("found finished")
+        self._words = (words[0], " or ".join(past))
+
+    def run(self, treatment_of: Callable[[Job], Treatment]) -> int:
+        """Do it; `treatment_of` answers what is done with a Parquet file."""
+
+        def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+            return self._one(job, treatment_of, progress)
+
+        say_left_out(self.options, [(_names(job), job.source, self.kinds[job.source][1]) for job in self._left_out])
+        return work_through(self.options, self._words, self.jobs, one, _names) if self.jobs else 0
+
+    def _one(
+        self, job: Job, treatment_of: Callable[[Job], Treatment], progress: Callable[..., None]
+    ) -> tuple[str, dict[str, Any]]:
+        options = self.options
+        _check_clobber(options, job.target)
+        started = time.monotonic()
+        if self.kinds[job.source][0] == COPY:
+            _make_directory(options, job.target)
+            copy_file(job.source, job.target, progress=progress, fsync=options.fsync)
+            return f"{job.source} -> {job.target}  copied as it is", self._record(_COPIED, job, started)
+        treatment = treatment_of(job)
+        if options.resume and job.target != STANDARD and treatment.is_finished(job.source, job.target, job.name):
+            return f"{job.target}: finished before", {"outcome": _BEFORE}
+        _make_directory(options, job.target)
+        with in_options(old=hasattr(options, "old_kms")):
+            treatment.do(
+                job.source,
+                _output(job.target),
+                job.name,
+                threads=options.threads,
+                progress=progress,
+                fsync=options.fsync,
+            )
+        record = self._record(_DONE, job, started)
+        line = f"{shown(job.source)} -> {job.target}  {in_time(record['bytes'] or 0, time.monotonic() - started)}"
+        return line, record
+
+    def _record(self, outcome: str, job: Job, started: float) -> dict[str, Any]:
+        size = size_of(job.source)
+        return {"outcome": outcome, "bytes": size, "seconds": round(time.monotonic() - started, 6)}
+
+
+def _names(job: Job) -> dict[str, Any]:
+    return {"source": job.source, "target": job.target}
+
+
+def say_left_out(options: argparse.Namespace, left_out: list[tuple[dict[str, Any], str, str]]) -> None:
+    """Say which files nothing is done with, and why: of each, its record for machines, its path and the reason."""
+    if options.json:
+        import json
+
+        for record, _, reason in left_out:
+            say(json.dumps({**record, "outcome": _LEFT_OUT, "reason": reason, "error": None}))
+    elif not options.quiet:
+        shown_ones = left_out if options.verbose else left_out[:_SHOWN]
+        for _, path, reason in shown_ones:
+            warn(f"ags1: note: {path} is left out: {reason}")
+        if len(left_out) > len(shown_ones):
+            warn(f"ags1: note: {files(len(left_out) - len(shown_ones))} more left out (--verbose names them all)")
+
+
+def _with_metadata(
+    options: argparse.Namespace, writing: Writing, work: _Transfer, reading: Reading | None
+) -> Callable[[Job], Treatment]:
+    """What encrypts or re-keys each file; with the files for its fresh key metadata, where that is wanted."""
+    paths: dict[str, str | None] = {}
+    if writing.makes_metadata:
+        chosen = [job for job in work.jobs if work.kinds[job.source][0] == PARQUET]
+        many = len(work.jobs) > 1 or work.jobs[0].target != options.target
+        paths = {job.target: _metadata_path(options, job, many) for job in chosen}
+        if not (options.replace_key_metadata or options.resume):
+            for path in paths.values():
+                assert path is not None
+                _refuse_other_key(path, None)
+
+    def treatment_of(job: Job) -> Treatment:
+        made = None
+        if writing.makes_metadata:
+            made = KeyMetadata.generate()
+            prefix = writing.prefix(job.name)
+            if prefix is not None:
+                made = KeyMetadata(made.encryption_key, prefix)
+        config = writing.config(job.target, job.name, made)
+        if reading is None:
+            treatment: Treatment = Encrypting(config)
+        else:
+            name = job.name if "/" in job.name else base_name(job.source)
+            treatment = Rekeying(reading.config(job.source, name), config)
+        return treatment if made is None else _Recorded(treatment, made, paths[job.target], job.target)
+
+    return treatment_of
+
+
+class _Recorded(Treatment):
+    """Work whose fresh key is on the disk before what it encrypts; see _MetadataFile."""
+
+    def __init__(self, work: Treatment, metadata: KeyMetadata, path: str | None, target: str) -> None:
+        self._work = work
+        self._metadata = metadata
+        self._path = path
+        self._target = target
+
+    def do(self, source: str, target: Any, name: str, **options: Any) -> None:
+        """Do the work."""
+        output = _MetadataFile(self._path, self._metadata, True)
+        try:
+            self._work.do(source, target, name, **options)
+        except BaseException:
+            output.abort()
+            raise
+        output.commit(self._metadata, self._target)
+
+    def is_finished(self, source: str, target: str, name: str) -> bool:
+        """Whether the file can be read with the key metadata that an earlier run wrote for it."""
+        from ags1.cli._keys import read_metadata
+        from ags1.parquet.properties import EncryptionConfig
+
+        metadata = None if self._path is None else read_metadata(self._path)
+        if metadata is None or not metadata.aad_prefix:
+            return False
+        return Encrypting(EncryptionConfig.for_iceberg(metadata)).is_finished(source, target, name)
+
+
+# -- rotate --------------------------------------------------------------------------------------------------------
+
+
+def rotate(options: argparse.Namespace) -> int:
+    """Run ``ags1 parquet rotate``."""
+    from ags1.parquet._material_file import is_key_material_name, key_material_path
+    from ags1.parquet.key_material import KeyMetadataRewrapper, _rotate_file
+    from ags1.parquet.rotation import holds_key_material, rotate_file
+
+    ids: dict[str, str] = {}
+    for text in options.new_key_id:
+        old, equals, new = text.partition("=")
+        if not equals or not old or not new:
+            raise UsageError("--new-key-id needs OLD=NEW, such as lake=lake-2027")
+        if ids.setdefault(old, new) != new:
+            raise UsageError(f"--new-key-id gives {old!r} two new master keys")
+    if options.kms is None:
+        options.kms = os.environ.get("AGS1_KMS")
+    options.no_clobber = False
+    found = expand(options.files)
+    named = set(options.files)
+    with Clients() as clients:
+        rewrapper = KeyMetadataRewrapper(clients.open(options), ids)
+        kinds = _kinds([path for path, _ in found], named)
+        material = {path for path, _ in found if is_key_material_name(path)}
+        jobs, left_out = [], []
+        for path, name in found:
+            kind, reason = kinds[path]
+            if path not in material and kind != PARQUET:
+                left_out.append(({"file": path}, path, reason))
+            elif path in material or is_url(path) or key_material_path(path) not in material:
+                jobs.append(Job(path, path, name))
+        say_left_out(options, left_out)
+
+        def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+            path = job.source
+            started = time.monotonic()
+            if path in material:
+                counts = _counted(_rotate_file(rewrapper, path))
+            elif holds_key_material(path):
+                prefix = _rotation_prefix(options, job.name)
+                counts = rotate_file(path, path, rewrapper, aad_prefix=prefix, progress=progress, fsync=options.fsync)
+            else:
+                beside = key_material_path(path)
+                if not is_url(beside) and not os.path.exists(beside):
+                    return f"{path}: left out: it has no key material", {"outcome": _LEFT_OUT}
+                counts = _counted(_rotate_file(rewrapper, beside))
+            keys = ", ".join(f"{count} under {key_id!r}" for key_id, count in counts.items())
+            record = {"outcome": _DONE, "keys": counts, "seconds": round(time.monotonic() - started, 6)}
+            return f"{path}: keys wrapped anew: {keys}", record
+
+        if not jobs:
+            raise UsageError(f"there are no Parquet files in {', '.join(options.files)}")
+        return work_through(options, ("rotating", "rotated"), jobs, one, lambda job: {"file": job.source})
+
+
+def _counted(materials: dict[str, Any]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for each in materials.values():
+        counts[each.master_key_id] = counts.get(each.master_key_id, 0) + 1
+    return counts
+
+
+def _rotation_prefix(options: argparse.Namespace, name: str) -> bytes | None:
+    from ags1.cli._keys import aad_prefix
+
+    return aad_prefix(options, name) or None

@@ -1,0 +1,454 @@
+"""Keys, prefixes and configurations of ``ags1 parquet``: what is named in the options, never what is a key itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import stat
+
+from ags1._gcm import Key
+from ags1.cli import warn
+from ags1.cli._keys import Keys as MetadataKeys
+from ags1.cli._keys import _parse_key, _read, _refuse_key_as_name, aad_prefix
+from ags1.cli._parser import UsageError
+from ags1.errors import Ags1Error, KeyAccessError
+from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from ags1.keys import KeyMetadata
+
+    Columns = list[Any]
+
+__all__ = ["Clients", "KeyReferences", "Reading", "Writing", "column_names", "in_options"]
+
+_REFERENCE = re.compile(r"(.*?)=((?:file|env):.*)", re.DOTALL)
+# Stands in for the prefix of each file while what all files share is checked.
+_SOME_PREFIX = b"?"
+
+
+class KeyReferences:
+    """Reads the keys that are named as ``file:PATH`` and ``env:NAME``, each once: a file may be a pipe."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Key] = {}
+
+    def load(self, reference: str, option: str) -> Key:
+        """The key.
+
+        Raises
+        ------
+        UsageError
+            The reference has neither form; what it is, is not repeated.
+        KeyAccessError
+            The file or variable is missing, unreadable, or holds no key.
+        """
+        found = self._known.get(reference)
+        if found is None:
+            found = self._known[reference] = _load(reference, option)
+        return found
+
+
+def _load(reference: str, option: str) -> Key:
+    kind, colon, name = reference.partition(":")
+    if not colon or kind not in ("file", "env") or not name:
+        raise UsageError(f"{option} needs a key as file:PATH or env:NAME (a key itself must not stand there)")
+    _refuse_key_as_name(name, option, f"{kind}: and the name of a {'file' if kind == 'file' else 'variable'}")
+    if kind == "env":
+        text = os.environ.get(name)
+        if text is None:
+            raise KeyAccessError(f"the environment variable {name} is not set")
+        return _parse_key(text.encode("utf-8", "surrogateescape"), f"the environment variable {name}", raw=False)
+    data, mode = _read(name)
+    if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
+        warn(f"ags1: warning: other users can read the key file {name} (mode {stat.S_IMODE(mode):04o}): chmod 600 it")
+    return _parse_key(data, name)
+
+
+def column_names(text: str, option: str) -> Columns:
+    r"""Names of columns with commas between them; ``\,`` and ``\.`` are a comma and a dot inside a name.
+
+    Raises
+    ------
+    UsageError
+        An empty name.
+    """
+    names: Columns = []
+    for piece in re.split(r"(?<!\\),", text):
+        name = piece.replace("\\,", ",")
+        if not name:
+            raise UsageError(f"{option}: there is an empty column name")
+        if "\\." in name:
+            names.append(tuple(part.replace("\\.", ".") for part in re.split(r"(?<!\\)\.", name)))
+        else:
+            names.append(name)
+    return names
+
+
+# What a message of the library says to do, and what that is here.
+_PHRASES = (
+    ("give it in footer_key, or a key_retriever", "give it with --footer-key or --key-for"),
+    ("give it in column_keys, or a key_retriever", "give it with --column-key or --key-for"),
+    ("a key retriever cannot find it; give footer_key", "give it with --footer-key"),
+    ("a key retriever cannot find it; give column_keys", "give it with --column-key"),
+    ("the key retriever has no key", "--key-for gives no key"),
+    ("give a DecryptionConfig with the footer key", "give --footer-key, --kms or --key-metadata"),
+    ("give a DecryptionConfig with its keys", "give --footer-key, --kms or --key-metadata"),
+    ("use rekey_file to encrypt it in another way", "`ags1 parquet rekey` encrypts it in another way"),
+    ("read it without a decryption configuration or with allow_plaintext=True", "say --allow-plaintext"),
+    ("give aad_prefix (", "give --aad-prefix ("),
+    ("or aad_prefix is wrong", "or --aad-prefix is wrong"),
+    ("the supplied aad_prefix names; leave aad_prefix out", "--aad-prefix names; leave that out"),
+    ("give a tuple of the parts of its path instead", "write dots inside a name as \\. instead"),
+)
+
+
+class in_options:
+    """Lets errors of the library name options of this command: ``with in_options():``.
+
+    Parameters
+    ----------
+    old : bool
+        Whether those for reading begin with ``--old-``.
+    """
+
+    def __init__(self, *, old: bool = False) -> None:
+        self._old = old
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, (Ags1Error, ValueError)) or len(error.args) != 1 or not isinstance(error.args[0], str):
+            return
+        text = error.args[0]
+        for said, meant in _PHRASES:
+            if said in text:
+                option = re.sub("--(?!allow)", "--old-", meant) if self._old else meant
+                text = text.replace(said, option)
+        error.args = (text,)
+
+
+class Clients:
+    """Clients of key management services, each opened once; closed at the end of the ``with`` body."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    def open(self, options: argparse.Namespace, *, old: bool = False) -> Any:
+        """The client that --kms names, or --old-kms."""
+        from ags1.cli._kms import client_of
+
+        found = options
+        if old and options.old_kms:
+            found = argparse.Namespace(
+                kms=options.old_kms, password_file=options.old_password_file, key_file=options.old_key_file
+            )
+        url = found.kms
+        if url not in self._known:
+            self._known[url] = client_of(found)
+        return self._known[url]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for client in self._known.values():
+            client.close()
+
+
+class _Prefix:
+    """The AAD prefix that the options give to each file."""
+
+    def __init__(self, options: argparse.Namespace, dash: str = "") -> None:
+        text, digits = (getattr(options, f"{dash}aad_prefix{end}") for end in ("", "_hex"))
+        self._options = argparse.Namespace(aad_prefix=text, aad_prefix_hex=digits)
+        self.given = text is not None or digits is not None
+        self.per_file = text is not None and ("{name}" in text or "{path}" in text)
+
+    def of(self, name: str) -> bytes:
+        """Of the file of this name."""
+        prefix = aad_prefix(self._options, name)
+        if not prefix:
+            raise UsageError("an empty AAD prefix is none for some readers: leave it out, or give one")
+        return prefix
+
+
+class Writing:
+    """What files are encrypted with.
+
+    Attributes
+    ----------
+    fresh : bool
+        Whether every file gets keys of its own, or key metadata of its own says them.
+    makes_metadata : bool
+        Whether key metadata is to be made, with a fresh key, for each file.
+    same_prefix : bool
+        Whether many files would be bound to one identity.
+
+    Raises
+    ------
+    UsageError
+        The options make no sense together.
+    KeyAccessError
+        A key could not be had.
+    """
+
+    def __init__(self, options: argparse.Namespace, references: KeyReferences, clients: Clients) -> None:
+        self._options = options
+        self._prefix = _Prefix(options)
+        self.makes_metadata = options.key_metadata_out is not None
+        if options.kms is None and options.footer_key_id:
+            options.kms = os.environ.get("AGS1_KMS")
+        ways = {
+            "--footer-key": options.footer_key is not None,
+            "--footer-key-id (with --kms)": options.footer_key_id is not None,
+            "--key-metadata": options.key_metadata is not None,
+            "--key-metadata-out": self.makes_metadata,
+        }
+        chosen = [way for way, given in ways.items() if given]
+        if len(chosen) > 1:
+            raise UsageError(f"{' and '.join(chosen)} are different ways to say the keys: give one")
+        if not chosen:
+            raise UsageError(
+                "a key is needed: --footer-key file:PATH or env:NAME (`ags1 keygen` makes one), --kms URL with "
+                "--footer-key-id ID, or --key-metadata-out PATH for a fresh key for each file"
+            )
+        self._metadata: MetadataKeys | None = None
+        self._config: EncryptionConfig | None = None
+        if options.footer_key is not None:
+            _refuse(options, "--footer-key", _KMS_OPTIONS)
+            self._config = self._given(references)
+        elif options.footer_key_id is not None:
+            _refuse(options, "--footer-key-id", _GIVEN_OPTIONS)
+            self._config = self._from_kms(clients)
+        else:
+            _refuse(options, chosen[0], _KMS_OPTIONS + _GIVEN_OPTIONS + _NOT_ICEBERG)
+            if options.key_metadata is not None:
+                self._metadata = _metadata_keys(options.key_metadata)
+        self.fresh = options.footer_key is None and (
+            options.key_metadata is None or os.path.isdir(_path(options.key_metadata))
+        )
+        self.same_prefix = self._prefix.given and not self._prefix.per_file
+
+    def _common(self) -> dict[str, Any]:
+        options = self._options
+        if options.no_store_aad_prefix and not self._prefix.given:
+            raise UsageError("--no-store-aad-prefix needs an --aad-prefix, or there is nothing to leave out")
+        return {
+            "encrypt_all": options.encrypt_all,
+            "algorithm": options.algorithm,
+            "plaintext_footer": options.plaintext_footer,
+            "aad_prefix": _SOME_PREFIX if self._prefix.given else None,
+            "store_aad_prefix": not options.no_store_aad_prefix,
+            "data_page_v2": options.data_page_v2,
+        }
+
+    def _given(self, references: KeyReferences) -> EncryptionConfig:
+        options = self._options
+        key = references.load(options.footer_key, "--footer-key")
+        columns = _column_keys(options.column_key, "--column-key", references)
+        metadata = []
+        for text in options.column_key_metadata:
+            names, value = _named(text, "--column-key-metadata", "COLUMNS=TEXT")
+            metadata += [(name, _octets(value, "--column-key-metadata")) for name in names]
+        footer = options.footer_key_metadata
+        return EncryptionConfig(
+            key,
+            column_keys=columns or None,
+            column_key_metadata=dict(metadata) or None,
+            footer_key_metadata=None if footer is None else _octets(footer, "--footer-key-metadata"),
+            **self._common(),
+        )
+
+    def _from_kms(self, clients: Clients) -> EncryptionConfig:
+        options = self._options
+        masters: dict[str, Columns] = {}
+        for text in options.column_key_id:
+            key_id, equals, names = text.partition("=")
+            if not equals or not key_id:
+                raise UsageError("--column-key-id needs ID=COLUMNS, such as alias/pii=ssn,salary")
+            masters.setdefault(key_id, []).extend(column_names(names, "--column-key-id"))
+        return EncryptionConfig.from_kms(
+            clients.open(options),
+            options.footer_key_id,
+            masters or None,
+            double_wrapping=not options.single_wrapping,
+            internal_key_material=not options.external_key_material,
+            data_key_bits=options.data_key_bits,
+            **self._common(),
+        )
+
+    def config(self, path: str, name: str, made: KeyMetadata | None = None) -> EncryptionConfig:
+        """What one file is encrypted with; `path` is where it will be, `made` its fresh key metadata."""
+        if made is None and self._metadata is not None:
+            made = self._metadata.metadata_for(path, name)
+        if made is not None:
+            return EncryptionConfig.for_iceberg(made, data_page_v2=self._options.data_page_v2)
+        assert self._config is not None
+        return self._config.with_aad_prefix(self._prefix.of(name)) if self._prefix.given else self._config
+
+    def prefix(self, name: str) -> bytes | None:
+        """The AAD prefix that the options give to a file."""
+        return self._prefix.of(name) if self._prefix.given else None
+
+
+class Reading:
+    """What files are read with.
+
+    Parameters
+    ----------
+    old : bool
+        Whether the options are the ones that begin with ``--old-``.
+
+    Attributes
+    ----------
+    named : bool
+        Whether the options name any key.
+    """
+
+    def __init__(
+        self, options: argparse.Namespace, references: KeyReferences, clients: Clients, *, old: bool = False
+    ) -> None:
+        dash, shown = ("old_", "--old-") if old else ("", "--")
+        footer, columns, for_metadata, metadata, kms = (
+            getattr(options, dash + each) for each in ("footer_key", "column_key", "key_for", "key_metadata", "kms")
+        )
+        given = footer is not None or bool(columns) or bool(for_metadata)
+        if kms is None and not given and metadata is None:
+            kms = options.kms or os.environ.get("AGS1_KMS")
+            if not old:
+                options.kms = kms
+            elif kms is not None and options.kms is None:
+                options.old_kms = kms
+        self._prefix = _Prefix(options, dash)
+        self._metadata: MetadataKeys | None = None
+        self._allow_plaintext: bool = options.allow_plaintext
+        self._check_footer = not getattr(options, dash + "no_check_footer")
+        self.named = given or metadata is not None or kms is not None
+        chosen = [
+            way
+            for way, there in (
+                (f"{shown}footer-key, {shown}column-key or {shown}key-for", given),
+                (f"{shown}kms", kms is not None),
+                (f"{shown}key-metadata", metadata is not None),
+            )
+            if there
+        ]
+        if len(chosen) > 1:
+            raise UsageError(f"{' and '.join(chosen)} are different ways to say the keys: give one")
+        common: dict[str, Any] = {
+            "check_footer_integrity": self._check_footer,
+            "allow_plaintext": self._allow_plaintext,
+        }
+        if kms is not None:
+            self._config = DecryptionConfig.from_kms(clients.open(options, old=old), **common)
+            return
+        if metadata is not None:
+            if self._prefix.given:
+                raise UsageError(f"{shown}key-metadata already has an AAD prefix: leave {shown}aad-prefix out")
+            self._metadata = _metadata_keys(metadata)
+        found = {}
+        for text in for_metadata:
+            match = _REFERENCE.fullmatch(text)
+            if match is None:
+                raise UsageError(f"{shown}key-for needs METADATA=file:PATH or METADATA=env:NAME")
+            found[_octets(match[1], f"{shown}key-for")] = references.load(match[2], f"{shown}key-for")
+        self._config = DecryptionConfig(
+            None if footer is None else references.load(footer, f"{shown}footer-key"),
+            column_keys=_column_keys(columns, f"{shown}column-key", references) or None,
+            key_retriever=found.get if found else None,
+            **common,
+        )
+
+    def config(self, path: str, name: str) -> DecryptionConfig:
+        """What one file is read with."""
+        if self._metadata is not None:
+            metadata = self._metadata.metadata_for(path, name)
+            return DecryptionConfig(
+                metadata.encryption_key,
+                aad_prefix=metadata.aad_prefix,
+                check_footer_integrity=self._check_footer,
+                allow_plaintext=self._allow_plaintext,
+            )
+        return self._config.with_aad_prefix(self._prefix.of(name)) if self._prefix.given else self._config
+
+    def require(self, options: str = "--footer-key file:PATH or env:NAME, --kms URL, --key-metadata PATH") -> None:
+        """Refuse options that name no key.
+
+        Raises
+        ------
+        UsageError
+            They do not.
+        """
+        if not self.named and not self._allow_plaintext:
+            raise UsageError(f"a key is needed: {options}")
+
+
+_GIVEN_OPTIONS = (
+    ("column_key", "--column-key"),
+    ("footer_key_metadata", "--footer-key-metadata"),
+    ("column_key_metadata", "--column-key-metadata"),
+)
+_KMS_OPTIONS = (
+    ("column_key_id", "--column-key-id"),
+    ("single_wrapping", "--single-wrapping"),
+    ("external_key_material", "--external-key-material"),
+)
+_NOT_ICEBERG = (
+    ("plaintext_footer", "--plaintext-footer"),
+    ("encrypt_all", "--encrypt-all"),
+    ("no_store_aad_prefix", "--no-store-aad-prefix"),
+)
+
+
+def _refuse(options: argparse.Namespace, way: str, others: tuple[tuple[str, str], ...]) -> None:
+    for attribute, option in others:
+        if getattr(options, attribute):
+            raise UsageError(f"{option} has no meaning with {way}: leave it out")
+    if way.startswith("--key-metadata") and options.algorithm != "AES_GCM_V1":
+        raise UsageError(f"--algorithm has no meaning with {way}, which is for AES_GCM_V1: leave it out")
+    if way == "--key-metadata" and (options.aad_prefix is not None or options.aad_prefix_hex is not None):
+        raise UsageError("--key-metadata already has an AAD prefix: leave --aad-prefix out")
+
+
+def _column_keys(texts: list[str], option: str, references: KeyReferences) -> list[tuple[Columns, Key]]:
+    found = []
+    for text in texts:
+        match = _REFERENCE.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{option} needs COLUMNS=file:PATH or COLUMNS=env:NAME, such as ssn,salary=file:s.key")
+        found.append((column_names(match[1], option), references.load(match[2], option)))
+    return found
+
+
+def _named(text: str, option: str, form: str) -> tuple[Columns, str]:
+    names, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"{option} needs {form}")
+    return column_names(names, option), value
+
+
+def _octets(text: str, option: str) -> bytes:
+    """Text as UTF-8, or bytes as ``hex:DIGITS``."""
+    if not text.startswith("hex:"):
+        return os.fsencode(text)
+    try:
+        return bytes.fromhex(text[4:])
+    except ValueError:
+        raise UsageError(f"{option}: what stands behind hex: is not hexadecimal") from None
+
+
+def _path(text: str) -> str:
+    return text.removeprefix("file:")
+
+
+def _metadata_keys(where: str) -> MetadataKeys:
+    return MetadataKeys(
+        argparse.Namespace(key_file=None, key_env=None, key_metadata=_path(where), aad_prefix=None, aad_prefix_hex=None)
+    )

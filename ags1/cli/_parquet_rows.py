@@ -1,0 +1,218 @@
+"""``ags1 parquet cat`` and ``ags1 parquet head``: rows of encrypted files, as a table, CSV or JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+
+from ags1.cli import printable, say, warn
+from ags1.cli._parquet import parquet_files
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, column_names, in_options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Row = list[Any]
+
+__all__ = ["cat", "head"]
+
+# Rows at once: their widths decide those of a table's columns.
+_BATCH = 1000
+_WIDEST_CELL = 40
+
+
+def cat(options: argparse.Namespace) -> int:
+    """Run ``ags1 parquet cat``."""
+    return _show(options, None)
+
+
+def head(options: argparse.Namespace) -> int:
+    """Run ``ags1 parquet head``."""
+    return _show(options, options.rows)
+
+
+def _show(options: argparse.Namespace, limit: int | None) -> int:
+    from ags1 import parquet
+
+    _pyarrow()
+    columns = None if options.columns is None else column_names(options.columns, "--columns")
+    forms: dict[str, type[_Table | _Csv | _Json]] = {"table": _Table, "csv": _Csv, "json": _Json}
+    written = forms[options.format]()
+    found = parquet_files(options.files)
+    with Clients() as clients:
+        reading = Reading(options, KeyReferences(), clients)
+        for path, name in found:
+            with in_options():
+                config = reading.config(path, name) if reading.named or options.allow_plaintext else None
+                view = parquet.open(
+                    path, config, columns=columns, missing_keys=options.missing_keys, threads=options.threads
+                )
+            with view:
+                if view.dropped:
+                    warn(f"ags1: note: {path}: left out for want of a key: {', '.join(view.dropped)}")
+                written.begin(path if len(found) > 1 else None)
+                for names, rows in _batches(view, limit, path):
+                    written.write(names, rows)
+                written.end()
+    return 0
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("showing rows needs pyarrow: pip install 'ags1[arrow]'") from error
+    return pyarrow
+
+
+def _batches(view: Any, limit: int | None, path: str) -> Iterator[tuple[list[str], list[Row]]]:
+    """Names and rows, some at a time; the names by themselves for a file without rows."""
+    pyarrow = _pyarrow()
+    try:
+        # Threads that are still reading when one of them fails can take the process with them at its end.
+        file = pyarrow.parquet.ParquetFile(view)
+        names = list(file.schema_arrow.names)
+        left = file.metadata.num_rows if limit is None else limit
+        yield names, []
+        if left <= 0:
+            return
+        for batch in file.iter_batches(min(_BATCH, left), use_threads=False):
+            rows = [list(row) for row in zip(*(_values(column) for column in batch.columns), strict=True)]
+            yield names, rows[:left]
+            left -= len(rows)
+            if left <= 0:
+                return
+    except pyarrow.ArrowException as error:
+        if error.__cause__ is None and not isinstance(error, (OSError, ValueError)):
+            raise ValueError(f"{path}: pyarrow cannot read it: {error}") from None
+        raise
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of a column, as text where Python has no exact form of them."""
+    types = _pyarrow().types
+    if types.is_temporal(column.type) or types.is_decimal(column.type):
+        try:
+            column = column.cast(_pyarrow().string())
+        except _pyarrow().ArrowException:
+            pass
+    return [_value(each) for each in column.to_pylist()]
+
+
+def _value(value: Any) -> Any:
+    """The value with nothing in it that JSON lacks: bytes as hexadecimal digits, other things as text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, dict):
+        return {str(name): _value(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_value(each) for each in value]
+    return str(value)
+
+
+def _cell(value: Any, null: str) -> str:
+    if value is None:
+        return null
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else str(value)
+
+
+class _Json:
+    """An object a line."""
+
+    def begin(self, path: str | None) -> None:
+        """Nothing stands before the rows of a file."""
+
+    def write(self, names: list[str], rows: list[Row]) -> None:
+        """One line for each row."""
+        for row in rows:
+            say(json.dumps(dict(zip(names, row, strict=True))))
+
+    def end(self) -> None:
+        """Nothing stands behind them."""
+
+
+class _Csv:
+    """Lines with commas; a header once, and again before files with other columns."""
+
+    def __init__(self) -> None:
+        import csv
+
+        self._names: list[str] | None = None
+        self._writer = csv.writer(_Lines(), lineterminator="\n")
+
+    def begin(self, path: str | None) -> None:
+        """Nothing stands before the rows of a file but the header."""
+
+    def write(self, names: list[str], rows: list[Row]) -> None:
+        """The header, if it is new, and one line for each row."""
+        if names != self._names:
+            self._names = names
+            self._writer.writerow(names)
+        for row in rows:
+            self._writer.writerow([_cell(value, "") for value in row])
+
+    def end(self) -> None:
+        """Nothing stands behind them."""
+
+
+class _Lines:
+    """Standard output for csv.writer, which writes a line at once."""
+
+    def write(self, line: str) -> None:
+        say(line.removesuffix("\n"))
+
+
+class _Table:
+    """Aligned columns for a person; their widths are those of the first rows."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._widths: list[int] | None = None
+        self._files = 0
+
+    def begin(self, path: str | None) -> None:
+        """The name of the file stands before it, where there are many."""
+        if path is not None:
+            if self._files:
+                say("")
+            say(printable(f"==> {path} <=="))
+        self._files += 1
+        self._widths = None
+
+    def write(self, names: list[str], rows: list[Row]) -> None:
+        """One line for each row, and the names before the first."""
+        self._names = names
+        if not rows:
+            return
+        cells = [[_shortened(printable(_cell(value, "null"))) for value in row] for row in rows]
+        if self._widths is None:
+            self._start(cells)
+        for row in cells:
+            self._line(row)
+
+    def end(self) -> None:
+        """The names of a file without rows."""
+        if self._widths is None:
+            self._start([])
+
+    def _start(self, cells: list[list[str]]) -> None:
+        header = [_shortened(printable(name)) for name in self._names]
+        self._widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+        self._line(header)
+        self._line(["-" * width for width in self._widths])
+
+    def _line(self, cells: list[str]) -> None:
+        assert self._widths is not None
+        say("  ".join(cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip())
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _WIDEST_CELL else f"{text[: _WIDEST_CELL - 3]}..."

@@ -1,0 +1,288 @@
+"""A PyIceberg FileIO that opens the files of encrypted tables.
+
+    PyIceberg:  io.new_input(path).open()
+    here:       metadata.json          as it is, and its keys learned
+                manifest list          decrypted (AGS1), and the keys of its manifests learned
+                manifest               decrypted (AGS1), and the keys of its files learned
+                Parquet                the plaintext view (Parquet Modular Encryption)
+                Avro, Puffin           an ags1 Reader (AGS1)
+
+So PyIceberg plans and reads encrypted tables without knowing it. Writing goes to the FileIO underneath, as plaintext
+files: PyIceberg has no way to record their keys, so writes to an encrypted table are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping
+from urllib.parse import urlparse
+
+from ags1 import layout
+from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.iceberg._file_keys import FileKeys, KnownFile
+from ags1.stream import Reader
+
+try:
+    from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
+except ImportError as error:
+    raise ImportError("Iceberg tables need PyIceberg: pip install 'ags1[iceberg]'", name=error.name) from None
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["LENGTH_POLICIES", "EncryptedFileIO", "EncryptedInputFile", "UntrustedLengthWarning"]
+
+LENGTH_POLICIES = ("trusted", "metadata-hint", "file")
+KMS, TABLE_KEY_ID = "ags1.kms", "ags1.table-key-id"
+ALLOW_PLAINTEXT, LENGTH_POLICY = "ags1.allow-plaintext", "ags1.length-policy"
+_IMPLEMENTATION = "py-io-impl"
+_MAGICS = {b"AGS1": "an AGS1 stream", b"PARE": "an encrypted Parquet file"}
+
+
+class UntrustedLengthWarning(UserWarning):
+    """A file was opened without a trusted length: blocks missing at its end would go unnoticed."""
+
+
+class EncryptedFileIO(FileIO):
+    """Opens the files of encrypted Iceberg tables for PyIceberg.
+
+    Parameters
+    ----------
+    properties : mapping
+        Those of the catalog and the table. ``ags1.kms`` is a URL for :func:`ags1.kms.load`, such as ``aws:``;
+        ``ags1.table-key-id``, ``ags1.allow-plaintext`` and ``ags1.length-policy`` are the arguments of
+        :func:`open_table`. Every other property goes to the FileIO underneath, which PyIceberg chooses by the scheme
+        of the location.
+    kms : object, optional
+        A KMS client, instead of ``ags1.kms``.
+
+    Examples
+    --------
+    >>> StaticTable.from_metadata(location, {"py-io-impl": "ags1.iceberg.EncryptedFileIO", "ags1.kms": "aws:"})
+
+    Notes
+    -----
+    Keys are learned as PyIceberg goes from the metadata file to manifest lists, manifests and data files, so a data
+    file can be opened only after its manifest was. Safe to share between threads. A pickled copy starts without keys.
+    """
+
+    def __init__(self, properties: Mapping[str, str] = {}, *, kms: Any = None) -> None:
+        super().__init__(dict(properties))
+        self.length_policy = properties.get(LENGTH_POLICY, "trusted")
+        if self.length_policy not in LENGTH_POLICIES:
+            raise ValueError(f"{LENGTH_POLICY} must be one of {', '.join(LENGTH_POLICIES)}, got {self.length_policy!r}")
+        self.allow_plaintext = _as_flag(properties.get(ALLOW_PLAINTEXT, "false"), ALLOW_PLAINTEXT)
+        if kms is None and KMS in properties:
+            from ags1.kms import load
+
+            kms = load(properties[KMS])
+        self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID))
+        self._inner: dict[str, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if KMS not in self.properties:
+            raise TypeError(
+                "an EncryptedFileIO with a KMS client cannot be pickled: name the KMS in the property ags1.kms"
+            )
+        return EncryptedFileIO, (dict(self.properties),)
+
+    def inner(self, location: str) -> Any:
+        """The FileIO underneath for a location."""
+        scheme = urlparse(location).scheme
+        found = self._inner.get(scheme)
+        if found is None:
+            others = {name: value for name, value in self.properties.items() if name != _IMPLEMENTATION}
+            found = self._inner[scheme] = load_file_io(others, location)
+        return found
+
+    def new_input(self, location: str) -> EncryptedInputFile:
+        """A file to read."""
+        return EncryptedInputFile(location, self)
+
+    def new_output(self, location: str) -> OutputFile:
+        """Refused: PyIceberg could not record the key of an encrypted file."""
+        raise PermissionError(
+            f"{location}: PyIceberg cannot write to encrypted tables, because it has nowhere to put the keys of new "
+            "files; write with Spark, or to another table"
+        )
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file."""
+        path = location if isinstance(location, str) else location.location
+        self.inner(path).delete(path)
+
+
+class EncryptedInputFile(InputFile):
+    """A file of an encrypted table."""
+
+    def __init__(self, location: str, file_io: EncryptedFileIO) -> None:
+        super().__init__(location)
+        self._io = file_io
+
+    def _raw(self) -> Any:
+        return self._io.inner(self.location).new_input(self.location)
+
+    def __len__(self) -> int:
+        """Bytes as they are stored."""
+        return len(self._raw())
+
+    def exists(self) -> bool:
+        """Whether there is such a file."""
+        return bool(self._raw().exists())
+
+    def open(self, seekable: bool = True) -> Any:
+        """Open the file as plaintext.
+
+        Raises
+        ------
+        KeyAccessError
+            Its key is not known, or the KMS refused.
+        AuthenticationError, FormatError, TruncatedError
+            The file is not the one that the file above it means, or damaged.
+        """
+        location = self.location
+        if location.endswith(".metadata.json"):
+            with self._raw().open() as file:
+                data = file.read()
+            self._io.keys.learn_metadata(location, data)
+            return io.BytesIO(data)
+        known = self._io.keys.find(location)
+        if known is None:
+            return self._unknown(seekable)
+        if known.kind in ("manifest list", "manifest"):
+            return io.BytesIO(self.learn(known))
+        return self.plaintext(known)
+
+    def learn(self, known: KnownFile) -> bytes:
+        """Plaintext of a manifest list or manifest; the keys in it are known from now on."""
+        with self.plaintext(known) as file:
+            data: bytes = file.read()
+        if known.kind == "manifest list":
+            self._io.keys.learn_manifest_list(known, data)
+        else:
+            self._io.keys.learn_manifest(known, data)
+        return data
+
+    def plaintext(self, known: KnownFile) -> Any:
+        """The file as a plaintext one, decrypted where it is read."""
+        if known.key_metadata is None:
+            return self._plain(known)
+        if known.file_format == "parquet":
+            return self._parquet_view(known)
+        if known.file_format not in ("avro", "puffin"):
+            raise FormatError(
+                f"{self.location}: encrypted files of the format {known.file_format} are not supported: Iceberg "
+                "encrypts Parquet, Avro and Puffin"
+            )
+        key_metadata = known.key_metadata
+        length = key_metadata.file_length
+        source = self.source()
+        try:
+            if length is None:
+                length = self._length(known)
+            return Reader(source, key_metadata.encryption_key, aad_prefix=key_metadata.aad_prefix or b"", length=length)
+        except BaseException:
+            if hasattr(source, "close"):
+                source.close()
+            raise
+
+    def source(self) -> Any:
+        """Stored bytes: a local path, or an open file."""
+        local = local_path(self.location)
+        return local if local is not None else self._raw().open(seekable=True)
+
+    def _length(self, known: KnownFile) -> int | None:
+        policy = self._io.length_policy
+        if policy == "trusted":
+            raise FormatError(
+                f"{self.location}: the key metadata of this {known.kind} has no file length, so that a cut at its end "
+                "could not be noticed (iceberg-rust writes none): if you accept that, set the length policy to "
+                "'metadata-hint', or to 'file'"
+            )
+        size = len(self)
+        hint = known.length_hint
+        if policy == "metadata-hint":
+            if hint is None:
+                raise FormatError(
+                    f"{self.location}: nothing authenticated says how long this {known.kind} is: only the length "
+                    "policy 'file' opens it"
+                )
+            if size != hint and _plaintext_length(size) != hint:
+                raise TruncatedError(
+                    f"{self.location}: has {size} bytes, but the file above it says {hint}: it was cut off or replaced"
+                )
+            return size
+        warnings.warn(
+            f"{self.location}: opened without a trusted length; blocks missing at its end would go unnoticed",
+            UntrustedLengthWarning,
+            stacklevel=4,
+        )
+        return None
+
+    def _parquet_view(self, known: KnownFile) -> Any:
+        from ags1.parquet.properties import DecryptionConfig
+        from ags1.parquet.view import ParquetView
+
+        assert known.key_metadata is not None
+        source = self.source()
+        view = ParquetView(source, DecryptionConfig.for_iceberg(known.key_metadata))
+        expected = known.key_metadata.file_length
+        actual = view.stored_size
+        if expected is not None and actual != expected:
+            view.close()
+            raise TruncatedError(
+                f"{self.location}: has {actual} bytes, but its key metadata says {expected}: it was replaced or cut off"
+            )
+        return view
+
+    def _plain(self, known: KnownFile) -> Any:
+        file = self._raw().open(seekable=True)
+        if known.encrypted_table and not self._io.allow_plaintext:
+            file.close()
+            raise KeyAccessError(
+                f"{self.location}: this {known.kind} is not encrypted, although its table is: it was added without "
+                "encryption, or somebody wants you to believe that; open the table with allow_plaintext=True to read it"
+            )
+        return file
+
+    def _unknown(self, seekable: bool) -> Any:
+        file = self._raw().open(seekable=seekable)
+        if not seekable:
+            return file
+        magic = bytes(file.read(4))
+        file.seek(0)
+        if magic in _MAGICS:
+            file.close()
+            raise KeyAccessError(
+                f"{self.location}: is {_MAGICS[magic]}, and its key is not known: read the table's metadata file, "
+                "manifest list and manifest through the same EncryptedFileIO first"
+            )
+        return file
+
+
+def local_path(location: str) -> str | None:
+    """The path that a location means on this machine, if it means one."""
+    parsed = urlparse(location)
+    if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
+        # Hadoop writes file:/path, and escapes nothing in it.
+        path = location[len("file:") :]
+        if path.startswith("//"):
+            path = path[2:].removeprefix("localhost")
+        return path
+    return location if parsed.scheme == "" else None
+
+
+def _plaintext_length(size: int) -> int | None:
+    try:
+        return layout.plaintext_length(size)
+    except (FormatError, ValueError):
+        return None
+
+
+def _as_flag(value: object, name: str) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return text == "true"

@@ -1,0 +1,256 @@
+"""Encrypted Iceberg tables, opened by their metadata file: PyIceberg plans and reads, this supplies the keys."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+
+from ags1.errors import FormatError
+from ags1.iceberg._scan import EncryptedArrowScan, refuse_unreadable
+from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import pandas
+    import pyarrow
+    from pyiceberg.table import FileScanTask, StaticTable
+
+__all__ = ["EncryptedTable", "EncryptedTableScan", "open_table"]
+
+
+def open_table(
+    metadata_location: str,
+    kms: Any,
+    *,
+    properties: Mapping[str, str] | None = None,
+    length_policy: str = "trusted",
+    allow_plaintext: bool = False,
+    table_key_id: str | None = None,
+) -> EncryptedTable:
+    """Open an encrypted Iceberg table.
+
+    Parameters
+    ----------
+    metadata_location : str
+        Path or URL of the table's current ``metadata.json``; a catalog knows it.
+    kms : object or str
+        A client of :mod:`ags1.kms`, any object with ``unwrap_key``, or a URL for :func:`ags1.kms.load`.
+    properties : mapping, optional
+        For PyIceberg's FileIO: endpoints, credentials.
+    length_policy : {"trusted", "metadata-hint", "file"}
+        What to do with AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them;
+        accept them where an authenticated file above agrees with their size; accept them with a warning.
+    allow_plaintext : bool
+        Read plaintext files of the encrypted table too, such as those from before it was encrypted.
+    table_key_id : str, optional
+        The master key that must be at the top of the key hierarchy, if you know it from a trusted place.
+
+    Returns
+    -------
+    EncryptedTable
+
+    Raises
+    ------
+    FormatError
+        Not the metadata of a table, or of a version that PyIceberg does not read.
+    OSError
+        It cannot be read.
+
+    Examples
+    --------
+    >>> table = ags1.iceberg.open_table("s3://lake/db/t/metadata/00007.metadata.json", kms="aws:")
+    >>> table.scan(columns=["id", "amount"], row_filter="amount > 10").to_arrow()
+    """
+    if isinstance(kms, str):
+        from ags1.kms import load
+
+        kms = load(kms)
+    given = dict(properties or {})
+    given[LENGTH_POLICY] = length_policy
+    given[ALLOW_PLAINTEXT] = "true" if allow_plaintext else "false"
+    if table_key_id is not None:
+        given[TABLE_KEY_ID] = table_key_id
+    return EncryptedTable(metadata_location, EncryptedFileIO(given, kms=kms))
+
+
+class EncryptedTable:
+    """An open table. :func:`open_table` makes it.
+
+    Attributes
+    ----------
+    metadata_location : str
+    io : EncryptedFileIO
+        Opens the table's files.
+    table : pyiceberg.table.StaticTable
+        PyIceberg's own view of the table: schemas, snapshots, partition specs, and ``inspect``.
+    """
+
+    def __init__(self, metadata_location: str, file_io: EncryptedFileIO) -> None:
+        from pyiceberg.catalog.noop import NoopCatalog
+        from pyiceberg.serializers import FromInputFile
+        from pyiceberg.table import StaticTable
+
+        self.metadata_location = metadata_location
+        self.io = file_io
+        try:
+            metadata = FromInputFile.table_metadata(file_io.new_input(metadata_location))
+        except OSError:
+            raise
+        except Exception as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"{metadata_location}: PyIceberg cannot read this table's metadata: {error}") from error
+        self.table: StaticTable = StaticTable(
+            identifier=("static-table", metadata_location),
+            metadata=metadata,
+            metadata_location=metadata_location,
+            io=file_io,
+            catalog=NoopCatalog("static-table"),
+        )
+
+    def __repr__(self) -> str:
+        return f"<ags1.iceberg.EncryptedTable {self.metadata_location}>"
+
+    @property
+    def schema(self) -> Any:
+        """The current schema, as PyIceberg has it."""
+        return self.table.schema()
+
+    def snapshots(self) -> list[Any]:
+        """All snapshots, as PyIceberg has them."""
+        return list(self.table.metadata.snapshots)
+
+    def scan(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        row_filter: Any = None,
+        snapshot_id: int | None = None,
+        as_of: datetime.datetime | int | None = None,
+        case_sensitive: bool = True,
+        limit: int | None = None,
+    ) -> EncryptedTableScan:
+        """Choose rows and columns to read.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            By default all.
+        row_filter : str or pyiceberg expression, optional
+            As PyIceberg takes it: ``"amount > 10 and country = 'CH'"``.
+        snapshot_id : int, optional
+            By default the current snapshot.
+        as_of : datetime or int, optional
+            The snapshot that was current then: a datetime (naive ones are UTC), or milliseconds since 1970.
+        case_sensitive : bool
+            Whether names of columns are.
+        limit : int, optional
+            No more rows than that.
+
+        Raises
+        ------
+        ValueError
+            No such snapshot, or both ways of naming one.
+        """
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.table import DataScan
+
+        if as_of is not None:
+            if snapshot_id is not None:
+                raise ValueError("give snapshot_id or as_of, not both")
+            snapshot_id = self._snapshot_as_of(as_of)
+        elif snapshot_id is not None and self.table.metadata.snapshot_by_id(snapshot_id) is None:
+            known = ", ".join(str(each.snapshot_id) for each in self.snapshots()) or "none"
+            raise ValueError(f"the table has no snapshot {snapshot_id}; it has {known}")
+        plan = DataScan(
+            table_metadata=self.table.metadata,
+            io=self.io,
+            row_filter=AlwaysTrue() if row_filter is None else row_filter,
+            selected_fields=("*",) if columns is None else tuple(columns),
+            case_sensitive=case_sensitive,
+            snapshot_id=snapshot_id,
+            limit=limit,
+        )
+        return EncryptedTableScan(plan)
+
+    def _snapshot_as_of(self, as_of: datetime.datetime | int) -> int:
+        if isinstance(as_of, datetime.datetime):
+            moment = as_of if as_of.tzinfo is not None else as_of.replace(tzinfo=datetime.timezone.utc)
+            milliseconds = int(moment.timestamp() * 1000)
+        else:
+            milliseconds = as_of
+        snapshot = self.table.snapshot_as_of_timestamp(milliseconds)
+        if snapshot is None:
+            raise ValueError(f"the table had no snapshot at {as_of}")
+        found: int = snapshot.snapshot_id
+        return found
+
+
+class EncryptedTableScan:
+    """Rows and columns to be read. :meth:`EncryptedTable.scan` makes it; nothing is read before one asks for rows.
+
+    Attributes
+    ----------
+    plan : pyiceberg.table.DataScan
+        PyIceberg's scan, for what is not here.
+    """
+
+    def __init__(self, plan: Any) -> None:
+        self.plan = plan
+
+    def plan_files(self) -> list[FileScanTask]:
+        """Data files that are to be read, with their delete files.
+
+        Raises
+        ------
+        FormatError
+            One of them cannot be read, such as an equality delete file: named, instead of left out.
+        """
+        return refuse_unreadable(self.plan.plan_files)
+
+    def _arrow_scan(self) -> EncryptedArrowScan:
+        plan = self.plan
+        return EncryptedArrowScan(
+            plan.table_metadata, plan.io, plan.projection(), plan.row_filter, plan.case_sensitive, plan.limit
+        )
+
+    def to_arrow(self) -> pyarrow.Table:
+        """All rows."""
+        return self._arrow_scan().to_table(self.plan_files())
+
+    def to_record_batches(self) -> pyarrow.RecordBatchReader:
+        """Rows batch by batch, in bounded memory: a few files are read at a time, in order."""
+        import pyarrow
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        schema = schema_to_pyarrow(self.plan.projection())
+        batches: Iterator[Any] = self._arrow_scan().to_record_batches(self.plan_files())
+        return pyarrow.RecordBatchReader.from_batches(schema, batches).cast(schema)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """All rows as a pandas DataFrame; `options` are those of ``pyarrow.Table.to_pandas``."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
+        """Register all rows as a table of a DuckDB connection, which is answered."""
+        try:
+            import duckdb
+        except ImportError:
+            raise ImportError("to_duckdb() needs DuckDB: pip install duckdb") from None
+        connection = duckdb.connect() if connection is None else connection
+        connection.register(table_name, self.to_arrow())
+        return connection
+
+    def count(self) -> int:
+        """How many rows there are; from metadata alone, where that is exact."""
+        from pyiceberg.expressions import AlwaysTrue
+
+        total = 0
+        for task in self.plan_files():
+            if task.residual == AlwaysTrue() and not task.delete_files:
+                total += task.file.record_count
+            else:
+                total += self._arrow_scan().to_table([task]).num_rows
+        return total if self.plan.limit is None else min(total, self.plan.limit)

@@ -1,0 +1,171 @@
+"""What in a Parquet file must agree with what else: sizes, offsets, counts, ordinals. Pure; reads nothing.
+
+Each function answers the contradictions as (kind of module, text). None of them makes a file unreadable to everybody:
+readers that rely on the part that is wrong stumble, and others do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ags1.parquet import _module
+from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceRowGroup
+from ags1.parquet._thrift import List, Struct
+
+__all__ = [
+    "FoundPages",
+    "column_index_disagreements",
+    "offset_index_disagreements",
+    "page_disagreements",
+    "row_group_disagreements",
+    "visible_disagreements",
+]
+
+Disagreement = tuple[str, str]
+
+_DICTIONARY_ENCODINGS = (2, 8)
+_METADATA = _module.NAMES[_module.COLUMN_METADATA]
+_ROW_GROUP = "row group"
+_STATISTICS = 12
+
+
+class FoundPages:
+    """What a walk over the pages of a column chunk found.
+
+    Attributes
+    ----------
+    data_pages : list of (int, int)
+        Offset and stored size, header included, of each.
+    dictionary_offset : int or None
+    stored, uncompressed : int
+        Bytes of all pages, as ``total_compressed_size`` and ``total_uncompressed_size`` count them.
+    values : int
+    """
+
+    __slots__ = ("data_pages", "dictionary_offset", "stored", "uncompressed", "values")
+
+    def __init__(self) -> None:
+        self.data_pages: list[tuple[int, int]] = []
+        self.dictionary_offset: int | None = None
+        self.stored = 0
+        self.uncompressed = 0
+        self.values = 0
+
+
+def page_disagreements(chunk: SourceChunk, found: FoundPages) -> Iterator[Disagreement]:
+    """Column metadata and pages."""
+    metadata = chunk.known_metadata()
+    values = metadata.integer(5, 0)
+    if found.values != values:
+        yield _METADATA, f"{chunk.name}: num_values is {values}, but its pages have {found.values}"
+    if not found.stored:
+        return
+    first = found.data_pages[0][0] if found.data_pages else metadata.integer(9)
+    for number, what, counted in (
+        (6, "total_uncompressed_size", found.uncompressed),
+        (7, "total_compressed_size", found.stored),
+        (9, "data_page_offset", first),
+    ):
+        stated = metadata.integer(number)
+        if stated != counted:
+            yield _METADATA, f"{chunk.name}: {what} is {stated}, but by its pages it is {counted}"
+    yield from _dictionary_disagreements(chunk, found, metadata)
+
+
+def _dictionary_disagreements(chunk: SourceChunk, found: FoundPages, metadata: Struct) -> Iterator[Disagreement]:
+    """By what readers tell that the first page is a dictionary page, which they must before they decrypt it."""
+    offset = found.dictionary_offset
+    there = f"there is one at {offset}" if offset is not None else "there is none"
+    kind = _module.NAMES[_module.DICTIONARY_PAGE]
+    stated = metadata.integer(11)
+    # Old writers store 0 for none.
+    if (stated or None) != offset:
+        yield kind, f"{chunk.name}: dictionary_page_offset is {stated}, but {there}"
+    if not chunk.encrypted or not found.values:
+        return
+    stats, encodings = metadata.list(13), metadata.list(2)
+    if stats is not None:
+        entries = [(each.integer(1), each.integer(2)) for each in stats.structs() if each.integer(3, 0)]
+        what = "encoding_stats"
+        foretold = any(each == DICTIONARY_PAGE_TYPE for each, _ in entries) and any(
+            each != DICTIONARY_PAGE_TYPE and encoding in _DICTIONARY_ENCODINGS for each, encoding in entries
+        )
+    else:
+        what = "encodings"
+        codes = encodings.integers() if encodings is not None else []
+        foretold = any(code in _DICTIONARY_ENCODINGS for code in codes)
+    if foretold != (offset is not None):
+        says = "a dictionary page" if foretold else "none"
+        yield kind, f"{chunk.name}: its {what} foretell {says} to parquet-java, but {there}"
+
+
+def column_index_disagreements(chunk: SourceChunk, found: FoundPages, index: Struct) -> Iterator[Disagreement]:
+    """Column index and pages."""
+    kind = _module.NAMES[_module.COLUMN_INDEX]
+    pages = len(found.data_pages)
+    for number, what in ((1, "null_pages"), (2, "min_values"), (3, "max_values"), (5, "null_counts")):
+        entries = index.list(number)
+        if entries is not None and len(entries) != pages:
+            yield kind, f"{kind} of {chunk.name} has {len(entries)} {what} for {pages} data pages"
+
+
+def offset_index_disagreements(chunk: SourceChunk, found: FoundPages, index: Struct) -> Iterator[Disagreement]:
+    """Offset index and pages; all entries that are wrong are one contradiction."""
+    kind = _module.NAMES[_module.OFFSET_INDEX]
+    name = f"{kind} of {chunk.name}"
+    entries = list((index.list(1) or List(12)).structs())
+    if len(entries) != len(found.data_pages):
+        yield kind, f"{name} has {len(entries)} entries for {len(found.data_pages)} data pages"
+        return
+    row, wrong, first = 0, 0, ""
+    for number, (entry, (offset, size)) in enumerate(zip(entries, found.data_pages, strict=True)):
+        stated = (entry.integer(1), entry.integer(2))
+        before, row = row, entry.integer(3, -1)
+        if stated != (offset, size):
+            fault = f"has offset {stated[0]} and size {stated[1]} for data page {number}, not {offset} and {size}"
+        elif row < before or (number == 0 and row):
+            fault = f"lets data page {number} begin with row {row}, and the one before with {before}"
+        else:
+            continue
+        wrong += 1
+        first = first or fault
+    if wrong:
+        more = f" (and {wrong - 1} more entries are wrong)" if wrong > 1 else ""
+        yield kind, f"{name} {first}{more}"
+
+
+def visible_disagreements(chunk: SourceChunk) -> Iterator[Disagreement]:
+    """What a plaintext footer shows of an encrypted column: not its statistics, and nothing that is not so."""
+    visible, metadata = chunk.structure.struct(3), chunk.known_metadata()
+    if visible is None:
+        return
+    if _STATISTICS in visible:
+        yield _METADATA, f"the footer shows the statistics of encrypted {chunk.name}"
+    different = [each for each in visible.ids() if visible.get(each) != metadata.get(each)]
+    if different:
+        yield _METADATA, f"{chunk.name}: fields {different} of its copy in the footer differ"
+
+
+def row_group_disagreements(
+    group: SourceRowGroup, chunks: list[SourceChunk | None], *, encrypted: bool
+) -> Iterator[Disagreement]:
+    """Row group and its column chunks; None for one that is not known."""
+    structure, name = group.structure, f"row group {group.index}"
+    stated = structure.integer(7)
+    if stated is not None and stated != group.index:
+        yield _ROW_GROUP, f"{name} has ordinal {stated}"
+    first = chunks[0] if chunks else None
+    if first is not None:
+        (at, length), start = first.extent(), structure.integer(5)
+        if length and start is None and encrypted:
+            yield _ROW_GROUP, f"{name} has no file_offset, by which parquet-java finds row groups of encrypted files"
+        elif length and start is not None and start != at:
+            yield _ROW_GROUP, f"{name}: file_offset is {start}, but its first page is at {at}"
+    known = [each.known_metadata() for each in chunks if each is not None]
+    if len(known) < len(chunks):
+        return
+    for number, what, summand in ((2, "total_byte_size", 6), (6, "total_compressed_size", 7)):
+        total = sum(metadata.integer(summand, 0) for metadata in known)
+        said = structure.integer(number, total)
+        if said != total:
+            yield _ROW_GROUP, f"{name}: {what} is {said}, but its columns have {total}"

@@ -1,0 +1,124 @@
+"""What may be shown of key metadata: which key it names, never a wrapped key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ags1._sources import is_url
+from ags1.errors import Ags1Error
+from ags1.parquet._material import KeyMaterial, parse_key_metadata, parse_store
+from ags1.parquet._material_file import read_key_material
+
+__all__ = ["KeyDescription", "describe_key"]
+
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class KeyDescription:
+    """What a file says of a key.
+
+    Attributes
+    ----------
+    kind : str
+        "none", "text", "bytes" (which are not shown), or "PKMT1": key material of the key tools.
+    known : bool
+        Whether the key was among those given.
+    text : str or None
+        Key metadata that is short printable text.
+    length : int
+        Bytes of the key metadata.
+    storage : str or None
+        Of PKMT1: "internal", in the file, or "external", in a file beside it.
+    reference : str or None
+        Of external material: its name there.
+    master_key_id : str or None
+        Of PKMT1; None for external material that cannot be read, or that is damaged.
+    double_wrapped : bool or None
+        Whether a key encryption key stands between the key and its master key.
+    kms_instance_id, kms_instance_url : str or None
+        Which KMS; a footer key's material says it.
+    """
+
+    kind: str
+    known: bool
+    text: str | None = None
+    length: int = 0
+    storage: str | None = None
+    reference: str | None = None
+    master_key_id: str | None = None
+    double_wrapped: bool | None = None
+    kms_instance_id: str | None = None
+    kms_instance_url: str | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "none":
+            said = "no key metadata"
+        elif self.kind == "text":
+            said = f"key metadata {self.text!r}"
+        elif self.kind == "bytes":
+            said = f"key metadata of {self.length} bytes"
+        else:
+            parts = [] if self.master_key_id is None else [f"master key {self.master_key_id!r}"]
+            if self.double_wrapped is not None:
+                parts.append("double wrapped" if self.double_wrapped else "single wrapped")
+            if self.storage is not None:
+                parts.append(f"{self.storage} key material")
+            said = ", ".join(parts) or "damaged key material"
+        return f"{said}, key {'known' if self.known else 'not known'}"
+
+
+def describe_key(key_metadata: bytes | None, *, known: bool, name: str | None) -> KeyDescription:
+    """Describe key metadata.
+
+    Parameters
+    ----------
+    known : bool
+        Whether the key was among those given.
+    name : str or None
+        Path or URL of the Parquet file, beside which external key material lies.
+    """
+    if key_metadata is None:
+        return KeyDescription("none", known)
+    length = len(key_metadata)
+    if b"PKMT1" in key_metadata or b"keyMaterialType" in key_metadata:
+        return _of_key_tools(key_metadata, known, name)
+    try:
+        text = key_metadata.decode()
+    except UnicodeDecodeError:
+        text = ""
+    # Long text is rather something wrapped than the name of a key.
+    if text and text.isprintable() and length <= _LONGEST and "wrapped" not in text.lower():
+        return KeyDescription("text", known, text=text, length=length)
+    return KeyDescription("bytes", known, length=length)
+
+
+def _of_key_tools(key_metadata: bytes, known: bool, name: str | None) -> KeyDescription:
+    storage = reference = None
+    material: KeyMaterial | None = None
+    try:
+        parsed = parse_key_metadata(key_metadata)
+        storage = "external" if isinstance(parsed, str) else "internal"
+        if isinstance(parsed, str):
+            reference = parsed
+            # Looking at a file is no reason to ask an object store for another.
+            if name is not None and not is_url(name):
+                material = parse_store(read_key_material(name)).get(parsed)
+        else:
+            material = parsed
+    except (Ags1Error, OSError):
+        pass
+    if material is None:
+        return KeyDescription("PKMT1", known, length=len(key_metadata), storage=storage, reference=reference)
+    footer = material.is_footer_key
+    return KeyDescription(
+        "PKMT1",
+        known,
+        length=len(key_metadata),
+        storage=storage,
+        reference=reference,
+        master_key_id=material.master_key_id,
+        double_wrapped=material.double_wrapping,
+        kms_instance_id=material.kms_instance_id if footer else None,
+        kms_instance_url=material.kms_instance_url if footer else None,
+    )

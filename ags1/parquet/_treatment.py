@@ -1,0 +1,219 @@
+"""One file of a tree: what it is, what is done with it, and whether that was done before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from ags1._sources import PipeSource, is_url, open_source
+from ags1.errors import Ags1Error, FormatError
+from ags1.files import Progress
+from ags1.parquet._copying import copy_bytes
+from ags1.parquet._listing import modified
+from ags1.parquet._material import parse_key_metadata
+from ags1.parquet._material_file import is_key_material_name, key_material_path
+from ags1.parquet._output import Output
+from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
+from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
+from ags1.parquet.rewrite import decrypt_file, encrypt_file, rekey_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    Encryption: TypeAlias = EncryptionConfig | Callable[[str], EncryptionConfig]
+    Decryption: TypeAlias = DecryptionConfig | Callable[[str], DecryptionConfig]
+
+__all__ = [
+    "COPY",
+    "LEAVE_OUT",
+    "OTHER",
+    "PARQUET",
+    "Decrypting",
+    "Encrypting",
+    "Rekeying",
+    "Treatment",
+    "classify",
+    "copy_file",
+    "refuse_others",
+]
+
+PARQUET, COPY, LEAVE_OUT, OTHER = "parquet", "copy", "leave out", "other"
+
+_SUFFIXES = (".parquet", ".parq")
+_SHORTEST = 12
+_SHOWN = 5
+
+
+class Treatment:
+    """What is done with each Parquet file: the work, and how to tell that it was done before."""
+
+    def do(self, source: str, target: str, name: str, **options: Any) -> None:
+        """Do the work on one file; `name` is what it is called in the tree."""
+        raise NotImplementedError
+
+    def check(self, footer: Footer, target: str, name: str) -> bool:
+        """Whether the footer of a target is one that this work leaves."""
+        raise NotImplementedError
+
+    def is_finished(self, source: str, target: str, name: str) -> bool:
+        """Whether the target is newer than the source, and as this work leaves it, by all that its footer tells."""
+        before, after = modified(source), modified(target)
+        # As old as the source is not enough: clocks of file systems are coarse.
+        if before is None or after is None or after <= before:
+            return False
+        try:
+            opened = open_source(target)
+            try:
+                if isinstance(opened, PipeSource):
+                    return False
+                return self.check(read_footer(opened, None), target, name)
+            finally:
+                opened.close()
+        except (Ags1Error, OSError, ValueError):
+            return False
+
+
+class Encrypting(Treatment):
+    """Encrypting: what :func:`encrypt_tree` does with a file."""
+
+    def __init__(self, encryption: Encryption) -> None:
+        self._encryption = encryption
+
+    def config(self, name: str) -> EncryptionConfig:
+        """What the file of this name is encrypted with."""
+        return self._encryption(name) if callable(self._encryption) else self._encryption
+
+    def do(self, source: str, target: str, name: str, **options: Any) -> None:
+        """Encrypt one file."""
+        encrypt_file(source, target, self.config(name), **options)
+
+    def check(self, footer: Footer, target: str, name: str) -> bool:
+        """Whether it is encrypted as this configuration does, and its key material is there."""
+        config = self.config(name)
+        if footer.algorithm != config.algorithm or footer.encrypted == config.plaintext_footer:
+            return False
+        if footer.aad_prefix != (config.aad_prefix if config.store_aad_prefix else None):
+            return False
+        if config.fresh_keys:
+            reference = footer.key_metadata is not None and parse_key_metadata(footer.key_metadata)
+            return not isinstance(reference, str) or os.path.exists(key_material_path(target)) or is_url(target)
+        made = config.for_file()
+        opened = open_source(target)
+        try:
+            assert not isinstance(opened, PipeSource)
+            reading = DecryptionConfig(made.footer_key, aad_prefix=made.aad_prefix)
+            return read_footer(opened, reading.for_file(target)).key is not None
+        finally:
+            opened.close()
+
+
+class Decrypting(Treatment):
+    """Decrypting: what :func:`decrypt_tree` does with a file."""
+
+    def __init__(self, decryption: Decryption) -> None:
+        self._decryption = decryption
+
+    def do(self, source: str, target: str, name: str, **options: Any) -> None:
+        """Decrypt one file."""
+        config = self._decryption(name) if callable(self._decryption) else self._decryption
+        decrypt_file(source, target, config, **options)
+
+    def check(self, footer: Footer, target: str, name: str) -> bool:
+        """Whether it is not encrypted."""
+        return footer.algorithm is None
+
+
+class Rekeying(Encrypting):
+    """Re-keying: what :func:`rekey_tree` does with a file."""
+
+    def __init__(self, decryption: Decryption, encryption: Encryption) -> None:
+        super().__init__(encryption)
+        self._decryption = decryption
+
+    def do(self, source: str, target: str, name: str, **options: Any) -> None:
+        """Re-key one file."""
+        reading = self._decryption(name) if callable(self._decryption) else self._decryption
+        rekey_file(source, target, reading, self.config(name), **options)
+
+
+def classify(path: str, name: str, known: set[str]) -> tuple[str, str]:
+    """What to do with a file of a tree, and why.
+
+    Parameters
+    ----------
+    known : set of str
+        Names of all files of the tree.
+
+    Returns
+    -------
+    (str, str)
+        PARQUET, COPY, LEAVE_OUT or OTHER.
+    """
+    folder, _, last = name.rpartition("/")
+    if is_key_material_name(last):
+        return LEAVE_OUT, "it is the key material of another file"
+    if last.startswith(".") and last.endswith(".crc") and os.path.join(folder, last[1:-4]) in known:
+        return LEAVE_OUT, "it is a checksum of what the file was before"
+    if last == "_metadata" and _is_parquet(path):
+        return LEAVE_OUT, "it repeats the statistics of all files, and readers do without"
+    if last.endswith(_SUFFIXES) or _is_parquet(path):
+        return PARQUET, ""
+    if last.startswith(("_", ".")) and _size(path) == 0:
+        return COPY, "it is an empty marker"
+    return OTHER, "it is not a Parquet file"
+
+
+def refuse_others(names: list[str], way_out: str) -> None:
+    """Refuse files that are not Parquet, naming the first.
+
+    Raises
+    ------
+    FormatError
+        There are any.
+    """
+    if names:
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        are = "is no Parquet file" if len(names) == 1 else "are no Parquet files"
+        raise FormatError(f"{shown} {are}: nothing was written; {way_out}")
+
+
+def copy_file(source: str, target: str, *, progress: Progress | None = None, fsync: bool = False) -> None:
+    """Copy a file as it is; the target appears whole or not at all."""
+    opened = open_source(source)
+    try:
+        if isinstance(opened, PipeSource):
+            raise OSError(22, "it is a pipe, a socket or a device, which has no place in a copy", source)
+        size = opened.size
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            if progress is not None:
+                progress(done, size)
+
+        with Output(target) as output:
+            copy_bytes(opened, size, output, advance)
+            output.commit(fsync=fsync)
+    finally:
+        opened.close()
+
+
+def _is_parquet(path: str) -> bool:
+    opened = open_source(path)
+    try:
+        if isinstance(opened, PipeSource) or opened.size < _SHORTEST:
+            return False
+        ends = {bytes(memoryview(opened.read(0, 4))), bytes(memoryview(opened.read(opened.size - 4, 4)))}
+        return len(ends) == 1 and bool(ends & {MAGIC, ENCRYPTED_MAGIC})
+    finally:
+        opened.close()
+
+
+def _size(path: str) -> int:
+    opened = open_source(path)
+    try:
+        return -1 if isinstance(opened, PipeSource) else opened.size
+    finally:
+        opened.close()

@@ -1,0 +1,393 @@
+"""What a Parquet file says of itself and of its encryption, as far as the keys at hand show it.
+
+    no footer key, encrypted footer     algorithm, AAD, key metadata; nothing else can be known
+    no keys, signed footer              all but the metadata of encrypted columns, and nothing of it verified
+    some column keys                    the other columns' sizes and modules are not known
+
+Nothing of the data is read but the headers of first pages, and no key or wrapped key is ever part of the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from ags1.errors import Ags1Error, FormatError
+from ags1.parquet import _module
+from ags1.parquet._inspection_text import inspection_text
+from ags1.parquet._key_description import KeyDescription, describe_key
+from ags1.parquet._schema import SchemaNode, schema_tree
+from ags1.parquet._source_file import SourceChunk, SourceFile
+from ags1.parquet._thrift import Struct
+from ags1.parquet.footer import CREATED_BY, KEY_VALUES, NUM_ROWS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.parquet.properties import DecryptionConfig
+
+__all__ = [
+    "ColumnInspection",
+    "EncryptionInspection",
+    "Inspection",
+    "KeyDescription",
+    "RowGroupInspection",
+    "SchemaNode",
+    "inspect",
+]
+
+CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
+ENCODINGS = (
+    "PLAIN", "1", "PLAIN_DICTIONARY", "RLE", "BIT_PACKED", "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY",
+    "DELTA_BYTE_ARRAY", "RLE_DICTIONARY", "BYTE_STREAM_SPLIT",
+)  # fmt: skip
+_DATA_PAGE, _DATA_PAGE_V2 = 0, 3
+_STATISTICS = 12
+_BLOOM_OFFSET = 14
+_LONGEST_HEADER = 1 << 20
+
+
+@dataclass(frozen=True)
+class EncryptionInspection:
+    """How a file is encrypted.
+
+    Attributes
+    ----------
+    algorithm : str
+        "AES_GCM_V1" or "AES_GCM_CTR_V1"; pages of the latter are not authenticated.
+    footer : str
+        "encrypted" or "signed".
+    signature_verified : bool or None
+        Whether the signature of the footer was checked and is valid; None if the footer is encrypted.
+    footer_key : KeyDescription
+    aad_prefix : str
+        "stored" in the file, "to be supplied" by the reader, or "none".
+    stored_aad_prefix : bytes or None
+        No secret.
+    aad_file_unique : bytes
+        The part of the AAD that is the file's own.
+    """
+
+    algorithm: str
+    footer: str
+    signature_verified: bool | None
+    footer_key: KeyDescription
+    aad_prefix: str
+    stored_aad_prefix: bytes | None
+    aad_file_unique: bytes
+
+
+@dataclass
+class ColumnInspection:
+    """What is known of a column, over all row groups. None stands for what the missing key hides.
+
+    Attributes
+    ----------
+    path : tuple of str
+        Path of the leaf.
+    protection : str
+        "plaintext", "footer key", "column key"; "mixed" if row groups differ.
+    key : KeyDescription or None
+        Of its own key.
+    readable_without_keys : bool
+        Whether its pages lie in the file in plaintext, so that whoever has it can get at the values: with any reader
+        if the footer is not encrypted, and otherwise by looking for the pages.
+    readable : bool
+        Whether its values can be read with the keys that were given.
+    values, compressed_size, uncompressed_size : int or None
+        Sizes in bytes, of its pages.
+    codecs, encodings : list of str, or None
+    page_version : int or None
+        1 or 2, of the first data page that there is.
+    levels_encrypted : bool or None
+        Of encrypted version 2 pages with repetition or definition levels: whether these are inside the module, as
+        Arrow writes them, or before it in plaintext, as parquet-java does, so that they show which values are null.
+    column_indexes, offset_indexes : int
+        Column chunks that have one; protected as the column is.
+    bloom_filters : int or None
+        Column chunks that have one.
+    statistics_shown : bool
+        Whether its smallest and largest values can be seen in a footer that is not encrypted.
+    """
+
+    path: tuple[str, ...]
+    protection: str = ""
+    key: KeyDescription | None = None
+    readable_without_keys: bool = True
+    readable: bool = True
+    values: int | None = 0
+    compressed_size: int | None = 0
+    uncompressed_size: int | None = 0
+    codecs: list[str] | None = field(default_factory=list)
+    encodings: list[str] | None = field(default_factory=list)
+    page_version: int | None = None
+    levels_encrypted: bool | None = None
+    column_indexes: int = 0
+    offset_indexes: int = 0
+    bloom_filters: int | None = 0
+    statistics_shown: bool = False
+
+    @property
+    def column(self) -> str:
+        """The path with dots."""
+        return ".".join(self.path)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether any chunk of it is encrypted."""
+        return self.protection not in ("", "plaintext")
+
+
+@dataclass(frozen=True)
+class RowGroupInspection:
+    """A row group.
+
+    Attributes
+    ----------
+    index : int
+        Its position, counted from 0.
+    rows : int
+    compressed_size, uncompressed_size : int or None
+        Bytes of its pages, as the footer states them.
+    """
+
+    index: int
+    rows: int
+    compressed_size: int | None
+    uncompressed_size: int | None
+
+
+@dataclass
+class Inspection:
+    """What :func:`inspect` found. What an encrypted footer hides is None, or an empty list.
+
+    Attributes
+    ----------
+    name : str or None
+        The file.
+    size, footer_size : int
+        Bytes of the file, and of what follows its pages and indexes.
+    created_by : str or None
+    rows : int or None
+    key_values : dict of str to int, or None
+        Keys of the file's own metadata, and the bytes of their values.
+    encryption : EncryptionInspection or None
+        None for a file that is not encrypted.
+    schema : SchemaNode or None
+        Its root.
+    columns : list of ColumnInspection
+        In the order of the schema.
+    row_groups : list of RowGroupInspection
+    """
+
+    name: str | None
+    size: int
+    footer_size: int
+    created_by: str | None = None
+    rows: int | None = None
+    key_values: dict[str, int] | None = None
+    encryption: EncryptionInspection | None = None
+    schema: SchemaNode | None = None
+    columns: list[ColumnInspection] = field(default_factory=list)
+    row_groups: list[RowGroupInspection] = field(default_factory=list)
+
+    @property
+    def footer_readable(self) -> bool:
+        """Whether the footer could be read."""
+        return self.schema is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it: bytes as hexadecimal text, paths with dots."""
+        found = _plain(self)
+        assert isinstance(found, dict)
+        return found
+
+    def __str__(self) -> str:
+        return inspection_text(self)
+
+
+def inspect(source: Any, decryption: DecryptionConfig | None = None) -> Inspection:
+    """Look at a Parquet file, encrypted or not, with whatever keys there are.
+
+    Parameters
+    ----------
+    source : path, URL, seekable file object or buffer
+        The file.
+    decryption : DecryptionConfig, optional
+        Keys. Those that it has are used, and so checked; those that it has not are no error.
+
+    Raises
+    ------
+    FormatError, TruncatedError
+        Not a Parquet file, or damaged.
+    AuthenticationError
+        A key that was given is not the one, or the file was changed.
+    ValueError
+        An AAD prefix that the file wants and `decryption` has not. (Without `decryption` nothing is decrypted.)
+    OSError
+        Reading failed.
+
+    Notes
+    -----
+    Only what is in the footer and in column metadata is authenticated: :func:`ags1.parquet.verify_file` checks it all.
+    """
+    with SourceFile(source, decryption, optional=True) as file:
+        footer = file.footer
+        found = Inspection(file.name, footer.size, footer.size - footer.start, encryption=_encryption(file))
+        metadata = footer.metadata
+        if metadata is None:
+            return found
+        found.created_by = _text(metadata.binary(CREATED_BY))
+        found.rows = metadata.integer(NUM_ROWS)
+        found.key_values = _key_values(metadata)
+        found.schema = schema_tree(metadata, file.where)
+        found.columns = [ColumnInspection(leaf.path) for leaf in file.leaves]
+        for group in file.row_groups():
+            structure = group.structure
+            found.row_groups.append(
+                RowGroupInspection(group.index, structure.integer(3, 0), structure.integer(6), structure.integer(2))
+            )
+            for chunk, column in zip(group.chunks(), found.columns, strict=True):
+                _take_chunk(chunk, column)
+        for column in found.columns:
+            # Of a file without row groups nothing is encrypted, and nothing says what would be.
+            column.protection = column.protection or "plaintext"
+        return found
+
+
+def _encryption(file: SourceFile) -> EncryptionInspection | None:
+    footer = file.footer
+    if footer.algorithm is None:
+        return None
+    prefix = "stored" if footer.aad_prefix is not None else "to be supplied" if footer.supply_aad_prefix else "none"
+    return EncryptionInspection(
+        algorithm=footer.algorithm,
+        footer="encrypted" if footer.encrypted else "signed",
+        signature_verified=None if footer.encrypted else footer.signature_verified,
+        footer_key=describe_key(footer.key_metadata, known=footer.key is not None, name=file.name),
+        aad_prefix=prefix,
+        stored_aad_prefix=footer.aad_prefix,
+        aad_file_unique=footer.aad_file_unique,
+    )
+
+
+def _key_values(metadata: Struct) -> dict[str, int]:
+    pairs = metadata.list(KEY_VALUES)
+    found: dict[str, int] = {}
+    for pair in pairs.structs() if pairs is not None else ():
+        found[_text(pair.binary(1)) or ""] = len(pair.binary(2, b""))
+    return found
+
+
+# -- columns ---------------------------------------------------------------------------------------------------
+
+
+def _take_chunk(chunk: SourceChunk, column: ColumnInspection) -> None:
+    protection = "column key" if chunk.own_key else "footer key" if chunk.encrypted else "plaintext"
+    column.protection = protection if column.protection in ("", protection) else "mixed"
+    footer = chunk.file.footer
+    column.readable &= chunk.readable
+    column.readable_without_keys &= not chunk.encrypted
+    if chunk.own_key and column.key is None:
+        column.key = describe_key(chunk.key_metadata, known=chunk.key is not None, name=chunk.file.name)
+    column.column_indexes += chunk.structure.integer(7, 0) > 0
+    column.offset_indexes += chunk.structure.integer(5, 0) > 0
+    shown = chunk.structure.struct(3)
+    if shown is not None and not footer.encrypted:
+        column.statistics_shown |= _STATISTICS in shown
+    _take_metadata(chunk, column)
+    if column.page_version is None and chunk.readable and chunk.known_metadata().integer(5, 0) > 0:
+        _look_at_first_page(chunk, column)
+
+
+def _take_metadata(chunk: SourceChunk, column: ColumnInspection) -> None:
+    metadata = chunk.metadata
+    if metadata is None:
+        # Of one row group it is not known, so of all it is not.
+        column.values = column.compressed_size = column.uncompressed_size = column.bloom_filters = None
+        column.codecs = column.encodings = None
+        return
+    column.values = _sum(column.values, metadata.integer(5, 0))
+    column.uncompressed_size = _sum(column.uncompressed_size, metadata.integer(6, 0))
+    column.compressed_size = _sum(column.compressed_size, metadata.integer(7, 0))
+    column.bloom_filters = _sum(column.bloom_filters, 1 if metadata.integer(_BLOOM_OFFSET, 0) > 0 else 0)
+    codes = metadata.list(2)
+    for names, known, found in (
+        (column.codecs, CODECS, [metadata.integer(4, 0)]),
+        (column.encodings, ENCODINGS, codes.integers() if codes is not None else []),
+    ):
+        for code in found:
+            name = known[code] if 0 <= code < len(known) else str(code)
+            if names is not None and name not in names:
+                names.append(name)
+
+
+def _sum(total: int | None, summand: int) -> int | None:
+    return None if total is None else total + summand
+
+
+def _look_at_first_page(chunk: SourceChunk, column: ColumnInspection) -> None:
+    """Version of the first data page, and where its levels lie; nothing if it is not where the metadata says."""
+    try:
+        header, body = _first_data_page(chunk)
+        kind = header.integer(1)
+        if kind not in (_DATA_PAGE, _DATA_PAGE_V2):
+            return
+        column.page_version = 1 if kind == _DATA_PAGE else 2
+        details = header.struct(8)
+        if not chunk.encrypted or details is None:
+            return
+        levels, size = details.integer(5, 0) + details.integer(6, 0), header.integer(3, 0)
+        if levels:
+            word = bytes(chunk.file.read(body, 4, chunk.name))
+            column.levels_encrypted = int.from_bytes(word, "little") == size - 4
+    except Ags1Error:
+        return
+
+
+def _first_data_page(chunk: SourceChunk) -> tuple[Struct, int]:
+    """Header of the first data page, and the offset of its body."""
+    file, name = chunk.file, f"first data page of {chunk.name}"
+    offset = chunk.known_metadata().integer(9, 0)
+    rest = max(0, file.footer.start - offset)
+    if not chunk.encrypted:
+        length = min(rest, 4096)
+        header = Struct.parse(file.read(offset, length, name), what=name)
+        return header, offset + header.nbytes
+    length = 4 + int.from_bytes(bytes(file.read(offset, 4, name)), "little")
+    if length > _LONGEST_HEADER:
+        raise FormatError(f"{name}: a header of {length} bytes")
+    assert chunk.key is not None
+    aad = _module.module_aad(file.footer.file_aad, _module.DATA_PAGE_HEADER, chunk.row_group, chunk.column, 0)
+    plain = _module.open_module(file.read(offset, length, name), chunk.key, aad, False, name)
+    return Struct.parse(plain, what=name), offset + length
+
+
+# -- plain values ----------------------------------------------------------------------------------------------
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _plain(value: object) -> object:
+    if hasattr(value, "__dataclass_fields__"):
+        found = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}  # type: ignore[arg-type]
+        if isinstance(value, ColumnInspection):
+            found = {"column": _printable(value.column), **found}
+            del found["path"]
+        if isinstance(value, Inspection):
+            found["footer_readable"] = value.footer_readable
+        return found
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return _printable(value) if isinstance(value, str) else value
+
+
+def _printable(text: str) -> str:
+    """Without halves of characters, which stand for bytes that are no UTF-8 and cannot be written anywhere."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

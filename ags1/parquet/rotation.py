@@ -1,0 +1,212 @@
+"""Other master keys for a Parquet file that holds its key material itself: only its footer is written anew.
+
+    pages, filters, indexes, column metadata    the same bytes at the same offsets
+    footer                                      the same but for key metadata; sealed or signed again
+
+The data keys stay what they are, so whoever kept one can still read; another data key takes ``rekey_file``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ags1._sources import DescriptorSource, PipeSource, Source, open_source
+from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
+from ags1.files import Progress
+from ags1.parquet._copying import copy_bytes
+from ags1.parquet._decryption_config import DecryptionConfig
+from ags1.parquet._material import KeyMaterial, parse_key_metadata
+from ags1.parquet._output import Output
+from ags1.parquet._thrift import BINARY, Struct
+from ags1.parquet.footer import ROW_GROUPS, Footer, encode_footer, read_footer
+from ags1.parquet.key_material import KeyMetadataRewrapper
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ags1._gcm import Key
+    from ags1._typing import Buffer
+    from ags1.parquet._kms_keys import Kms
+
+__all__ = ["holds_key_material", "rotate_file"]
+
+
+def rotate_file(
+    source: Any,
+    target: Any,
+    kms: Kms | KeyMetadataRewrapper,
+    *,
+    master_key_ids: Mapping[str, str] | None = None,
+    double_wrapping: bool | None = None,
+    kek_bits: int = 128,
+    aad_prefix: Buffer | None = None,
+    progress: Progress | None = None,
+    fsync: bool = False,
+) -> dict[str, int]:
+    """Wrap the data keys in a Parquet file with other master keys; everything but the footer is copied as it is.
+
+    For key material beside the file see :func:`rotate_master_keys`, which leaves the file alone.
+
+    Parameters
+    ----------
+    source : path, URL, binary file object or buffer
+        A file with internal key material.
+    target : path, URL or binary file object
+        A path is replaced atomically, and may be the source's.
+    kms : client, str, pyarrow KmsClient, or KeyMetadataRewrapper
+        As for ``EncryptionConfig.from_kms``. It must unwrap with the old master keys, and wrap with the new ones. A
+        rewrapper shares key encryption keys between many files, and brings the next three arguments itself.
+    master_key_ids : mapping of str to str, optional
+        New ids by old ones; others, by default all, are wrapped by the current version of the same master key.
+    double_wrapping : bool, optional
+        Whether the new material has a key encryption key; None does as the old one.
+    kek_bits : int
+        The size of that.
+    aad_prefix : buffer, optional
+        For a file that does not contain its own; it stays what it is.
+    progress, fsync
+        As :func:`encrypt_file`.
+
+    Returns
+    -------
+    dict of str to int
+        How many keys each master key wraps now.
+
+    Raises
+    ------
+    ValueError
+        The key material is stored outside of the file, or the file needs an AAD prefix.
+    AuthenticationError, KeyAccessError, FormatError, TruncatedError, OSError
+        As :func:`decrypt_file`; the target is what it was.
+    """
+    rewrapper = kms
+    if not isinstance(rewrapper, KeyMetadataRewrapper):
+        rewrapper = KeyMetadataRewrapper(kms, master_key_ids, double_wrapping=double_wrapping, kek_bits=kek_bits)
+    elif master_key_ids is not None or double_wrapping is not None or kek_bits != 128:
+        raise ValueError("a KeyMetadataRewrapper brings master_key_ids, double_wrapping and kek_bits itself")
+    opened = open_source(source)
+    try:
+        if isinstance(opened, PipeSource):
+            raise ValueError(f"{opened.name or 'the source'} cannot be read from any position: copy it to a file first")
+        where = f"{opened.name}: " if opened.name else ""
+        decryption = DecryptionConfig(
+            key_retriever=lambda metadata: _unwrapped(rewrapper, metadata),
+            aad_prefix=aad_prefix,
+        )
+        footer = read_footer(opened, decryption.for_file(source))
+        assert footer.metadata is not None
+        try:
+            counts = _rewrap(footer, rewrapper)
+        except Ags1Error as error:
+            raise _naming(error, where) from error
+        except ValueError as error:
+            raise ValueError(f"{where}{error}") from None
+        total = footer.size
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            if progress is not None:
+                progress(done, total)
+
+        advance(0)
+        before = _state(opened)
+        with Output(target) as output:
+            copy_bytes(opened, footer.start, output, advance)
+            if _state(opened) != before:
+                raise OSError(f"{where}was changed while it was being read; nothing was kept")
+            output.write(encode_footer(footer.metadata, _SameFile(footer, aad_prefix)))  # type: ignore[arg-type]
+            if progress is not None:
+                progress(total, total)
+            output.commit(fsync=fsync)
+        return counts
+    finally:
+        opened.close()
+
+
+def holds_key_material(source: Any) -> bool:
+    """Whether a Parquet file holds key material of key tools itself, rather than beside it or not at all."""
+    opened = open_source(source)
+    try:
+        if isinstance(opened, PipeSource):
+            return False
+        metadata = read_footer(opened, None).key_metadata
+        return metadata is not None and isinstance(parse_key_metadata(metadata), KeyMaterial)
+    except Ags1Error:
+        return False
+    finally:
+        opened.close()
+
+
+class _SameFile:
+    """What the footer is written with: all of it as before, but for the key metadata, which was replaced."""
+
+    def __init__(self, footer: Footer, aad_prefix: Buffer | None) -> None:
+        assert footer.key is not None
+        self.algorithm = footer.algorithm
+        self.plaintext_footer = not footer.encrypted
+        self.store_aad_prefix = footer.aad_prefix is not None
+        self.aad_prefix = footer.aad_prefix
+        if footer.supply_aad_prefix and not self.store_aad_prefix and aad_prefix is not None:
+            self.aad_prefix = bytes(memoryview(aad_prefix))
+        self.aad_file_unique = footer.aad_file_unique
+        self.file_aad = footer.file_aad
+        self.footer_key: Key = footer.key
+        self.footer_key_metadata = footer.key_metadata
+
+
+def _state(source: Source) -> tuple[int, int] | None:
+    if not isinstance(source, DescriptorSource):
+        return None
+    state = os.fstat(source._descriptor)
+    return (state.st_size, state.st_mtime_ns)
+
+
+def _unwrapped(rewrapper: KeyMetadataRewrapper, metadata: bytes) -> Key:
+    material = parse_key_metadata(metadata)
+    if not isinstance(material, KeyMaterial):
+        raise KeyAccessError(
+            "its key material is stored beside the file, where rotate_master_keys wraps it anew and leaves the file "
+            "alone"
+        )
+    return rewrapper._old.unwrap(material)
+
+
+def _rewrap(footer: Footer, rewrapper: KeyMetadataRewrapper) -> dict[str, int]:
+    """Replace the key metadata of footer and columns; answer how many keys each master key wraps now."""
+    counts: dict[str, int] = {}
+    known: dict[bytes, bytes] = {}
+
+    def rewrapped(metadata: bytes) -> bytes:
+        found = known.get(metadata)
+        if found is None:
+            found = known[metadata] = rewrapper.rewrap(metadata)
+            material = parse_key_metadata(found)
+            assert isinstance(material, KeyMaterial)
+            counts[material.master_key_id] = counts.get(material.master_key_id, 0) + 1
+        return found
+
+    if footer.key_metadata is None:
+        raise FormatError("the footer has no key metadata, so there is no key in it that a master key could wrap")
+    footer.key_metadata = rewrapped(footer.key_metadata)
+    assert footer.metadata is not None
+    groups = footer.metadata.list(ROW_GROUPS)
+    for group in groups if groups is not None else ():
+        chunks = group.list(1) if isinstance(group, Struct) else None
+        for chunk in chunks if chunks is not None else ():
+            crypto = chunk.struct(8) if isinstance(chunk, Struct) else None
+            own = crypto.struct(2) if crypto is not None else None
+            metadata = own.binary(2) if own is not None else None
+            if own is not None and metadata is not None:
+                own.set(2, BINARY, rewrapped(metadata))
+    return counts
+
+
+def _naming(error: Ags1Error, where: str) -> Ags1Error:
+    for kind in (KeyAccessError, AuthenticationError, FormatError):
+        if isinstance(error, kind):
+            return kind(f"{where}{error}")
+    return error

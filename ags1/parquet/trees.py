@@ -1,0 +1,322 @@
+"""Directories of Parquet files: each file encrypted, decrypted, re-keyed or verified, under the name that it has.
+
+>>> from ags1 import parquet
+>>> encryption = parquet.EncryptionConfig.from_kms("aws:?region=eu-central-1", "alias/lake")  # doctest: +SKIP
+>>> parquet.encrypt_tree("people", "people-encrypted", encryption)  # doctest: +SKIP
+
+What a file is, its contents say, and its name where they cannot:
+
+    Parquet, whatever its name; NAME.parquet    the work is done on it
+    _metadata                                   left out: it repeats statistics of all files, and points into old bytes
+    .NAME.crc beside NAME                       left out: a checksum of bytes that change
+    _KEY_MATERIAL_FOR_NAME.json                 left out: it goes with the old keys; new ones are written where needed
+    empty, beginning with _ or . (_SUCCESS)     copied
+    anything else                               refused, copied or left out, as `others` says
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from ags1.errors import Ags1Error
+from ags1.files import Progress
+from ags1.parquet._listing import Listed, join, list_files, make_directory_of
+from ags1.parquet._treatment import (
+    COPY,
+    LEAVE_OUT,
+    OTHER,
+    PARQUET,
+    Decrypting,
+    Encrypting,
+    Rekeying,
+    Treatment,
+    classify,
+    copy_file,
+    refuse_others,
+)
+from ags1.parquet.properties import EncryptionConfig
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    from ags1.parquet._treatment import Decryption, Encryption
+
+    FilePath: TypeAlias = str | os.PathLike[str]
+
+__all__ = ["TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"]
+
+
+@dataclass
+class TreeReport:
+    """What was done with the files of a tree. Names are relative to it; there are no keys.
+
+    Attributes
+    ----------
+    done : list of str
+        Files that the work was done on.
+    done_bytes : int
+        Their bytes in the source.
+    finished_before : list of str
+        Files that an earlier run had finished, with ``resume=True``.
+    copied : list of str
+        Files that are the same in the target.
+    left_out : list of (str, str)
+        Files that the target does not have, and why.
+    errors : list of (str, Exception)
+        Files that failed, with ``on_error="collect"``.
+    results : dict of str to VerifyReport
+        What was found in each file, for :func:`verify_tree`.
+    """
+
+    done: list[str] = field(default_factory=list)
+    done_bytes: int = 0
+    finished_before: list[str] = field(default_factory=list)
+    copied: list[str] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    errors: list[tuple[str, Exception]] = field(default_factory=list)
+    results: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed, and everything that was verified is as it should be."""
+        return not self.errors and all(each.ok for each in self.results.values())
+
+
+def encrypt_tree(
+    source: FilePath,
+    target: FilePath,
+    encryption: Encryption,
+    *,
+    shared_keys: bool = False,
+    others: str = "error",
+    on_error: str = "fail",
+    resume: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    fsync: bool = False,
+) -> TreeReport:
+    """Encrypt the Parquet files of a directory into another, one after the other; each appears whole or not at all.
+
+    Parameters
+    ----------
+    source, target : path or URL
+        Directories. Files get the names that they have in the source; what else the target holds stays.
+    encryption : EncryptionConfig or callable
+        What all files are encrypted with, or a function that answers it for the name of a file, with ``/`` between
+        its parts: ``lambda name: config.with_aad_prefix(name.encode())`` binds each file to its place.
+    shared_keys : bool
+        Encrypt many files with the same given keys. Every one of them counts against the 2**32 invocations that AES
+        GCM allows a key, in this run and in all others, and nothing counts them across runs; with ``from_kms``, each
+        file has fresh keys.
+    others : {"error", "copy", "skip"}
+        What to do with files that are not Parquet: refuse the tree before anything is written, copy them as they are,
+        unencrypted, or leave them out.
+    on_error : {"fail", "collect"}
+        Stop at the first file that fails, or go on and report it.
+    resume : bool
+        Pass over files that an earlier run of the same work has finished: the target is newer than the source, and
+        its footer has the algorithm, mode and stored AAD prefix, and the key where that was given, that it would have.
+    threads : int, optional
+        Threads for each file; by default every usable CPU.
+    progress : callable, optional
+        Called as ``progress(done, total)`` with bytes of all files. An exception from it stops the work.
+    fsync : bool
+        Wait for each file until it is on the disk.
+
+    Raises
+    ------
+    ValueError
+        Given keys for many files, without `shared_keys`; the same directory as source and target.
+    FormatError, LimitError, KeyAccessError, OSError
+        As :func:`encrypt_file`. What was written before stays.
+    """
+    work = Encrypting(encryption)
+    files = list_files(source, target)
+    if not shared_keys and isinstance(encryption, EncryptionConfig) and not encryption.fresh_keys and len(files) > 1:
+        raise ValueError(
+            "these keys would encrypt many files, which all count against the 2**32 invocations that AES GCM allows a "
+            "key: give a configuration with from_kms, which makes fresh keys for each file, one for each file as a "
+            "function of its name, or shared_keys=True"
+        )
+    return _run(work, files, target, others, on_error, resume, threads, progress, fsync)
+
+
+def decrypt_tree(
+    source: FilePath,
+    target: FilePath,
+    decryption: Decryption,
+    *,
+    others: str = "error",
+    on_error: str = "fail",
+    resume: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    fsync: bool = False,
+) -> TreeReport:
+    """Decrypt the Parquet files of a directory into another.
+
+    Parameters
+    ----------
+    decryption : DecryptionConfig or callable
+        What all files are read with, or a function that answers it for the name of a file.
+    source, target, others, on_error, resume, threads, progress, fsync
+        As :func:`encrypt_tree`; a finished file is a newer one that is not encrypted.
+
+    Raises
+    ------
+    AuthenticationError, KeyAccessError, FormatError, OSError, ValueError
+        As :func:`decrypt_file`.
+    """
+    files = list_files(source, target)
+    return _run(Decrypting(decryption), files, target, others, on_error, resume, threads, progress, fsync)
+
+
+def rekey_tree(
+    source: FilePath,
+    target: FilePath,
+    decryption: Decryption,
+    encryption: Encryption,
+    *,
+    shared_keys: bool = False,
+    others: str = "error",
+    on_error: str = "fail",
+    resume: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    fsync: bool = False,
+) -> TreeReport:
+    """Encrypt the encrypted Parquet files of a directory in another way, into another directory.
+
+    Parameters
+    ----------
+    source, target, decryption, encryption, shared_keys, others, on_error, resume, threads, progress, fsync
+        As :func:`decrypt_tree` and :func:`encrypt_tree`.
+
+    Raises
+    ------
+    AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
+        As :func:`rekey_file`.
+    """
+    files = list_files(source, target)
+    if not shared_keys and isinstance(encryption, EncryptionConfig) and not encryption.fresh_keys and len(files) > 1:
+        raise ValueError(
+            "the new keys would encrypt many files, which all count against the 2**32 invocations that AES GCM allows "
+            "a key: give a configuration with from_kms, one for each file as a function of its name, or "
+            "shared_keys=True"
+        )
+    return _run(Rekeying(decryption, encryption), files, target, others, on_error, resume, threads, progress, fsync)
+
+
+def verify_tree(
+    source: FilePath,
+    decryption: Decryption,
+    *,
+    on_error: str = "fail",
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> TreeReport:
+    """Authenticate every module of every Parquet file of a directory, without decoding; other files are left out.
+
+    Parameters
+    ----------
+    source, decryption, on_error, threads, progress
+        As :func:`decrypt_tree`. Modules that fail are in the results; "fail" is about files that cannot be examined.
+    """
+    from ags1.parquet.verify import verify_file
+
+    _check_choice(on_error, ("fail", "collect"), "on_error")
+    report = TreeReport()
+    files = list_files(source, None)
+    known = {each.name for each in files}
+    kinds = [classify(each.path, each.name, known) for each in files]
+    advance = _Advance(progress, sum(each.size for each, kind in zip(files, kinds, strict=True) if kind[0] == PARQUET))
+    for each, (kind, reason) in zip(files, kinds, strict=True):
+        if kind != PARQUET:
+            report.left_out.append((each.name, reason))
+            continue
+        config = decryption(each.name) if callable(decryption) else decryption
+        try:
+            report.results[each.name] = verify_file(each.path, config, threads=threads, progress=advance.within)
+        except (Ags1Error, OSError, ValueError) as error:
+            if on_error == "fail":
+                raise
+            report.errors.append((each.name, error))
+        else:
+            report.done.append(each.name)
+            report.done_bytes += each.size
+        advance.past(each.size)
+    return report
+
+
+class _Advance:
+    """Progress over all files, from that of each."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._before = 0
+        if progress is not None:
+            progress(0, total)
+
+    def within(self, done: int, total: int | None) -> None:
+        """So far in the current file."""
+        if self._progress is not None:
+            self._progress(min(self._before + done, self._total), self._total)
+
+    def past(self, size: int) -> None:
+        """The current file is dealt with."""
+        self._before += size
+        if self._progress is not None:
+            self._progress(min(self._before, self._total), self._total)
+
+
+def _run(
+    work: Treatment,
+    files: list[Listed],
+    target: FilePath,
+    others: str,
+    on_error: str,
+    resume: bool,
+    threads: int | None,
+    progress: Progress | None,
+    fsync: bool,
+) -> TreeReport:
+    _check_choice(others, ("error", "copy", "skip"), "others")
+    _check_choice(on_error, ("fail", "collect"), "on_error")
+    report = TreeReport()
+    known = {each.name for each in files}
+    plan = [(each, *classify(each.path, each.name, known)) for each in files]
+    if others == "error":
+        names = [each.name for each, kind, _ in plan if kind == OTHER]
+        refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
+    kept = [(each, COPY if kind == OTHER and others == "copy" else kind, reason) for each, kind, reason in plan]
+    report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
+    chosen = [(each, kind) for each, kind, _ in kept if kind in (PARQUET, COPY)]
+    advance = _Advance(progress, sum(each.size for each, _ in chosen))
+    for each, kind in chosen:
+        goal = join(target, each.name)
+        try:
+            if kind == PARQUET and resume and work.is_finished(each.path, goal, each.name):
+                report.finished_before.append(each.name)
+            else:
+                make_directory_of(goal)
+                if kind == COPY:
+                    copy_file(each.path, goal, progress=advance.within, fsync=fsync)
+                    report.copied.append(each.name)
+                else:
+                    work.do(each.path, goal, each.name, threads=threads, progress=advance.within, fsync=fsync)
+                    report.done.append(each.name)
+                    report.done_bytes += each.size
+        except (Ags1Error, OSError, ValueError) as error:
+            if on_error == "fail":
+                raise
+            report.errors.append((each.name, error))
+        advance.past(each.size)
+    return report
+
+
+def _check_choice(value: str, choices: tuple[str, ...], what: str) -> None:
+    if value not in choices:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")

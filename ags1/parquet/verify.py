@@ -1,0 +1,660 @@
+"""Authenticate every module of a Parquet file without decoding a value, and say which of them fail.
+
+    footer, or its signature
+    each column chunk     column metadata  -->  pages, found by one thread and checked by many, 32 MiB at once
+                          column index, offset index, Bloom filter
+                          and whether sizes, offsets, ordinals and counts agree with each other
+
+A module that fails ends nothing but what cannot be found without it: the pages behind a page whose header fails, the
+pages of a column whose metadata fails, everything behind a footer that fails.
+"""
+
+from __future__ import annotations
+
+from ags1._sources import PipeSource, open_source
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError
+from ags1.parquet import _module
+from ags1.parquet._agreement import (
+    FoundPages,
+    column_index_disagreements,
+    offset_index_disagreements,
+    page_disagreements,
+    row_group_disagreements,
+    visible_disagreements,
+)
+from ags1.parquet._conversion import Conversion
+from ags1.parquet._pages import AES_CTR, AES_GCM, Chunk, PageList, PageSource
+from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile, SourceRowGroup
+from ags1.parquet._thrift import Struct
+from ags1.parquet._verify_report import SIGNATURE, ColumnVerification, VerifyFinding, VerifyReport
+from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, NUM_ROWS, ROW_GROUPS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ags1._sources import Source
+    from ags1._typing import Buffer
+    from ags1.files import Progress
+    from ags1.parquet.footer import Leaf
+    from ags1.parquet.properties import DecryptionConfig, FileDecryption
+
+__all__ = ["ColumnVerification", "VerifyFinding", "VerifyReport", "verify_file"]
+
+# What says something about the data, and so belongs into the report.
+_FAULTS = (AuthenticationError, FormatError, LimitError)
+_BATCH_BYTES = 32 << 20
+_BATCH_PAGES = 16384
+# What is asked of an object store at once: of pages, and of what is small and lies together.
+_WINDOW = 16 << 20
+_BLOCK = 1 << 20
+_BLOCKS = 8
+# Ten times what the largest known writer makes of a header of 20 bytes.
+_LONGEST_BLOOM_HEADER = 1 << 16
+_BLOOM_OFFSET, _BLOOM_LENGTH = 14, 15
+_LENGTH_WORD = 4
+_CHUNK = "column chunk"
+_ROW_GROUP = "row group"
+_KEY = "column key"
+
+
+def verify_file(
+    source: Any,
+    decryption: DecryptionConfig | None = None,
+    *,
+    missing_keys: str = "fail",
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> VerifyReport:
+    """Authenticate every module of a Parquet file, without decoding it and in little memory.
+
+    Plaintext goes into memory that is used again and again, and is not released. Columns that are not encrypted have
+    nothing that could be authenticated: their structure is checked, and the CRCs of their pages if there are any.
+    The same goes for the pages of AES_GCM_CTR_V1 files; the report says how many they are.
+
+    Parameters
+    ----------
+    source : path, URL, seekable file object or buffer
+        The file.
+    decryption : DecryptionConfig, optional
+        Keys of the footer and of all encrypted columns. A file that is not encrypted needs none, or one with
+        ``allow_plaintext=True``.
+    missing_keys : {"fail", "skip"}
+        Whether the report is ``ok`` if there are columns whose key is not known. They are named in either case.
+    threads : int, optional
+        Threads to use; by default every usable CPU.
+    progress : callable, optional
+        Called as ``progress(done, total)`` with bytes of the file. An exception from it stops the work.
+
+    Returns
+    -------
+    VerifyReport
+        Unlike reading, verifying goes on behind what fails. A wrong key looks like a module that was changed.
+
+    Raises
+    ------
+    FormatError, TruncatedError
+        Not a Parquet file, or its end is cut off; a file that is not encrypted where `decryption` wants one that is.
+    KeyAccessError
+        The file is encrypted, and the key without which nothing can be checked is missing.
+    OSError
+        Reading failed.
+    ValueError
+        A wrong argument; an AAD prefix that the file wants and `decryption` has not.
+    """
+    if missing_keys not in ("fail", "skip"):
+        raise ValueError(f"missing_keys is 'fail' or 'skip', not {missing_keys!r}")
+    report = VerifyReport(missing_allowed=missing_keys == "skip")
+    file = _open(source, decryption, report)
+    if file is None:
+        return report
+    with file:
+        _Verification(file, decryption, report, threads, progress).run()
+    return report
+
+
+# -- the footer ------------------------------------------------------------------------------------------------
+
+
+def _open(source: Any, decryption: DecryptionConfig | None, report: VerifyReport) -> SourceFile | None:
+    """Open the file; None if its footer fails, which the report says then."""
+    try:
+        return SourceFile(source, decryption, optional=True)
+    except _FAULTS as error:
+        ending = _ending(source)
+        if ending is None:
+            raise
+        failure = error
+    report.name, report.size, magic, start, tail = ending
+    report.footer = "encrypted" if magic == ENCRYPTED_MAGIC else "plaintext"
+    offset = start
+    try:
+        structure = Struct.parse(tail)
+        offset += structure.nbytes
+        if magic == MAGIC and 8 in structure:
+            report.footer = "signed"
+    except FormatError:
+        pass
+    if report.footer == "signed" and decryption is not None:
+        try:
+            unsigned: Any = _WithoutSignature(decryption)
+            file = SourceFile(source, unsigned, optional=True)
+        except _FAULTS:
+            pass
+        else:
+            report.add_failure(_finding(SIGNATURE, failure, file.where, offset=offset))
+            return file
+    where = f"{report.name}: " if report.name else ""
+    report.add_failure(_finding("footer", failure, where, offset=offset, unchecked=max(0, start - 4)))
+    return None
+
+
+class _WithoutSignature:
+    """A configuration that reads a file whose signature is known to be wrong, to look at the rest of it."""
+
+    def __init__(self, decryption: DecryptionConfig) -> None:
+        self._decryption = decryption
+
+    def for_file(self, source: Any = None) -> FileDecryption:
+        made = self._decryption.for_file(source)
+        made.check_footer_integrity = False
+        return made
+
+
+def _ending(source: Any) -> tuple[str | None, int, bytes, int, bytes] | None:
+    """Name, size, magic, offset of the footer and its bytes; None if it does not end as a Parquet file does."""
+    opened = open_source(source)
+    try:
+        if isinstance(opened, PipeSource) or opened.size < 12:
+            return None
+        end = bytes(memoryview(opened.read(opened.size - 8, 8)))
+        start = opened.size - 8 - int.from_bytes(end[:4], "little")
+        if end[4:] not in (MAGIC, ENCRYPTED_MAGIC) or start < 4:
+            return None
+        tail = bytes(memoryview(opened.read(start, opened.size - 8 - start)))
+        return opened.name, opened.size, end[4:], start, tail
+    finally:
+        opened.close()
+
+
+def _finding(module: str, error: Exception, where: str, **more: Any) -> VerifyFinding:
+    return VerifyFinding(module, type(error).__name__, str(error).removeprefix(where), **more)
+
+
+# -- everything else -------------------------------------------------------------------------------------------
+
+
+class _ChunkState:
+    """A column chunk between the walk over its pages and its last check."""
+
+    __slots__ = ("broken", "chunk", "column", "found", "place", "walk")
+
+    def __init__(self, chunk: SourceChunk, column: ColumnVerification, walk: Chunk) -> None:
+        self.chunk = chunk
+        self.column = column
+        self.walk = walk
+        self.found = FoundPages()
+        # Whether pages are missing in what was found.
+        self.broken = False
+        self.place: dict[str, Any] = {"row_group": chunk.row_group, "path": chunk.leaf.path}
+
+
+class _Verification:
+    """One run over one file."""
+
+    def __init__(
+        self,
+        file: SourceFile,
+        decryption: DecryptionConfig | None,
+        report: VerifyReport,
+        threads: int | None,
+        progress: Progress | None,
+    ) -> None:
+        footer = file.footer
+        if footer.algorithm is None:
+            if file.decryption is not None and not file.decryption.allow_plaintext:
+                raise FormatError(
+                    f"{file.where}the file is not encrypted; if that is meant to be, verify it without a decryption "
+                    "configuration or with allow_plaintext=True"
+                )
+        elif decryption is None:
+            raise KeyAccessError(f"{file.where}the file is encrypted: give a DecryptionConfig with its keys")
+        elif footer.metadata is None:
+            # It is known to be missing: this says why.
+            file.footer_key()
+        self._file = file
+        self._report = report
+        self._progress = progress
+        self._done = 0
+        self._pages = PageList(footer.file_aad)
+        self._conversion = Conversion(footer.file_aad, threads=threads)
+        self._memory = file.pages()
+        self._window: tuple[int, int] | None = None
+        self._loaded: Buffer = b""
+        if self._memory is None:
+            cached: Any = _CachedSource(file.source)
+            file.source = cached
+            self._window = (-1, 0)
+        # States of the chunks whose pages are in the list, with the span of each; finished ones among them.
+        self._spans: list[tuple[_ChunkState, int, int]] = []
+        self._finished: list[_ChunkState] = []
+        self._unusable: set[tuple[tuple[str, ...] | None, bytes | None]] = set()
+
+    def run(self) -> None:
+        """Check everything."""
+        report, file = self._report, self._file
+        footer = file.footer
+        report.name, report.size, report.algorithm = file.name, footer.size, footer.algorithm
+        report.footer = "encrypted" if footer.encrypted else "plaintext" if footer.algorithm is None else "signed"
+        report.columns = [ColumnVerification(leaf.path) for leaf in file.leaves]
+        report.bytes += 4 + footer.size - footer.start
+        self._check_footer()
+        self._advance(0)
+        try:
+            groups = footer.metadata.list(ROW_GROUPS) if footer.metadata is not None else None
+            structures = list(groups.structs()) if groups is not None else []
+        except FormatError as error:
+            self._fail("footer", error, offset=footer.start)
+            structures = []
+        rows = 0
+        for index, structure in enumerate(structures):
+            report.row_groups += 1
+            try:
+                rows += structure.integer(3, 0)
+                self._check_row_group(SourceRowGroup(file, index, structure))
+            except _FAULTS as error:
+                self._fail(_ROW_GROUP, error, row_group=index)
+        self._flush()
+        self._check_rows(rows)
+        if self._progress is not None:
+            self._progress(footer.size, footer.size)
+
+    def _check_footer(self) -> None:
+        report, footer = self._report, self._file.footer
+        if report.footer == "encrypted":
+            report.count("footer")
+        elif report.footer == "signed":
+            report.signature_verified = footer.signature_verified
+            if footer.signature_verified:
+                report.count(SIGNATURE)
+            elif footer.key is None:
+                report.footer_key_missing = True
+                report.unauthenticated[SIGNATURE] = 1
+            elif not report.failure_count:
+                report.unauthenticated[SIGNATURE] = 1
+        magic = bytes(self._file.source.read(0, 4))
+        expected = ENCRYPTED_MAGIC if footer.encrypted else MAGIC
+        if magic != expected:
+            self._problem(("footer", f"the file begins with {magic!r}, and ends with {expected.decode()}"), offset=0)
+
+    def _check_rows(self, rows: int) -> None:
+        metadata = self._file.footer.metadata
+        stated = None if metadata is None else _integer(metadata, NUM_ROWS)
+        if stated != rows:
+            self._problem(("footer", f"num_rows is {stated}, but its row groups have {rows}"))
+
+    # -- row groups and column chunks --------------------------------------------------------------------------
+
+    def _check_row_group(self, group: SourceRowGroup) -> None:
+        file, report = self._file, self._report
+        structure = group.structure
+        found = structure.list(1)
+        structures = [] if found is None else list(found)
+        if len(structures) != len(file.leaves):
+            count = len(file.leaves)
+            raise FormatError(
+                f"row group {group.index} has {len(structures)} column chunks, the schema {count} columns"
+            )
+        chunks: list[SourceChunk | None] = []
+        for column, (leaf, each) in enumerate(zip(file.leaves, structures, strict=True)):
+            chunk = self._resolve(group, leaf, column, each)
+            if chunk is not None and not self._walk(chunk, report.columns[column]):
+                chunk = None
+            chunks.append(chunk)
+        encrypted = file.footer.algorithm is not None
+        for problem in row_group_disagreements(group, chunks, encrypted=encrypted):
+            self._problem(problem, row_group=group.index)
+
+    def _resolve(self, group: SourceRowGroup, leaf: Leaf, column: int, structure: object) -> SourceChunk | None:
+        """The chunk with its key and metadata; None if it cannot be checked."""
+        report = self._report
+        where = report.columns[column]
+        place: dict[str, Any] = {"row_group": group.ordinal, "path": leaf.path}
+        try:
+            if not isinstance(structure, Struct):
+                raise FormatError(f"column {leaf.name!r} in row group {group.index} is no structure")
+            if not self._has_key(group, leaf, structure, where):
+                visible = structure.struct(3)
+                report.unchecked_bytes += max(0, visible.integer(7, 0)) if visible is not None else 0
+                return None
+        except FormatError as error:
+            self._fail(_CHUNK, error, where, **place)
+            return None
+        kind = _module.NAMES[_module.COLUMN_METADATA]
+        try:
+            chunk = SourceChunk(self._file, leaf, group.ordinal, column, structure)
+        except _FAULTS as error:
+            self._fail(kind if 9 in structure else _CHUNK, error, where, **place)
+            return self._with_visible_metadata(group, leaf, column, structure)
+        if chunk.encrypted and structure.binary(9) is not None:
+            report.count(kind, where)
+            try:
+                for problem in visible_disagreements(chunk):
+                    self._problem(problem, where, **place)
+            except FormatError as error:
+                self._fail(kind, error, where, **place)
+        return chunk
+
+    def _has_key(self, group: SourceRowGroup, leaf: Leaf, structure: Struct, where: ColumnVerification) -> bool:
+        """Whether the column is plaintext or its key is known; the report says what is not."""
+        crypto = structure.struct(8)
+        own = None if crypto is None else crypto.struct(2)
+        protection = "plaintext" if crypto is None else "footer key" if own is None else "column key"
+        where.protection = protection if where.protection in ("", protection) else "mixed"
+        if crypto is None or self._file.footer.algorithm is None:
+            return True
+        marker = (None, None) if own is None else (leaf.path, own.binary(2))
+        if marker not in self._unusable:
+            try:
+                self._file.footer_key() if own is None else self._file.key_of(leaf.path, marker[1])
+                return True
+            except KeyAccessError as error:
+                self._unusable.add(marker)
+                if own is not None:
+                    self._report.missing_keys[leaf.name] = str(error).removeprefix(self._file.where)
+            except _FAULTS as error:
+                self._unusable.add(marker)
+                self._fail(_KEY, error, where, row_group=group.ordinal, path=leaf.path)
+        if own is None:
+            self._report.missing_keys.setdefault(leaf.name, "it uses the footer key, which was not given")
+        where.missing_key = True
+        return False
+
+    def _with_visible_metadata(
+        self, group: SourceRowGroup, leaf: Leaf, column: int, structure: Struct
+    ) -> SourceChunk | None:
+        """The chunk by the copy of its metadata that a plaintext footer shows, when the encrypted one is damaged."""
+        if 9 not in structure or 3 not in structure:
+            return None
+        visible = structure.copy()
+        visible.remove(9)
+        try:
+            return SourceChunk(self._file, leaf, group.ordinal, column, visible)
+        except _FAULTS:
+            return None
+
+    # -- pages -------------------------------------------------------------------------------------------------
+
+    def _walk(self, chunk: SourceChunk, column: ColumnVerification) -> bool:
+        """Find the pages of a chunk, and check them when there are enough; False if nothing says where they lie."""
+        try:
+            state = _ChunkState(chunk, column, chunk.to_walk())
+        except _FAULTS as error:
+            self._fail(_CHUNK, error, column, row_group=chunk.row_group, path=chunk.leaf.path)
+            return False
+        walk = state.walk
+        while not walk.done and not state.broken:
+            memory = self._at(walk.position)
+            before = self._pages.count
+            complete = True
+            try:
+                complete = self._pages.add(walk, memory, _BATCH_BYTES, _BATCH_PAGES)
+            except _FAULTS as error:
+                self._stop_walk(state, error)
+            if self._pages.count > before:
+                self._spans.append((state, before, self._pages.count))
+            if not complete or self._pages.stored >= _BATCH_BYTES or self._pages.count >= _BATCH_PAGES:
+                self._flush()
+            if not complete:
+                self._enlarge(walk.position)
+        self._finished.append(state)
+        if not self._spans:
+            self._flush()
+        return True
+
+    def _stop_walk(self, state: _ChunkState, error: Exception) -> None:
+        """A page header that fails, or values that are missing at the end."""
+        state.broken = True
+        walk = state.walk
+        if walk.done:
+            self._fail(_CHUNK, error, state.column, **state.place)
+            return
+        dictionary = walk.position == walk.start and state.chunk.has_dictionary()
+        kind = _module.DICTIONARY_PAGE_HEADER if dictionary else _module.DATA_PAGE_HEADER
+        self._fail(
+            _module.NAMES[kind],
+            error,
+            state.column,
+            **state.place,
+            page=None if dictionary else walk.data_pages,
+            offset=walk.position,
+            unchecked=walk.end - walk.position,
+        )
+
+    def _at(self, position: int) -> PageSource:
+        """The file, or the window of it that has this position."""
+        if self._window is not None and not self._window[0] <= position < sum(self._window):
+            self._flush()
+            self._load(position, _WINDOW)
+        assert self._memory is not None
+        return self._memory
+
+    def _enlarge(self, position: int) -> None:
+        """A page that begins in this window ends behind it: the next window begins with the page."""
+        assert self._window is not None
+        start, size = self._window
+        self._load(position, 2 * size if position == start else _WINDOW)
+
+    def _load(self, start: int, wanted: int) -> None:
+        file = self._file
+        size = max(0, min(wanted, file.footer.start - start))
+        self._loaded = file.read(start, size, "a page")
+        self._memory = PageSource(self._loaded, base=start, name=file.name)
+        self._window = (start, size)
+
+    def _flush(self) -> None:
+        """Check the pages that were found, then all else of the chunks that have no more pages."""
+        if self._pages.count:
+            assert self._memory is not None
+            failed = self._conversion.verify(self._pages, self._memory)
+            by_walk: dict[Chunk, dict[int | None, Exception]] = {}
+            for walk, ordinal, error in failed:
+                by_walk.setdefault(walk, {})[ordinal] = error
+            details = self._pages.details()
+            for state, begin, end in self._spans:
+                self._take_pages(state, details[begin:end], by_walk.get(state.walk, {}))
+            stored = self._pages.stored
+            self._pages.clear()
+            self._spans.clear()
+            self._report.bytes += stored
+            self._advance(stored)
+        for state in self._finished:
+            self._finish(state)
+        self._finished.clear()
+
+    def _take_pages(self, state: _ChunkState, pages: list[dict[str, Any]], failed: dict[int | None, Exception]) -> None:
+        report, column, found = self._report, state.column, state.found
+        encrypted, protection = state.chunk.encrypted, state.chunk.protection
+        for page in pages:
+            offset, header, ordinal = page["offset"], page["header_length"], page["ordinal"]
+            size = header + page["body_length"]
+            dictionary = page["type"] == DICTIONARY_PAGE_TYPE
+            kind = _module.NAMES[_module.DICTIONARY_PAGE if dictionary else _module.DATA_PAGE]
+            column.pages += 1
+            found.stored += size
+            found.uncompressed += header + page["uncompressed_length"]
+            if dictionary:
+                found.dictionary_offset = offset
+            elif ordinal is not None:
+                found.data_pages.append((offset, size))
+            if encrypted:
+                report.count(f"{kind} header", column)
+                report.plaintext_levels += page["levels_length"] > 0 and self._shows_levels(page)
+            else:
+                report.plaintext_pages += 1
+            error = failed.get(ordinal)
+            if error is not None:
+                self._fail(kind, error, column, **state.place, page=ordinal, offset=offset + header)
+            elif protection == AES_GCM:
+                report.count(kind, column)
+            else:
+                if protection == AES_CTR:
+                    report.unauthenticated[kind] = report.unauthenticated.get(kind, 0) + 1
+                report.checksums += 4 in Struct.parse(page["header"])
+
+    def _shows_levels(self, page: dict[str, Any]) -> bool:
+        """Whether the levels of a V2 page lie before its module: the length word behind them tells."""
+        begin, levels = page["offset"] + page["header_length"], page["levels_length"]
+        rest = page["body_length"] - levels
+        if rest < _LENGTH_WORD:
+            return False
+        at = begin + levels
+        if self._window is None:
+            word = self._file.source.read(at, _LENGTH_WORD)
+        else:
+            at -= self._window[0]
+            word = memoryview(self._loaded)[at : at + _LENGTH_WORD]
+        found: bool = int.from_bytes(bytes(word), "little") == rest - _LENGTH_WORD
+        return found
+
+    # -- what lies outside of the pages ------------------------------------------------------------------------
+
+    def _finish(self, state: _ChunkState) -> None:
+        chunk, column = state.chunk, state.column
+        if not state.broken:
+            state.found.values = state.walk.values
+            try:
+                self._problems(state, page_disagreements(chunk, state.found))
+            except FormatError as error:
+                self._fail(_module.NAMES[_module.COLUMN_METADATA], error, column, **state.place)
+        for kind, field, read, disagreements in (
+            (_module.COLUMN_INDEX, 6, chunk.column_index, column_index_disagreements),
+            (_module.OFFSET_INDEX, 4, chunk.offset_index, offset_index_disagreements),
+        ):
+            name = _module.NAMES[kind]
+            try:
+                data = read()
+                if data is None:
+                    continue
+                if chunk.encrypted:
+                    self._report.count(name, column)
+                self._report.bytes += chunk.structure.integer(field + 1, 0)
+                if not state.broken:
+                    index = Struct.parse(data, what=f"{name} of {chunk.name}")
+                    self._problems(state, disagreements(chunk, state.found, index))
+            except _FAULTS as error:
+                self._fail(name, error, column, **state.place, offset=_integer(chunk.structure, field))
+        self._check_bloom_filter(state)
+
+    def _check_bloom_filter(self, state: _ChunkState) -> None:
+        chunk, metadata = state.chunk, state.chunk.known_metadata()
+        start = _integer(metadata, _BLOOM_OFFSET)
+        if start is None or start <= 0:
+            return
+        header, bitset = _module.BLOOM_FILTER_HEADER, _module.BLOOM_FILTER_BITSET
+        kind, offset = header, start
+        try:
+            if chunk.encrypted:
+                self._refuse_plaintext_filter(chunk, start)
+                length, plain = self._open_sealed(chunk, header, start, _LONGEST_BLOOM_HEADER)
+                size = Struct.parse(plain, what=f"Bloom filter header of {chunk.name}").integer(1, -1)
+                self._report.count(_module.NAMES[header], state.column)
+                kind, offset = bitset, start + length
+                stored, bits = self._open_sealed(chunk, bitset, offset, max(0, size) + _module.OVERHEAD)
+                self._report.count(_module.NAMES[bitset], state.column)
+                length += stored
+                if len(bits) != size:
+                    text = f"{chunk.name}: its Bloom filter has {len(bits)} bytes, but by its header {size}"
+                    self._problems(state, [(_module.NAMES[bitset], text)])
+            else:
+                length = sum(len(each) for each in chunk.bloom_filter() or ())
+            self._report.bytes += length
+            stated = metadata.integer(_BLOOM_LENGTH, length)
+            if stated != length:
+                text = f"{chunk.name}: bloom_filter_length is {stated}, but by the filter it is {length}"
+                self._problems(state, [(_module.NAMES[header], text)])
+        except _FAULTS as error:
+            self._fail(_module.NAMES[kind], error, state.column, **state.place, offset=offset)
+
+    def _open_sealed(self, chunk: SourceChunk, kind: int, offset: int, longest: int) -> tuple[int, bytes]:
+        """Stored length and plaintext of a module that only its own length word delimits."""
+        file = self._file
+        name = _module.module_name(kind, chunk.row_group, chunk.leaf.name)
+        length = 4 + int.from_bytes(bytes(file.read(offset, 4, name)), "little")
+        if length > longest:
+            raise FormatError(f"{name}: its length word says {length - 4} bytes, and it cannot have so many")
+        assert chunk.key is not None
+        aad = _module.module_aad(file.footer.file_aad, kind, chunk.row_group, chunk.column)
+        return length, bytes(_module.open_module(file.read(offset, length, name), chunk.key, aad, False, name))
+
+    def _refuse_plaintext_filter(self, chunk: SourceChunk, offset: int) -> None:
+        """arrow-rs puts them into encrypted files as they are, which tells anybody what values a column may have."""
+        data = self._file.read(offset, max(0, min(64, self._file.footer.start - offset)), "Bloom filter header")
+        try:
+            header = Struct.parse(data)
+            plain = header.integer(1, 0) > 0 and all(header.struct(each) is not None for each in (2, 3, 4))
+        except FormatError:
+            return
+        if plain:
+            raise FormatError(f"{chunk.name}: its Bloom filter is not encrypted, although the column is")
+
+    # -- the report --------------------------------------------------------------------------------------------
+
+    def _fail(self, kind: str, error: Exception, column: ColumnVerification | None = None, **place: Any) -> None:
+        self._report.add_failure(_finding(kind, error, self._file.where, **place), column)
+
+    def _problem(self, problem: tuple[str, str], column: ColumnVerification | None = None, **place: Any) -> None:
+        kind, text = problem
+        where = self._file.where
+        self._report.add_problem(VerifyFinding(kind, "", text.replace(where, "") if where else text, **place), column)
+
+    def _problems(self, state: _ChunkState, problems: Iterable[tuple[str, str]]) -> None:
+        for problem in problems:
+            self._problem(problem, state.column, **state.place)
+
+    def _advance(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(min(self._done, self._report.size), self._report.size)
+
+
+def _integer(structure: Struct, field: int) -> int | None:
+    """A field of a stranger that should be an integer; None if it is not there or is none."""
+    try:
+        return structure.integer(field)
+    except FormatError:
+        return None
+
+
+class _CachedSource:
+    """A source that is asked for small neighbouring ranges and answers them with few requests."""
+
+    is_remote = True
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name = source.name
+        self.size = source.size
+        self._blocks: dict[int, bytes] = {}
+
+    def read(self, offset: int, size: int) -> Buffer:
+        if size > _BLOCK or offset + size > self.size or not size:
+            return self._source.read(offset, size)
+        first, last = offset // _BLOCK, (offset + size - 1) // _BLOCK
+        data = b"".join(self._block(each) for each in range(first, last + 1))
+        return data[offset - first * _BLOCK :][:size]
+
+    def _block(self, number: int) -> bytes:
+        found = self._blocks.pop(number, None)
+        if found is None:
+            start = number * _BLOCK
+            found = bytes(memoryview(self._source.read(start, min(_BLOCK, self.size - start))))
+        # Those that were used last are at the end.
+        self._blocks[number] = found
+        if len(self._blocks) > _BLOCKS:
+            del self._blocks[next(iter(self._blocks))]
+        return found
+
+    def close(self) -> None:
+        self._source.close()

@@ -1,0 +1,264 @@
+"""``ags1 parquet`` inspect, verify, cat and head: what is protected, whether it is as it was, and what is in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.checks import KEY, flip
+from tests.cli.conftest import Run
+from tests.cli.parquet_work import GIVEN, KMS, READ, ROWS, prepare
+
+ONLY_FOOTER = ("--footer-key", "file:k")
+
+
+@pytest.fixture(autouse=True)
+def encrypted(work: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Path:
+    """`out.parquet`: encrypted, but for three columns."""
+    prepare(work, monkeypatch)
+    assert run("parquet", "encrypt", "in.parquet", "out.parquet", *GIVEN, "--footer-key-metadata", "kf", "-q").code == 0
+    return work / "out.parquet"
+
+
+def row_of(text: str, column: str) -> list[str]:
+    """The line of a column in the table of `inspect`, in its words."""
+    return next(line.split() for line in text.splitlines() if line.split()[:1] == [column])
+
+
+# -- inspect -------------------------------------------------------------------------------------------------------
+
+
+def test_inspect_draws_what_is_protected_and_how(run: Run) -> None:
+    shown = run("parquet", "inspect", "out.parquet", *READ)
+    assert (shown.code, shown.err) == (0, "")
+    assert "algorithm    AES_GCM_V1" in shown.out
+    assert "footer key   key metadata 'kf', key known" in shown.out
+    assert "PARE [pages] [Bloom filters] [indexes] [# footer] PARE" in shown.out
+    # metadata, statistics, pages, index, Bloom filter
+    assert row_of(shown.out, "number")[1:6] == ["#", "#", ".", ".", "-"]
+    assert row_of(shown.out, "name")[1:6] == ["#", "#", "#", "#", "-"]
+    assert "5 of 5 columns can be read with the keys that were given" in shown.out
+    assert "# encrypted, . plaintext, - none" in shown.out
+
+
+def test_inspect_without_keys_shows_what_anybody_sees(run: Run) -> None:
+    hidden = run("parquet", "inspect", "out.parquet")
+    assert hidden.code == 0
+    assert "columns      hidden by the encrypted footer" in hidden.out
+    run("parquet", "encrypt", "in.parquet", "signed", *GIVEN, "--plaintext-footer", "--algorithm", "AES_GCM_CTR_V1")
+    shown = run("parquet", "inspect", "signed").out
+    assert "plaintext and signed; signature NOT verified: that takes the footer key" in shown
+    assert row_of(shown, "number")[1:6] == [".", ".", ".", ".", "-"]
+    assert row_of(shown, "name")[1:6] == ["#", "#", "~", "#", "?"]
+    assert "~ encrypted, changes are not noticed" in shown
+    assert "3 of 5 columns can be read" in shown
+    assert "not encrypted: anybody can read and change all of it" in run("parquet", "inspect", "in.parquet").out
+
+
+def test_inspect_for_machines_has_everything_but_no_key(run: Run) -> None:
+    record = run("parquet", "inspect", "out.parquet", *READ, "--json").records[0]
+    assert (record["file"], record["error"]) == ("out.parquet", None)
+    assert {each["path"]: each["protection"] for each in record["columns"]}["name"] == "column key"
+
+
+def test_inspect_goes_on_after_a_file_that_it_cannot_read(run: Run) -> None:
+    shown = run("parquet", "inspect", "k", "in.parquet", "none")
+    assert shown.code == 1
+    assert len(shown.err.splitlines()) == 2
+    assert shown.out.endswith("3 files: 2 unreadable, 1 plaintext\n") or "3 files:" in shown.out
+    records = run("parquet", "inspect", "k", "in.parquet", "--json").records
+    assert [each["error"] is None for each in records] == [False, True]
+
+
+def test_inspect_of_a_wrong_key_is_an_error(run: Run) -> None:
+    assert run("parquet", "inspect", "out.parquet", "--footer-key", "file:s").code == 1
+
+
+def test_wide_files_are_shown_in_part_unless_all_is_asked_for(run: Run) -> None:
+    pq.write_table(pa.table({f"c{number:03}": [number] for number in range(150)}), "wide.parquet")
+    assert "... and 50 more (--verbose shows them all)" in run("parquet", "inspect", "wide.parquet").out
+    assert "c149" in run("parquet", "inspect", "wide.parquet", "-v").out
+
+
+def test_control_characters_of_a_file_stay_off_the_terminal(run: Run) -> None:
+    pq.write_table(pa.table({"a\x1b[31m": ["\x1b[31mred"]}), "odd.parquet")
+    assert "\x1b" not in run("parquet", "inspect", "odd.parquet").out
+    assert "\x1b" not in run("parquet", "head", "odd.parquet").out
+
+
+# -- verify --------------------------------------------------------------------------------------------------------
+
+
+def test_verify_says_what_is_authentic(run: Run) -> None:
+    found = run("parquet", "verify", "out.parquet", *READ)
+    assert (found.code, found.err) == (0, "")
+    assert "modules authentic" in found.out
+    assert "footer: encrypted, AES_GCM_V1" in found.out
+    assert run("parquet", "verify", "out.parquet", *READ, "-q").out == ""
+
+
+def test_verify_names_the_module_that_was_changed(run: Run, encrypted: Path) -> None:
+    run("parquet", "encrypt", "in.parquet", "all.parquet", *ONLY_FOOTER, "-q")
+    Path("all.parquet").write_bytes(flip(Path("all.parquet").read_bytes(), 100))
+    found = run("parquet", "verify", "all.parquet", *ONLY_FOOTER)
+    assert found.code == 1
+    assert "all.parquet: 1 module failed: " in found.err
+    assert "column 'number' in row group 0" in found.err
+    record = run("parquet", "verify", "all.parquet", *ONLY_FOOTER, "--json").records[0]
+    assert (record["ok"], record["failure_count"]) == (False, 1)
+    assert record["failures"][0]["column"] == "number"
+    assert "1 module failed" in record["error"]
+
+
+def test_verify_tells_missing_keys_from_damage(run: Run) -> None:
+    found = run("parquet", "verify", "out.parquet", *ONLY_FOOTER)
+    assert found.code == 3
+    assert "not checked for want of a key: columns name, real (--missing-keys skip lets that pass)" in found.err
+    assert run("parquet", "verify", "out.parquet", *ONLY_FOOTER, "--missing-keys", "skip").code == 0
+    assert run("parquet", "verify", "out.parquet").code == 3
+
+
+def test_verify_says_which_pages_carry_no_tag(run: Run) -> None:
+    run("parquet", "encrypt", "in.parquet", "ctr", *GIVEN, "--algorithm", "AES_GCM_CTR_V1", "-q")
+    found = run("parquet", "verify", "ctr", *READ)
+    assert found.code == 0
+    assert "pages of aes_gcm_ctr_v1 carry no tag" in found.out.lower()
+
+
+def test_verify_goes_through_a_tree(run: Run) -> None:
+    run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf", "-q")
+    Path("vault/notes.txt").write_bytes(b"notes")
+    found = run("parquet", "verify", "vault", *KMS)
+    assert found.code == 0
+    assert "verified 2 files" in found.out
+    Path("vault/b.parquet").write_bytes(flip(Path("vault/b.parquet").read_bytes(), 100))
+    found = run("parquet", "verify", "vault", *KMS)
+    assert found.code == 1
+    assert "verified 1 of 2 files" in found.out
+
+
+# -- cat and head --------------------------------------------------------------------------------------------------
+
+
+def test_head_shows_a_table(run: Run) -> None:
+    shown = run("parquet", "head", "out.parquet", *READ, "-n", "2", "--columns", "number,name")
+    assert shown.code == 0
+    assert shown.out == "number  name\n------  ------\n0       null\n1       name 1\n"
+    assert len(run("parquet", "head", "out.parquet", *READ).out.splitlines()) == 12
+    assert run("parquet", "head", "out.parquet", *READ, "-n", "0", "--columns", "flag").out == "flag\n----\n"
+
+
+def test_cat_shows_every_row_as_csv(run: Run) -> None:
+    rows = list(csv.DictReader(io.StringIO(run("parquet", "cat", "out.parquet", *READ).out)))
+    assert len(rows) == ROWS
+    assert rows[0] == {"number": "0", "real": "", "name": "", "flag": "true", "blob": ""}
+    assert rows[9]["blob"] == "09090909"
+
+
+def test_cat_shows_every_row_as_json(run: Run) -> None:
+    rows = run("parquet", "cat", "out.parquet", *READ, "--format", "json").records
+    assert len(rows) == ROWS
+    assert rows[1] == {"number": 1, "real": 1 / 3, "name": "name 1", "flag": False, "blob": "01"}
+
+
+def test_values_of_all_kinds_have_a_form_in_json(run: Run) -> None:
+    from tests.parquet import corpus
+
+    for name, data in (("nested", corpus.written(corpus.nested(50))), ("typed", corpus.written(corpus.typed(50)))):
+        Path(name).write_bytes(data)
+        run("parquet", "encrypt", name, "x", *ONLY_FOOTER, "-q")
+        for form in ("json", "csv", "table"):
+            shown = run("parquet", "cat", "x", *ONLY_FOOTER, "--format", form)
+            assert shown.code == 0
+            if form == "json":
+                assert len(shown.records) == 50
+    pq.write_table(pa.table({"f": [float("nan"), float("inf"), 1.5]}), "floats")
+    assert [row["f"] for row in run("parquet", "cat", "floats", "--format", "json").records] == ["nan", "inf", 1.5]
+
+
+def test_many_files_are_shown_one_after_the_other(run: Run) -> None:
+    run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf", "-q")
+    shown = run("parquet", "head", "vault", *KMS, "-n", "1", "--columns", "number").out
+    assert shown == ("==> vault/b.parquet <==\nnumber\n------\n0\n\n==> vault/p=1/a.parquet <==\nnumber\n------\n0\n")
+    lines = run("parquet", "head", "vault", *KMS, "-n", "1", "--columns", "number", "--format", "csv").out
+    assert lines == "number\n0\n0\n"
+
+
+def test_columns_without_a_key_are_an_error_or_left_out(run: Run) -> None:
+    refused = run("parquet", "head", "out.parquet", *ONLY_FOOTER)
+    assert refused.code == 3
+    assert "give it with --column-key or --key-for" in refused.err
+    assert run("parquet", "head", "out.parquet", *ONLY_FOOTER, "--columns", "number,flag").code == 0
+    shown = run("parquet", "head", "out.parquet", *ONLY_FOOTER, "--missing-keys", "drop", "-n", "0")
+    assert shown.out.splitlines()[0].split() == ["number", "flag", "blob"]
+    assert shown.err == "ags1: note: out.parquet: left out for want of a key: real, name\n"
+
+
+def test_failures_to_show_have_their_exit_codes(run: Run, encrypted: Path) -> None:
+    assert run("parquet", "head", "out.parquet").code == 3
+    assert run("parquet", "head", "out.parquet", *READ, "--columns", "nothing").code == 2
+    assert run("parquet", "head", "none", *READ).code == 4
+    assert run("parquet", "head", "k", *READ).code == 1
+    run("parquet", "encrypt", "in.parquet", "all.parquet", *ONLY_FOOTER, "-q")
+    Path("all.parquet").write_bytes(flip(Path("all.parquet").read_bytes(), 100))
+    damaged = run("parquet", "head", "all.parquet", *ONLY_FOOTER)
+    assert damaged.code == 1
+    assert len(damaged.err.splitlines()) == 1
+    assert "column 'number' in row group 0" in damaged.err
+
+
+# -- the arguments -------------------------------------------------------------------------------------------------
+
+ACTIONS = ("encrypt", "decrypt", "rekey", "rotate", "inspect", "verify", "cat", "head")
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: Run, action: str) -> None:
+    from ags1.cli._parquet_parser import _parser
+
+    result = run("parquet", action, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"usage: ags1 parquet {action}")
+    assert max(map(len, result.out.splitlines())) <= 80
+    assert run("parquet", "help", action).out == result.out
+    choices = next(each.choices for each in _parser()._actions if each.dest == "action")
+    assert isinstance(choices, dict)
+    for option in (name for each in choices[action]._actions for name in each.option_strings):
+        assert option in result.out
+    assert any(line.startswith(f"  {action} ") for line in run("parquet", "--help").out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "ACTION"),
+        ("nonsense", "invalid choice"),
+        ("encrypt", "a SOURCE and a TARGET are needed: ags1 parquet encrypt SOURCE TARGET"),
+        ("encrypt a", "a TARGET is needed"),
+        ("encrypt a b --frob", "unknown option --frob (see `ags1 parquet encrypt --help`)"),
+        ("encrypt a b --key-file-x", "unknown option"),
+        ("encrypt a b --key x", "there is no --key: name keys with --footer-key"),
+        ("encrypt a b --algorithm AES", "invalid choice"),
+        ("verify", "required: FILE"),
+        ("head a -n x", "'x' is not a number of rows"),
+        ("cat a --aad-prefix x --aad-prefix-hex 00", "not allowed with argument"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(run: Run, arguments: str, message: str) -> None:
+    result = run("parquet", *arguments.split())
+    assert (result.code, result.out, len(result.err.splitlines())) == (2, "", 1)
+    assert message in result.err
+
+
+def test_options_may_stand_anywhere(run: Run) -> None:
+    assert run("parquet", "encrypt", "in.parquet", *ONLY_FOOTER, "x.parquet", "-q").code == 0
+    assert run("parquet", "encrypt", *ONLY_FOOTER, "in.parquet", "-q", "y.parquet").code == 0
+    assert run("parquet", "verify", *ONLY_FOOTER, "x.parquet", "-q", "y.parquet").code == 0
+    assert json.loads(run("parquet", "verify", "--json", "x.parquet", *ONLY_FOOTER).out)["ok"]
+    assert KEY not in run("parquet", "cat", "x.parquet", *ONLY_FOOTER).raw

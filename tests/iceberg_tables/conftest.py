@@ -1,0 +1,48 @@
+"""Fixtures of real encrypted tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ags1.kms import MemoryKms
+from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.warehouse import SparkReader, SparkTables, available, make_tables
+
+MAKING_SECONDS = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the test that is the first to need the tables the time to make them."""
+    for item in items:
+        if "spark_tables" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(MAKING_SECONDS))
+
+
+def _require_spark() -> None:
+    if (reason := available()) is not None:
+        refuse = pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip
+        refuse(f"Spark with Iceberg cannot run here: {reason}")
+
+
+@pytest.fixture(scope="session")
+def spark_tables() -> SparkTables:
+    """Tables that Spark made, by name."""
+    _require_spark()
+    return make_tables()
+
+
+@pytest.fixture(scope="session")
+def spark_reader() -> Iterator[SparkReader]:
+    """A running Spark that reads any metadata.json, with the same master keys."""
+    _require_spark()
+    with SparkReader() as started:
+        yield started
+
+
+@pytest.fixture
+def table_kms() -> MemoryKms:
+    """A KMS with the tables' master keys."""
+    return MemoryKms(MASTER_KEYS)

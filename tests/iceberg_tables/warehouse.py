@@ -1,0 +1,363 @@
+"""Encrypted Iceberg tables that Spark made, kept between test runs, and Spark again as a reader of changed metadata.
+
+Iceberg's metadata has the absolute path of every file, so the tables are made where they stay, in a directory of
+``$AGS1_CACHE`` (``~/.cache/ags1`` without it), and are used there. They are read-only to tests: one that changes a
+table's metadata writes it elsewhere, and one that damages a file does so with :meth:`SparkTable.damaged`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from tests.interop.java_peer import _cache_root, _tool
+from tests.interop.java_peer import available as java_available
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+JAVA_PROJECT = HERE / "java"
+SCRIPTS = ("canonical.py", "keys.py", "spark_process.py", "spark_tables.py")
+SPARK = "4.1."
+BUILD_SECONDS = 600.0
+MAKE_SECONDS = 900.0
+ANSWER_SECONDS = 120.0
+_KEPT = ".undamaged"
+
+
+class SparkFailure(RuntimeError):
+    """Spark could not make the tables, or did not answer."""
+
+
+class SparkReadError(Exception):
+    """What Spark and Iceberg said instead of reading a table."""
+
+
+def available() -> str | None:
+    """Return why Spark cannot run here, or None if it can."""
+    if (reason := java_available()) is not None:
+        return reason
+    if importlib.util.find_spec("pyspark") is None:
+        return "no pyspark"
+    if not (version := importlib.metadata.version("pyspark")).startswith(SPARK):
+        return f"pyspark {version}, and the Iceberg runtime is for {SPARK}x"
+    return None
+
+
+def local_path(location: str) -> Path:
+    """The file that a ``file:`` URI of Iceberg's metadata names."""
+    return Path(unquote(urlsplit(location).path))
+
+
+@dataclass(frozen=True)
+class SparkSnapshot:
+    """One snapshot, and what Spark read of it: `rows` in the form of tests/iceberg_tables/canonical.py."""
+
+    id: int
+    operation: str
+    columns: list[str] = field(repr=False)
+    rows: list[list[Any]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SparkFile:
+    """A file of the newest snapshot; `content` is 0 for data, 1 for positions or a vector, 2 for equality deletes."""
+
+    content: int
+    location: str
+    format: str
+    records: int
+    size: int
+
+    @property
+    def path(self) -> Path:
+        return local_path(self.location)
+
+
+class SparkTable:
+    """A table that Spark made.
+
+    Attributes
+    ----------
+    metadata : str
+        Location of its metadata.json: a ``file:`` URI with one slash, as Iceberg writes it.
+    features : frozenset of str
+        What is special about it: "encrypted", "avro", "vectors" and so on, as in tests/iceberg_tables/spark_tables.py.
+    files : tuple of SparkFile
+        The files of its newest snapshot.
+    """
+
+    def __init__(self, directory: Path, name: str, record: dict[str, Any]) -> None:
+        self.name = name
+        self.features = frozenset(record["features"])
+        self.metadata: str = record["metadata"]
+        self.location = local_path(record["location"])
+        self.files = tuple(SparkFile(*each) for each in record["files"])
+        self._rows = directory / "rows" / f"{name}.json"
+        self._snapshots = record["snapshots"]
+        self._current = record["current"]
+
+    def __repr__(self) -> str:
+        return f"<SparkTable {self.name}>"
+
+    @property
+    def metadata_path(self) -> Path:
+        return local_path(self.metadata)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The parsed metadata.json."""
+        return json.loads(self.metadata_path.read_bytes())
+
+    @cached_property
+    def snapshots(self) -> list[SparkSnapshot]:
+        """Every snapshot that Spark can read, the oldest first; on any branch."""
+        if not self._snapshots:
+            return []
+        contents = json.loads(self._rows.read_bytes())
+        return [SparkSnapshot(id_, operation, **contents[str(id_)]) for id_, operation in self._snapshots]
+
+    @property
+    def current(self) -> SparkSnapshot | None:
+        """The newest snapshot of the main branch."""
+        return next((each for each in self.snapshots if each.id == self._current), None)
+
+    def copy_metadata(self, directory: Path) -> Path:
+        """Copy the metadata.json, so that a test may change it; its files stay where they are."""
+        return Path(shutil.copy(self.metadata_path, directory))
+
+    @contextlib.contextmanager
+    def damaged(self, file: str | Path, content: bytes) -> Iterator[None]:
+        """Give one of the table's files other content for a while."""
+        path = local_path(file) if isinstance(file, str) else file
+        if not path.is_relative_to(self.location):
+            raise ValueError(f"{path} is no file of {self.name}")
+        kept = path.with_name(path.name + _KEPT)
+        path.rename(kept)
+        try:
+            path.write_bytes(content)
+            yield
+        finally:
+            kept.replace(path)
+
+
+class SparkTables(dict[str, SparkTable]):
+    """The tables by name."""
+
+    def having(self, *features: str) -> list[SparkTable]:
+        """Those that have all these features."""
+        return [table for table in self.values() if table.features.issuperset(features)]
+
+
+def make_tables() -> SparkTables:
+    """The tables for tests; made if this version of them is not there yet, which takes about two minutes."""
+    return _made("tables", ["make"], [])
+
+
+def make_bulk(rows: int) -> SparkTables:
+    """Tables ``encrypted``, ``plain``, ``encrypted_avro`` and ``plain_avro`` with the same rows, for measurements."""
+    return _made(f"bulk-{rows}", ["bulk"], [str(rows)])
+
+
+def build_classes() -> str:
+    """Compile the KMS and what writes deletes; return the class path with Iceberg's runtime."""
+    sources = [JAVA_PROJECT / "pom.xml", *sorted((JAVA_PROJECT / "src").rglob("*.java"))]
+    root = _cache_root()
+    built = root / f"iceberg-spark-{_digest(sources)}"
+    if not built.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="iceberg-spark-build-", dir=root) as scratch:
+            work = Path(scratch) / "work"
+            for path in sources:
+                target = work / path.relative_to(JAVA_PROJECT)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+            command = [str(_tool("mvn")), "-q", "-B", "compile", "dependency:copy-dependencies"]
+            command.append(f"-DoutputDirectory={work / 'lib'}")
+            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+            if done.returncode != 0:
+                raise SparkFailure(f"Maven failed ({done.returncode}):\n{(done.stdout + done.stderr)[-4000:]}")
+            ready = Path(scratch) / "ready"
+            ready.mkdir()
+            (work / "target" / "classes").rename(ready / "classes")
+            (work / "lib").rename(ready / "lib")
+            # Two sessions may build at once: the first rename wins, and both results are the same.
+            with contextlib.suppress(OSError):
+                ready.rename(built)
+    return os.pathsep.join([str(built / "classes"), *map(str, sorted((built / "lib").glob("*.jar")))])
+
+
+class SparkReader:
+    """A running Spark that reads tables by their metadata alone; a context manager.
+
+    Not for use from several threads at once. Each reading registers the metadata in a catalog of its own, as one does
+    who tells a catalog of a rewritten metadata.json; the tables' files are not changed.
+    """
+
+    def __init__(self) -> None:
+        class_path = build_classes()
+        self._directory = tempfile.TemporaryDirectory(prefix="ags1-spark-")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(
+            _command("serve", Path(self._directory.name), class_path),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            encoding="utf-8",
+            cwd=self._directory.name,
+            env=_environment(),
+        )
+        # A pipe has no timeout of its own, so a thread waits on it and a queue has the timeout.
+        self._answers: queue.Queue[str] = queue.Queue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self._started = False
+
+    def __enter__(self) -> SparkReader:  # noqa: PYI034 - typing.Self came with Python 3.11
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def read(self, metadata: str | Path, snapshot_id: int | None = None) -> tuple[list[str], list[list[Any]]]:
+        """Read a table, or a snapshot of it; return the names of its columns, and its rows in the canonical form.
+
+        Raises
+        ------
+        SparkReadError
+            Spark or Iceberg refused.
+        SparkFailure
+            Spark ended or did not answer in time.
+        """
+        if not self._started:
+            self._answer()
+            self._started = True
+        location = metadata.resolve().as_uri() if isinstance(metadata, Path) else metadata
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"metadata": location, "snapshot_id": snapshot_id}) + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise SparkFailure(f"Spark is gone: {error}: {self._said()}") from error
+        answer = self._answer()
+        if "error" in answer:
+            raise SparkReadError(answer["error"])
+        return answer["columns"], answer["rows"]
+
+    def close(self) -> None:
+        """End Spark; a second call does nothing."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listener.join(10)
+        self._process.stdout.close()
+        self._errors.close()
+        self._directory.cleanup()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            # The JVM has the same standard output and says a line of its own at its start.
+            if line.startswith("{"):
+                self._answers.put(line)
+        self._answers.put("")
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            line = self._answers.get(timeout=ANSWER_SECONDS)
+        except queue.Empty:
+            self._process.kill()
+            raise SparkFailure(f"Spark did not answer: {self._said()}") from None
+        if not line:
+            raise SparkFailure(f"Spark ended: {self._said()}")
+        return json.loads(line)
+
+    def _said(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode("utf-8", "replace")[-2000:]
+
+
+def _made(kind: str, command: list[str], arguments: list[str]) -> SparkTables:
+    sources = [*(HERE / name for name in SCRIPTS), JAVA_PROJECT / "pom.xml", *sorted(JAVA_PROJECT.rglob("*.java"))]
+    digest = _digest(sources, importlib.metadata.version("pyspark"))
+    directory = (_cache_root() / f"iceberg-{kind}-{digest}").resolve()
+    result = directory / "tables.json"
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{directory}.lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_complete(result):
+            shutil.rmtree(directory, ignore_errors=True)
+            _run_spark(_command(*command, directory, build_classes(), *arguments), directory)
+    for kept in directory.rglob(f"*{_KEPT}"):
+        # A test that was killed left its damage.
+        kept.replace(kept.with_name(kept.name.removesuffix(_KEPT)))
+    records = json.loads(result.read_bytes())["tables"]
+    return SparkTables((name, SparkTable(directory, name, record)) for name, record in records.items())
+
+
+def _is_complete(result: Path) -> bool:
+    """Whether the tables were made to their end, and in this place."""
+    try:
+        return json.loads(result.read_bytes())["directory"] == str(result.parent)
+    except FileNotFoundError:
+        return False
+
+
+def _run_spark(command: list[str], directory: Path) -> None:
+    directory.mkdir()
+    log = directory / "spark.log"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=MAKE_SECONDS,
+            check=False,
+            env=_environment(),
+        )
+    if done.returncode != 0 or not (directory / "tables.json").exists():
+        raise SparkFailure(f"Spark failed ({done.returncode}), see {log}:\n{log.read_text(errors='replace')[-4000:]}")
+    shutil.rmtree(directory / "scratch", ignore_errors=True)
+
+
+def _command(command: str, directory: Path, class_path: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tests.iceberg_tables.spark_process", command, str(directory), class_path, *arguments]
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Without the address, Spark looks for one of the machine's and listens there.
+    settings = {"PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC", "PYSPARK_PYTHON": sys.executable}
+    return {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | settings
+
+
+def _digest(files: list[Path], *further: str) -> str:
+    digest = hashlib.sha256("\n".join(further).encode())
+    for path in files:
+        digest.update(f"{path.relative_to(HERE)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:20]

@@ -1,0 +1,188 @@
+"""The Cartesian product of what an encryption can be, on small files: encrypted, opened, decrypted, compared.
+
+All of it: algorithm, footer mode, which columns have which keys, AAD prefix, key size, and for files that have V2
+pages their form, on every file of ``corpus.SMALL``. What is done twice in a row (re-keying from one configuration to
+another) would be the square of that, of which a sample is drawn, the same in every run.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import random
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+
+from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
+from tests.parquet import corpus
+from tests.parquet.compare import differences
+from tests.parquet.reference import open_encrypted, open_plain
+from tests.parquet.reference_model import CTR_PAGES, DATA_PAGE_V2, GCM, File
+
+Path = tuple[str, ...]
+
+ALGORITHMS = (GCM, CTR_PAGES)
+# Which columns have keys of their own, and what becomes of the others.
+KEY_MODES = ("uniform", "some columns", "some columns, all encrypted", "every column", "footer only")
+PREFIXES = ("no prefix", "stored", "not stored")
+KEY_LENGTHS = (16, 24, 32)
+FORMS = ("java", "arrow")
+PREFIX = b"table/part-00007"
+REKEYED_PAIRS = 150
+
+
+def key(length: int, number: int) -> bytes:
+    return bytes((number * 37 + index * 11 + 1) & 255 for index in range(length))
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One point of the product."""
+
+    algorithm: str
+    plaintext_footer: bool
+    key_mode: str
+    prefix: str
+    key_length: int
+    form: str
+    # Distinguishes the keys of one configuration from those of another.
+    number: int = 0
+
+    @property
+    def footer_key(self) -> bytes:
+        return key(self.key_length, self.number)
+
+    @property
+    def aad_prefix(self) -> bytes | None:
+        return None if self.prefix == "no prefix" else PREFIX
+
+    def supplied_prefix(self) -> bytes | None:
+        return PREFIX if self.prefix == "not stored" else None
+
+    def column_keys(self, paths: list[Path]) -> dict[Path, bytes] | None:
+        """Keys of other sizes than the footer's, so that all sizes meet in one file."""
+        if self.key_mode == "uniform":
+            return None
+        if self.key_mode == "footer only":
+            return {}
+        step = 1 if self.key_mode == "every column" else 2
+        first = KEY_LENGTHS.index(self.key_length) + 1
+        return {
+            path: key(KEY_LENGTHS[(first + index) % 3], self.number + 1 + index)
+            for index, path in enumerate(paths)
+            if index % step == 0
+        }
+
+    def encryption(self, paths: list[Path]) -> EncryptionConfig:
+        prefix: dict[str, Any] = {}
+        if self.aad_prefix is not None:
+            prefix = {"aad_prefix": self.aad_prefix, "store_aad_prefix": self.prefix == "stored"}
+        return EncryptionConfig(
+            self.footer_key,
+            column_keys=self.column_keys(paths),
+            encrypt_all=self.key_mode == "some columns, all encrypted",
+            algorithm=self.algorithm,
+            plaintext_footer=self.plaintext_footer,
+            data_page_v2=self.form,
+            **prefix,
+        )
+
+    def decryption(self, paths: list[Path]) -> DecryptionConfig:
+        return DecryptionConfig(self.footer_key, column_keys=self.column_keys(paths), aad_prefix=self.supplied_prefix())
+
+    def check(self, data: bytes, plain: File) -> None:
+        """Open every module of a file that this encrypted, and compare it with the plaintext file."""
+        paths = paths_of(plain)
+        keys = self.column_keys(paths)
+        opened = open_encrypted(data, self.footer_key, keys, self.supplied_prefix())
+        assert differences(plain, opened) == []
+        assert opened.gaps() == []
+        assert opened.algorithm == self.algorithm
+        assert opened.footer_mode == ("plaintext" if self.plaintext_footer else "encrypted")
+        assert (opened.is_prefix_stored, opened.supply_aad_prefix) == (
+            self.prefix == "stored",
+            self.prefix == "not stored",
+        )
+        protections = {chunk.path: chunk.encryption for chunk in opened.chunks}
+        for path, protection in protections.items():
+            if keys is not None and path in keys:
+                assert protection == "column key"
+            elif self.key_mode in ("uniform", "some columns, all encrypted"):
+                assert protection == "footer key"
+            else:
+                assert protection == "plaintext"
+        assert {page.v2_form for chunk in opened.chunks for page in chunk.pages} <= {None, self.form}
+
+
+def configurations(forms: tuple[str, ...]) -> list[Configuration]:
+    everything = itertools.product(ALGORITHMS, (False, True), KEY_MODES, PREFIXES, KEY_LENGTHS, forms)
+    return [Configuration(*each) for each in everything]
+
+
+@cache
+def plaintext(name: str) -> File:
+    return open_plain(corpus.build(name))
+
+
+def paths_of(plain: File) -> list[Path]:
+    return [chunk.path for chunk in plain.row_groups[0].chunks] if plain.row_groups else []
+
+
+def forms_for(plain: File) -> tuple[str, ...]:
+    has_v2 = any(page.type == DATA_PAGE_V2 for chunk in plain.chunks for page in chunk.pages)
+    return FORMS if has_v2 else FORMS[:1]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("plaintext_footer", [False, True], ids=["encrypted-footer", "plaintext-footer"])
+@pytest.mark.parametrize("key_mode", KEY_MODES)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_every_combination_opens_and_comes_back(
+    small_name: str, algorithm: str, plaintext_footer: bool, key_mode: str, prefix: str
+) -> None:
+    plain = plaintext(small_name)
+    paths = paths_of(plain)
+    for key_length, form in itertools.product(KEY_LENGTHS, forms_for(plain)):
+        configuration = Configuration(algorithm, plaintext_footer, key_mode, prefix, key_length, form)
+        secret, back = io.BytesIO(), io.BytesIO()
+        encrypt_file(plain.data, secret, configuration.encryption(paths))
+        configuration.check(secret.getvalue(), plain)
+        decrypt_file(secret.getvalue(), back, configuration.decryption(paths))
+        decrypted = open_plain(back.getvalue())
+        assert differences(plain, decrypted) == []
+        assert decrypted.gaps() == []
+
+
+def test_any_configuration_is_re_keyed_to_any_other(small_name: str) -> None:
+    """Chosen at random, from a seed: with a chance of one half each, the second keeps one of the first's options.
+
+    Otherwise hardly any pair would have the same algorithm and prefix, where chunks are copied rather than sealed.
+    """
+    plain = plaintext(small_name)
+    paths = paths_of(plain)
+    chosen = random.Random(small_name)
+    everything = configurations(forms_for(plain))
+    for _ in range(REKEYED_PAIRS // len(corpus.SMALL)):
+        one, other = chosen.sample(everything, 2)
+        kept = {
+            name: getattr(one, name)
+            for name in ("algorithm", "plaintext_footer", "key_mode", "prefix", "key_length", "form", "number")
+            if chosen.random() < 0.5
+        }
+        values = {**vars(other), "number": 100, **kept}
+        target = Configuration(**values)
+        secret, changed, back = io.BytesIO(), io.BytesIO(), io.BytesIO()
+        encrypt_file(plain.data, secret, one.encryption(paths))
+        rekey_file(secret.getvalue(), changed, one.decryption(paths), target.encryption(paths))
+        target.check(changed.getvalue(), plain)
+        decrypt_file(changed.getvalue(), back, target.decryption(paths))
+        assert differences(plain, open_plain(back.getvalue())) == [], (one, target)
+
+
+def test_the_product_is_the_whole_product() -> None:
+    assert len(configurations(FORMS)) == 2 * 2 * 5 * 3 * 3 * 2
+    with_two_forms = [name for name in corpus.SMALL if forms_for(plaintext(name)) == FORMS]
+    assert len(with_two_forms) >= 3

@@ -1,0 +1,421 @@
+"""Where rewritten files come from and go to: the same content by every way, whole or not at all, and progress."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from ags1 import AuthenticationError, FormatError, KeyAccessError
+from ags1.kms import MemoryKms
+from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
+from tests.checks import flip
+from tests.parquet import corpus
+from tests.parquet.compare import differences
+from tests.parquet.key_tools import MASTERS, CountingKms
+from tests.parquet.reference import open_encrypted, open_plain
+
+KEY = b"footer key, 16 b"
+COLUMN_KEY = b"column key, 32 bytes ..........."
+ENCRYPTION = EncryptionConfig(KEY, column_keys={"name": COLUMN_KEY}, encrypt_all=True)
+DECRYPTION = DecryptionConfig(KEY, column_keys={"name": COLUMN_KEY})
+NAME = "everything-v2"
+OLD = b"what was there before"
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """An empty in-memory file system of fsspec."""
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+    yield system
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+
+
+def large() -> bytes:
+    """Many pages in many chunks."""
+    return corpus.written(corpus.flat(60_000), row_group_size=7_000, **corpus._pages(write_page_index=True))
+
+
+def check(secret: bytes, plain: bytes) -> None:
+    opened = open_encrypted(secret, KEY, {"name": COLUMN_KEY})
+    assert differences(open_plain(plain), opened) == []
+    assert opened.gaps() == []
+
+
+# -- the same by every way -----------------------------------------------------------------------------------
+
+
+def sources(data: bytes, directory: Path, memory: Any) -> dict[str, Callable[[], Any]]:
+    path = directory / "source.parquet"
+    path.write_bytes(data)
+    memory.pipe_file("/in/source.parquet", data)
+
+    def mapped() -> mmap.mmap:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    return {
+        "path": lambda: path,
+        "text": lambda: str(path),
+        "file URL": lambda: f"file://{path}",
+        "open file": lambda: path.open("rb"),
+        "unbuffered file": lambda: path.open("rb", buffering=0),
+        "bytes": lambda: data,
+        "bytearray": lambda: bytearray(data),
+        "memoryview": lambda: memoryview(data),
+        "mapped file": mapped,
+        "BytesIO": lambda: io.BytesIO(data),
+        "URL": lambda: "memory://in/source.parquet",
+        "fsspec file": lambda: memory.open("/in/source.parquet", "rb"),
+    }
+
+
+SOURCES = [
+    "path", "text", "file URL", "open file", "unbuffered file", "bytes", "bytearray", "memoryview", "mapped file",
+    "BytesIO", "URL", "fsspec file",
+]  # fmt: skip
+TARGETS = ["path", "text", "file URL", "open file", "BytesIO", "URL", "fsspec file"]
+
+
+def into(kind: str, directory: Path, memory: Any, run: Callable[[Any], None]) -> bytes:
+    """Run with a target of a kind; answer what is there afterwards."""
+    path = directory / "target.parquet"
+    if kind == "BytesIO":
+        buffer = io.BytesIO()
+        run(buffer)
+        return buffer.getvalue()
+    if kind == "open file":
+        with path.open("wb") as file:
+            run(file)
+        return path.read_bytes()
+    if kind == "fsspec file":
+        with memory.open("/out/target.parquet", "wb") as file:
+            run(file)
+        return bytes(memory.cat_file("/out/target.parquet"))
+    if kind == "URL":
+        run("memory://out/target.parquet")
+        return bytes(memory.cat_file("/out/target.parquet"))
+    run({"path": path, "text": str(path), "file URL": f"file://{path}"}[kind])
+    return path.read_bytes()
+
+
+def close(source: Any) -> None:
+    if hasattr(source, "close"):
+        source.close()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_kind_of_source_gives_the_same(kind: str, threads: int, tmp_path: Path, memory: Any) -> None:
+    plain = corpus.build(NAME)
+    source = sources(plain, tmp_path, memory)[kind]()
+    buffer = io.BytesIO()
+    encrypt_file(source, buffer, ENCRYPTION, threads=threads)
+    close(source)
+    check(buffer.getvalue(), plain)
+    expected = io.BytesIO()
+    decrypt_file(buffer.getvalue(), expected, DECRYPTION)
+    source = sources(buffer.getvalue(), tmp_path, memory)[kind]()
+    decrypted = io.BytesIO()
+    decrypt_file(source, decrypted, DECRYPTION, threads=threads)
+    close(source)
+    assert decrypted.getvalue() == expected.getvalue()
+    source = sources(buffer.getvalue(), tmp_path, memory)[kind]()
+    rekeyed = io.BytesIO()
+    rekey_file(source, rekeyed, DECRYPTION, EncryptionConfig(COLUMN_KEY), threads=threads)
+    close(source)
+    assert differences(open_plain(plain), open_encrypted(rekeyed.getvalue(), COLUMN_KEY)) == []
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("source", ["path", "bytes", "URL"])
+def test_every_kind_of_target_gets_the_same(kind: str, source: str, threads: int, tmp_path: Path, memory: Any) -> None:
+    plain = corpus.build(NAME)
+    given = sources(plain, tmp_path, memory)[source]()
+    secret = into(kind, tmp_path, memory, lambda to: encrypt_file(given, to, ENCRYPTION, threads=threads))
+    check(secret, plain)
+    expected = io.BytesIO()
+    decrypt_file(secret, expected, DECRYPTION)
+    given = sources(secret, tmp_path, memory)[source]()
+    back = into(kind, tmp_path, memory, lambda to: decrypt_file(given, to, DECRYPTION, threads=threads))
+    assert back == expected.getvalue()
+
+
+def test_many_threads_write_a_large_file_as_one_does(tmp_path: Path) -> None:
+    (tmp_path / "in.parquet").write_bytes(plain := large())
+    decrypted = []
+    for threads in (1, 2, 4, None):
+        secret, back = tmp_path / f"{threads}.parquet", tmp_path / f"{threads}-back.parquet"
+        encrypt_file(tmp_path / "in.parquet", secret, ENCRYPTION, threads=threads)
+        check(secret.read_bytes(), plain)
+        decrypt_file(secret, back, DECRYPTION, threads=threads)
+        decrypted.append(back.read_bytes())
+    assert len(set(decrypted)) == 1
+
+
+def test_a_target_file_object_is_written_from_where_it_stands() -> None:
+    plain = corpus.build(NAME)
+    buffer = io.BytesIO(b"before")
+    buffer.seek(6)
+    encrypt_file(plain, buffer, ENCRYPTION)
+    assert buffer.getvalue()[:6] == b"before"
+    check(buffer.getvalue()[6:], plain)
+
+
+def test_a_written_file_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").write_bytes(b"")
+    encrypt_file(corpus.build(NAME), tmp_path / "x.parquet", ENCRYPTION, fsync=True)
+    assert (tmp_path / "x.parquet").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["ordinary", "x.parquet"]
+
+
+# -- progress ------------------------------------------------------------------------------------------------
+
+
+def runs(directory: Path) -> dict[str, Callable[..., None]]:
+    (directory / "in.parquet").write_bytes(large())
+    encrypt_file(directory / "in.parquet", directory / "secret.parquet", ENCRYPTION)
+    other = EncryptionConfig(COLUMN_KEY, column_keys={"name": COLUMN_KEY}, encrypt_all=True)
+    return {
+        "encrypt": lambda to, **o: encrypt_file(directory / "in.parquet", to, ENCRYPTION, **o),
+        "encrypt from memory": lambda to, **o: encrypt_file(large(), to, ENCRYPTION, **o),
+        "decrypt": lambda to, **o: decrypt_file(directory / "secret.parquet", to, DECRYPTION, **o),
+        "rekey": lambda to, **o: rekey_file(directory / "secret.parquet", to, DECRYPTION, other, **o),
+    }
+
+
+RUNS = ["encrypt", "encrypt from memory", "decrypt", "rekey"]
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("to_path", [True, False], ids=["path", "BytesIO"])
+def test_progress_begins_at_nothing_never_goes_back_and_ends_at_the_total(
+    tmp_path: Path, run: str, to_path: bool
+) -> None:
+    seen: list[tuple[int, int]] = []
+    target: Any = tmp_path / "out.parquet" if to_path else io.BytesIO()
+    runs(tmp_path)[run](target, progress=lambda done, total: seen.append((done, total)))
+    done = [each for each, _ in seen]
+    assert seen[0][0] == 0
+    assert done == sorted(done)
+    [total] = {total for _, total in seen}
+    assert done[-1] == total
+    # Of pages, which are most of a file.
+    assert (
+        0.8
+        < total / (tmp_path / ("secret.parquet" if run in ("decrypt", "rekey") else "in.parquet")).stat().st_size
+        <= 1
+    )
+
+
+@pytest.mark.parametrize("name", corpus.CORPUS)
+def test_progress_ends_at_the_total_for_every_file(name: str) -> None:
+    seen: list[tuple[int, int]] = []
+    keys = EncryptionConfig(KEY, column_keys={})
+    encrypt_file(corpus.build(name), io.BytesIO(), keys, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+# -- whole or not at all -------------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    """Raised in the middle."""
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("late", [False, True])
+def test_an_error_from_progress_leaves_the_target_as_it_was(tmp_path: Path, run: str, late: bool) -> None:
+    function = runs(tmp_path)[run]
+    target = tmp_path / "out.parquet"
+    target.write_bytes(OLD)
+    before = sorted(each.name for each in tmp_path.iterdir())
+
+    def stop(done: int, total: int) -> None:
+        if (done == total) == late:
+            raise Stop
+
+    with pytest.raises(Stop):
+        function(target, progress=stop)
+    assert target.read_bytes() == OLD
+    assert sorted(each.name for each in tmp_path.iterdir()) == before
+
+
+def places() -> dict[str, tuple[int, str]]:
+    """A byte inside the first and last of each kind of module of the encrypted file, by what messages call it."""
+    secret = io.BytesIO()
+    encrypt_file(corpus.build(NAME), secret, ENCRYPTION)
+    opened = open_encrypted(secret.getvalue(), KEY, {"name": COLUMN_KEY})
+    found: dict[str, tuple[int, str]] = {"file": (0, secret.getvalue().hex())}
+    for module in opened.modules:
+        if module.offset >= 0:
+            for which in ("first", "last"):
+                if which == "last" or f"{which} {module.kind}" not in found:
+                    found[f"{which} {module.kind}"] = (module.offset + module.length - 3, module.kind)
+    return found
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "data page", "data page header", "dictionary page", "dictionary page header", "column index", "offset index",
+        "Bloom filter header", "Bloom filter bitset", "footer",
+    ],
+)  # fmt: skip
+def test_damage_anywhere_leaves_the_target_as_it_was(tmp_path: Path, kind: str, which: str) -> None:
+    all_places = places()
+    secret = bytes.fromhex(all_places["file"][1])
+    (tmp_path / "in.parquet").write_bytes(flip(secret, all_places[f"{which} {kind}"][0]))
+    target = tmp_path / "out.parquet"
+    target.write_bytes(OLD)
+    for source in (tmp_path / "in.parquet", (tmp_path / "in.parquet").read_bytes()):
+        # A page's CRC is that of what is stored, and is looked at first.
+        with pytest.raises((AuthenticationError, FormatError), match=r"damaged data"):
+            decrypt_file(source, target, DECRYPTION)
+        with pytest.raises((AuthenticationError, FormatError), match=r"damaged data"):
+            rekey_file(source, target, DECRYPTION, EncryptionConfig(COLUMN_KEY))
+        assert target.read_bytes() == OLD
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["in.parquet", "out.parquet"]
+
+
+def test_wrong_configurations_leave_the_target_as_it_was(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    source.write_bytes(corpus.build(NAME))
+    target.write_bytes(OLD)
+    with pytest.raises(ValueError, match="no column 'absent'"):
+        encrypt_file(source, target, EncryptionConfig(KEY, column_keys={"absent": KEY}))
+    with pytest.raises(FormatError, match=r"in\.parquet.*not encrypted"):
+        decrypt_file(source, target, DECRYPTION)
+    encrypt_file(source, source.with_name("secret.parquet"), ENCRYPTION)
+    with pytest.raises(KeyAccessError, match=r"secret\.parquet.*column name"):
+        decrypt_file(source.with_name("secret.parquet"), target, DecryptionConfig(KEY))
+    with pytest.raises(OSError, match="absent"):
+        encrypt_file(tmp_path / "absent.parquet", target, ENCRYPTION)
+    assert target.read_bytes() == OLD
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["in.parquet", "out.parquet", "secret.parquet"]
+
+
+def test_a_failure_leaves_nothing_at_a_url(memory: Any) -> None:
+    memory.pipe_file("/out/old.parquet", OLD)
+
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise Stop
+
+    for name in ("old", "new"):
+        with pytest.raises(Stop):
+            encrypt_file(corpus.build(NAME), f"memory://out/{name}.parquet", ENCRYPTION, progress=stop)
+    assert memory.cat_file("/out/old.parquet") == OLD
+    assert not memory.exists("/out/new.parquet")
+
+
+@pytest.mark.parametrize("way", ["same", "relative", "symbolic link", "hard link"])
+def test_a_file_is_not_rewritten_onto_itself(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "in.parquet"
+    source.write_bytes(corpus.build(NAME))
+    target: Any = source
+    if way == "relative":
+        monkeypatch.chdir(tmp_path)
+        target = "in.parquet"
+    elif way == "symbolic link":
+        target = tmp_path / "link"
+        target.symlink_to(source)
+    elif way == "hard link":
+        target = tmp_path / "link"
+        os.link(source, target)
+    with pytest.raises(ValueError, match="same file"):
+        encrypt_file(source, target, ENCRYPTION)
+    assert source.read_bytes() == corpus.build(NAME)
+
+
+def test_a_source_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    source.write_bytes(large())
+    target.write_bytes(OLD)
+
+    def append(done: int, total: int) -> None:
+        with source.open("ab") as file:
+            file.write(b"more")
+
+    with pytest.raises(OSError, match=r"in\.parquet: was changed while it was being read"):
+        encrypt_file(source, target, ENCRYPTION, progress=append)
+    assert target.read_bytes() == OLD
+
+
+# -- key material beside the target --------------------------------------------------------------------------
+
+
+def external(kms: Any = None) -> EncryptionConfig:
+    return EncryptionConfig.from_kms(kms or MemoryKms(MASTERS), "kf", {"kc1": ["name"]}, internal_key_material=False)
+
+
+MATERIAL = "_KEY_MATERIAL_FOR_out.parquet.json"
+
+
+def test_external_key_material_lies_beside_the_target(tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    encrypt_file(corpus.build(NAME), target, external())
+    assert sorted(each.name for each in tmp_path.iterdir()) == [MATERIAL, "out.parquet"]
+    back = io.BytesIO()
+    decrypt_file(target, back, DecryptionConfig.from_kms(MemoryKms(MASTERS)))
+    assert differences(open_plain(corpus.build(NAME)), open_plain(back.getvalue())) == []
+    (tmp_path / MATERIAL).unlink()
+    with pytest.raises(KeyAccessError, match="_KEY_MATERIAL_FOR_out"):
+        decrypt_file(target, io.BytesIO(), DecryptionConfig.from_kms(MemoryKms(MASTERS)))
+
+
+def test_external_key_material_lies_beside_a_url(memory: Any) -> None:
+    encrypt_file(corpus.build(NAME), "memory://lake/out.parquet", external())
+    assert sorted(memory.ls("/lake", detail=False)) == [f"/lake/{MATERIAL}", "/lake/out.parquet"]
+    back = io.BytesIO()
+    decrypt_file("memory://lake/out.parquet", back, DecryptionConfig.from_kms(MemoryKms(MASTERS)))
+    assert differences(open_plain(corpus.build(NAME)), open_plain(back.getvalue())) == []
+
+
+def test_external_key_material_needs_a_place() -> None:
+    with pytest.raises(ValueError, match="must be a path or URL; or use internal_key_material=True"):
+        encrypt_file(corpus.build(NAME), io.BytesIO(), external())
+
+
+def test_no_key_material_is_left_by_a_failure(tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        if done == total:
+            raise Stop
+
+    with pytest.raises(Stop):
+        encrypt_file(corpus.build(NAME), tmp_path / "out.parquet", external(), progress=stop)
+    # A master key that the KMS does not have.
+    config = EncryptionConfig.from_kms(MemoryKms(MASTERS), "kf", {"absent": ["name"]}, internal_key_material=False)
+    with pytest.raises(KeyAccessError, match="absent"):
+        encrypt_file(corpus.build(NAME), tmp_path / "out.parquet", config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_file_of_a_kms_configuration_has_keys_of_its_own() -> None:
+    kms = CountingKms()
+    config = EncryptionConfig.from_kms(kms, "kf", {"kc1": ["name", "number"]}, plaintext_footer=True)
+    first, second = io.BytesIO(), io.BytesIO()
+    encrypt_file(corpus.build(NAME), first, config)
+    encrypt_file(corpus.build(NAME), second, config)
+    # One key encryption key for each master key wraps them all.
+    assert kms.wraps == 2
+    # The key of "number" in one file is not that of "name", and no key of the other file.
+    wrapped = [set(re.findall(rb'"wrappedDEK":"([^"]+)"', each.getvalue())) for each in (first, second)]
+    assert [len(each) for each in wrapped] == [3, 3]
+    assert not wrapped[0] & wrapped[1]
+    back = io.BytesIO()
+    decrypt_file(second.getvalue(), back, DecryptionConfig.from_kms(kms))
+    assert differences(open_plain(corpus.build(NAME)), open_plain(back.getvalue())) == []

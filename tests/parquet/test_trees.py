@@ -1,0 +1,327 @@
+"""Directories of Parquet files: the same names, each file whole or not at all, nothing copied unnoticed."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow.parquet as pq
+import pytest
+
+from ags1 import FormatError, KeyAccessError, parquet
+from ags1.kms import MemoryKms
+from tests.parquet import corpus
+from tests.parquet.key_tools import CountingKms
+
+MASTERS = {"kf": b"0123456789012345", "kc": b"1234567890123450"}
+NAMES = ("b.parquet", "p=1/a.parquet", "p=2/000000_0")
+KEY, OTHER = bytes(range(1, 17)), bytes(range(2, 18))
+
+
+def plain(rows: int = 200) -> bytes:
+    return corpus.written(corpus.flat(rows))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """A directory of Parquet files, one of them without the suffix; all older than what the tests make."""
+    root = tmp_path / "lake"
+    for number, name in enumerate(NAMES):
+        add(root, name, plain(100 + number))
+    return root
+
+
+def add(root: Path, name: str, data: bytes) -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    return path
+
+
+def below(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def from_kms(**options: Any) -> parquet.EncryptionConfig:
+    return parquet.EncryptionConfig.from_kms(MemoryKms(MASTERS), "kf", {"kc": ["name"]}, **options)
+
+
+def reading() -> parquet.DecryptionConfig:
+    return parquet.DecryptionConfig.from_kms(MemoryKms(MASTERS))
+
+
+def check_same(one: Path, other: Path) -> None:
+    assert below(one) == below(other)
+    for name in below(one):
+        tables = [pq.read_table(io.BytesIO((root / name).read_bytes()), use_threads=False) for root in (one, other)]
+        assert tables[0].equals(tables[1])
+
+
+def test_a_tree_goes_and_comes_back_under_the_same_names(lake: Path, tmp_path: Path) -> None:
+    vault, back = tmp_path / "vault", tmp_path / "back"
+    report = parquet.encrypt_tree(lake, vault, from_kms())
+    assert report.ok
+    assert report.done == list(NAMES)
+    assert report.done_bytes == sum((lake / name).stat().st_size for name in NAMES)
+    assert all((vault / name).read_bytes().startswith(b"PARE") for name in NAMES)
+    verified = parquet.verify_tree(vault, reading())
+    assert verified.ok
+    assert list(verified.results) == list(NAMES)
+    assert parquet.decrypt_tree(str(vault), str(back), reading()).done == list(NAMES)
+    check_same(lake, back)
+
+
+def test_every_file_of_a_tree_has_fresh_keys(lake: Path, tmp_path: Path) -> None:
+    kms = CountingKms(MASTERS)
+    vault = tmp_path / "vault"
+    parquet.encrypt_tree(lake, vault, parquet.EncryptionConfig.from_kms(kms, "kf"))
+    keys = []
+    for name in NAMES:
+        file = parquet.inspect(vault / name, parquet.DecryptionConfig.from_kms(kms))
+        assert file.footer_readable
+        config = parquet.DecryptionConfig.from_kms(kms).for_file(vault / name)
+        keys.append(config.footer_key(_key_metadata(vault / name)))
+    assert len({bytes(key) for key in keys}) == len(NAMES)
+    # One key encryption key serves all of them.
+    assert kms.wraps == 1
+
+
+def _key_metadata(path: Path) -> bytes | None:
+    from ags1._sources import open_source
+    from ags1.parquet.footer import read_footer
+
+    source: Any = open_source(path.read_bytes())
+    return read_footer(source, None).key_metadata
+
+
+def test_given_keys_for_many_files_must_be_meant(lake: Path, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    config = parquet.EncryptionConfig(KEY)
+    with pytest.raises(ValueError, match=r"2\*\*32 invocations.*from_kms.*shared_keys=True"):
+        parquet.encrypt_tree(lake, vault, config)
+    assert not vault.exists()
+    assert parquet.encrypt_tree(lake, vault, config, shared_keys=True).ok
+    with pytest.raises(ValueError, match=r"the new keys.*shared_keys=True"):
+        parquet.rekey_tree(vault, tmp_path / "other", parquet.DecryptionConfig(KEY), parquet.EncryptionConfig(OTHER))
+    for name in NAMES[1:]:
+        (lake / name).unlink()
+    assert parquet.encrypt_tree(lake, tmp_path / "one", config).ok
+
+
+def test_a_function_gives_each_file_its_own_identity(lake: Path, tmp_path: Path) -> None:
+    vault, config = tmp_path / "vault", from_kms()
+    parquet.encrypt_tree(lake, vault, lambda name: config.with_aad_prefix(f"lake/{name}".encode()))
+
+    def expected(name: str) -> parquet.DecryptionConfig:
+        return reading().with_aad_prefix(f"lake/{name}".encode())
+
+    assert parquet.verify_tree(vault, expected).ok
+    (vault / NAMES[0]).write_bytes((vault / NAMES[1]).read_bytes())
+    assert not parquet.verify_tree(vault, expected).ok
+
+
+def test_a_tree_is_keyed_anew(lake: Path, tmp_path: Path) -> None:
+    vault, other, back = tmp_path / "vault", tmp_path / "other", tmp_path / "back"
+    parquet.encrypt_tree(lake, vault, parquet.EncryptionConfig(KEY), shared_keys=True)
+    assert parquet.rekey_tree(vault, other, parquet.DecryptionConfig(KEY), from_kms()).done == list(NAMES)
+    parquet.decrypt_tree(other, back, reading())
+    check_same(lake, back)
+
+
+# -- what else lies in a tree --------------------------------------------------------------------------------------
+
+
+def test_files_that_are_no_parquet_files_stop_it_before_anything_is_written(lake: Path, tmp_path: Path) -> None:
+    add(lake, "notes.txt", b"what is this?")
+    with pytest.raises(FormatError, match=r"notes.txt is no Parquet file: nothing was written; others='copy'"):
+        parquet.encrypt_tree(lake, tmp_path / "vault", from_kms())
+    assert not (tmp_path / "vault").exists()
+
+
+@pytest.mark.parametrize("others", ["copy", "skip"])
+def test_other_files_are_copied_or_left_out_if_that_is_said(lake: Path, tmp_path: Path, others: str) -> None:
+    add(lake, "p=1/notes.txt", b"what is this?")
+    vault = tmp_path / "vault"
+    report = parquet.encrypt_tree(lake, vault, from_kms(), others=others)
+    assert report.done == list(NAMES)
+    assert report.copied == (["p=1/notes.txt"] if others == "copy" else [])
+    assert report.left_out == ([] if others == "copy" else [("p=1/notes.txt", "it is not a Parquet file")])
+    assert (vault / "p=1/notes.txt").exists() == (others == "copy")
+
+
+def test_markers_are_copied_and_what_would_leak_or_lie_is_left_out(lake: Path, tmp_path: Path) -> None:
+    add(lake, "_SUCCESS", b"")
+    add(lake, ".b.parquet.crc", b"crc\0")
+    add(lake, "_metadata", plain())
+    add(lake, "_KEY_MATERIAL_FOR_b.parquet.json", b"{}")
+    add(lake, "_common_metadata", corpus.written(corpus.flat(0)))
+    vault = tmp_path / "vault"
+    report = parquet.encrypt_tree(lake, vault, from_kms())
+    assert report.copied == ["_SUCCESS"]
+    assert [name for name, _ in report.left_out] == [".b.parquet.crc", "_KEY_MATERIAL_FOR_b.parquet.json", "_metadata"]
+    assert below(vault) == sorted([*NAMES, "_SUCCESS", "_common_metadata"])
+    assert (vault / "_common_metadata").read_bytes().startswith(b"PARE")
+
+
+def test_a_damaged_parquet_file_is_never_taken_for_another_kind(lake: Path, tmp_path: Path) -> None:
+    add(lake, "b.parquet", plain()[:-1])
+    with pytest.raises(FormatError, match=r"b\.parquet"):
+        parquet.encrypt_tree(lake, tmp_path / "vault", from_kms(), others="copy")
+
+
+def test_a_target_inside_the_source_is_not_taken_for_a_source(lake: Path) -> None:
+    for _ in range(2):
+        assert parquet.encrypt_tree(lake, lake / "vault", from_kms()).done == list(NAMES)
+
+
+def test_source_and_target_must_not_be_the_same(lake: Path) -> None:
+    for target in (lake, lake / "p=1" / ".."):
+        with pytest.raises(ValueError, match="same directory"):
+            parquet.encrypt_tree(lake, target, from_kms())
+
+
+def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        parquet.encrypt_tree(tmp_path / "nowhere", tmp_path / "vault", from_kms())
+
+
+@pytest.mark.parametrize(("option", "value"), [("others", "keep"), ("on_error", "ignore")])
+def test_wrong_choices_are_told(lake: Path, tmp_path: Path, option: str, value: str) -> None:
+    choice: dict[str, Any] = {option: value}
+    with pytest.raises(ValueError, match=f"{option} must be one of .* not '{value}'"):
+        parquet.encrypt_tree(lake, tmp_path / "vault", from_kms(), **choice)
+
+
+# -- failures, and what comes after them ---------------------------------------------------------------------------
+
+
+def test_the_first_failure_stops_it_and_what_was_done_stays(lake: Path, tmp_path: Path) -> None:
+    add(lake, "p=1/a.parquet", b"PAR1 damaged PAR1")
+    vault = tmp_path / "vault"
+    with pytest.raises(FormatError, match=r"p=1/a\.parquet"):
+        parquet.encrypt_tree(lake, vault, from_kms())
+    assert below(vault) == ["b.parquet"]
+
+
+def test_failures_are_collected_if_that_is_said(lake: Path, tmp_path: Path) -> None:
+    add(lake, "p=1/a.parquet", b"PAR1 damaged PAR1")
+    report = parquet.encrypt_tree(lake, tmp_path / "vault", from_kms(), on_error="collect")
+    assert not report.ok
+    assert [name for name, _ in report.errors] == ["p=1/a.parquet"]
+    assert report.done == [NAMES[0], NAMES[2]]
+    add(tmp_path / "vault", "p=1/a.parquet", b"PAR1 damaged PAR1")
+    verified = parquet.verify_tree(tmp_path / "vault", reading(), on_error="collect")
+    assert not verified.ok
+
+
+def changed_configuration(name: str) -> parquet.EncryptionConfig:
+    options: dict[str, dict[str, Any]] = {
+        "algorithm": {"algorithm": "AES_GCM_CTR_V1"},
+        "footer": {"plaintext_footer": True},
+        "prefix": {"aad_prefix": b"another"},
+        "key": {"footer_key": OTHER},
+    }
+    return parquet.EncryptionConfig(**{"footer_key": KEY, **options[name]})
+
+
+def test_a_run_is_taken_up_where_another_one_ended(lake: Path, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    parquet.encrypt_tree(lake, vault, from_kms())
+    (vault / NAMES[1]).unlink()
+    (vault / NAMES[2]).write_bytes((vault / NAMES[2]).read_bytes()[:-1])
+    before = (vault / NAMES[0]).read_bytes()
+    report = parquet.encrypt_tree(lake, vault, from_kms(), resume=True)
+    assert (report.finished_before, report.done) == ([NAMES[0]], [NAMES[1], NAMES[2]])
+    assert (vault / NAMES[0]).read_bytes() == before
+    assert parquet.encrypt_tree(lake, vault, from_kms()).done == list(NAMES)
+
+
+def test_a_source_that_changed_since_is_done_again(lake: Path, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    parquet.encrypt_tree(lake, vault, from_kms())
+    later = (vault / NAMES[0]).stat().st_mtime_ns
+    os.utime(lake / NAMES[0], ns=(later, later))
+    report = parquet.encrypt_tree(lake, vault, from_kms(), resume=True)
+    assert report.done == [NAMES[0]]
+
+
+@pytest.mark.parametrize("what", ["algorithm", "footer", "prefix", "key"])
+def test_a_target_of_another_configuration_is_done_again(lake: Path, tmp_path: Path, what: str) -> None:
+    vault = tmp_path / "vault"
+    first = parquet.EncryptionConfig(KEY)
+    parquet.encrypt_tree(lake, vault, first, shared_keys=True)
+    again = parquet.encrypt_tree(lake, vault, first, shared_keys=True, resume=True)
+    assert again.finished_before == list(NAMES)
+    other = parquet.encrypt_tree(lake, vault, changed_configuration(what), shared_keys=True, resume=True)
+    assert other.done == list(NAMES)
+
+
+def test_a_target_whose_key_material_is_gone_is_done_again(lake: Path, tmp_path: Path) -> None:
+    vault, config = tmp_path / "vault", from_kms(internal_key_material=False)
+    parquet.encrypt_tree(lake, vault, config)
+    (vault / "_KEY_MATERIAL_FOR_b.parquet.json").unlink()
+    assert parquet.encrypt_tree(lake, vault, config, resume=True).done == ["b.parquet"]
+    assert parquet.verify_tree(vault, reading()).ok
+
+
+def test_decrypting_is_taken_up_too(lake: Path, tmp_path: Path) -> None:
+    vault, back = tmp_path / "vault", tmp_path / "back"
+    parquet.encrypt_tree(lake, vault, from_kms())
+    for name in NAMES:
+        os.utime(vault / name, (1_000_000_000, 1_000_000_000))
+    parquet.decrypt_tree(vault, back, reading())
+    (back / NAMES[0]).write_bytes((vault / NAMES[0]).read_bytes())
+    report = parquet.decrypt_tree(vault, back, reading(), resume=True)
+    assert (report.done, report.finished_before) == ([NAMES[0]], [NAMES[1], NAMES[2]])
+
+
+def test_a_missing_master_key_is_told_with_the_file(lake: Path, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    parquet.encrypt_tree(lake, vault, from_kms())
+    with pytest.raises(KeyAccessError, match=r"b\.parquet: .*'kc'"):
+        parquet.decrypt_tree(
+            vault, tmp_path / "back", parquet.DecryptionConfig.from_kms(MemoryKms({"kf": MASTERS["kf"]}))
+        )
+    assert below(tmp_path / "back") == []
+
+
+def works(lake: Path, tmp_path: Path) -> list[Callable[..., parquet.TreeReport]]:
+    vault = tmp_path / "vault"
+    return [
+        lambda progress: parquet.encrypt_tree(lake, vault, from_kms(), progress=progress),
+        lambda progress: parquet.verify_tree(vault, reading(), progress=progress),
+        lambda progress: parquet.decrypt_tree(vault, tmp_path / "back", reading(), progress=progress),
+    ]
+
+
+def test_progress_grows_over_all_files(lake: Path, tmp_path: Path) -> None:
+    for number, work in enumerate(works(lake, tmp_path)):
+        calls: list[tuple[int, int]] = []
+        work(lambda done, total, calls=calls: calls.append((done, total)))
+        total = sum((lake if number == 0 else tmp_path / "vault").joinpath(name).stat().st_size for name in NAMES)
+        assert calls[0] == (0, total)
+        assert calls[-1] == (total, total)
+        assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+
+
+def test_urls_name_directories_too(lake: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    try:
+        for name in NAMES:
+            memory.pipe(f"/tree/lake/{name}", (lake / name).read_bytes())
+        memory.pipe("/tree/lake/_SUCCESS", b"")
+        report = parquet.encrypt_tree("memory://tree/lake", "memory://tree/vault", from_kms())
+        assert (report.done, report.copied) == (list(NAMES), ["_SUCCESS"])
+        assert parquet.verify_tree("memory://tree/vault", reading()).ok
+        with pytest.raises(ValueError, match="same directory"):
+            parquet.encrypt_tree("memory://tree/lake", "memory://tree/lake/", from_kms())
+        with pytest.raises(FileNotFoundError):
+            parquet.encrypt_tree("memory://tree/nowhere", "memory://tree/vault", from_kms())
+    finally:
+        memory.store.clear()

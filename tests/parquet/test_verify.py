@@ -1,0 +1,743 @@
+"""verify_file: every module that fails is found and named, whatever the others do, and nothing is decoded."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.parquet import DecryptionConfig, verify_file
+from ags1.parquet import _verify_report as report_module
+from ags1.parquet import verify as verify_module
+from ags1.parquet._verify_report import VerifyReport
+from tests.checks import flip
+from tests.parquet import corpus
+from tests.parquet.public_files import PUBLIC_FILES
+from tests.parquet.reference import open_encrypted, open_plain
+from tests.parquet.reference_model import CTR_PAGES, GCM, MODULE_TYPES, File, Module
+from tests.parquet.reference_thrift import I32, I64, STRUCT, Struct
+from tests.parquet.reference_writer import Encryption, encrypt_reference
+
+FOOTER_KEY = b"footer key, 24 bytes ..."
+NAME_KEY = b"column key, 32 bytes ..........."
+Y_KEY = b"another, 16 byte"
+COLUMN_KEYS = {"name": NAME_KEY, "struct.y": Y_KEY}
+OTHER_KEY = b"not the right key, of 32 bytes.."
+KEYS = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS)
+PLAIN = "everything-v1"
+# Their pages are of types that the walk over pages does not know.
+STRANGE_PAGES = {"index-pages", "unknown-pages"}
+DATA_KINDS = sorted(set(MODULE_TYPES) - {"footer", "footer signature"})
+
+
+def encrypted(name: str = PLAIN, **options: Any) -> bytes:
+    options = {"column_keys": COLUMN_KEYS, "encrypt_all": True, **options}
+    return encrypt_reference(corpus.build(name), Encryption(FOOTER_KEY, **options))
+
+
+def opened(data: bytes) -> File:
+    return open_encrypted(data, FOOTER_KEY, COLUMN_KEYS, strict=False)
+
+
+def counted(report: VerifyReport) -> Counter[str]:
+    return Counter(report.modules) + Counter(report.unauthenticated)
+
+
+def places(report: VerifyReport) -> list[tuple[str, int | None, str | None, int | None, int | None]]:
+    return [(each.module, each.row_group, each.column, each.page, each.offset) for each in report.failures]
+
+
+def place_of(file: File, module: Module) -> tuple[str, int | None, str | None, int | None, int | None]:
+    """Where a module of the reference must be reported."""
+    column = None
+    offset: int | None = module.offset
+    if module.row_group is not None and module.column is not None:
+        chunk = file.row_groups[module.row_group].chunks[module.column]
+        column = ".".join(chunk.path)
+        if module.kind == "column metadata":
+            # It is inside the footer.
+            offset = None
+        elif module.kind == "data page":
+            offset = next(p.offset + p.header_size for p in chunk.data_pages if p.ordinal == module.page)
+    return module.kind, module.row_group, column, module.page, offset
+
+
+# -- files that are whole ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PUBLIC_FILES)
+def test_every_module_of_a_public_file_is_authenticated(name: str) -> None:
+    public = PUBLIC_FILES[name]
+    data = public.read()
+    decryption = DecryptionConfig(public.footer_key, column_keys=public.column_keys, aad_prefix=public.aad_prefix)
+    report = verify_file(data, decryption)
+    assert (report.ok, report.consistent, report.failures, report.problems) == (True, True, [], [])
+    file = open_encrypted(data, public.footer_key, public.column_keys, public.aad_prefix)
+    assert counted(report) == Counter(module.kind for module in file.modules)
+    assert report.bytes == report.size == len(data)
+    assert report.unchecked_bytes == 0
+
+
+@pytest.mark.parametrize("algorithm", [GCM, CTR_PAGES])
+@pytest.mark.parametrize("plaintext_footer", [False, True])
+def test_the_report_counts_the_modules_that_the_reference_finds(
+    small_name: str, algorithm: str, plaintext_footer: bool
+) -> None:
+    for form in ("java", "arrow"):
+        data = encrypted(
+            small_name,
+            algorithm=algorithm,
+            plaintext_footer=plaintext_footer,
+            data_page_v2=form,
+            pad_thrift=form == "java",
+        )
+        file = opened(data)
+        report = verify_file(data, KEYS)
+        assert report.ok, report
+        assert report.consistent, report
+        assert counted(report) == Counter(module.kind for module in file.modules)
+        assert [each.column for each in report.columns] == _columns(file, report)
+        assert sum(column.pages for column in report.columns) == sum(len(chunk.pages) for chunk in file.chunks)
+        assert report.row_groups == len(file.row_groups)
+        assert report.plaintext_pages == 0
+
+
+def _columns(file: File, report: VerifyReport) -> list[str]:
+    if not file.row_groups:
+        return [each.column for each in report.columns]
+    return [".".join(chunk.path) for chunk in file.row_groups[0].chunks]
+
+
+def test_plain_files_are_checked_without_a_configuration(corpus_name: str) -> None:
+    data = corpus.build(corpus_name)
+    file = open_plain(data, strict=False)
+    report = verify_file(data)
+    if corpus_name in STRANGE_PAGES and not report.ok:
+        assert all("has page type" in each.message for each in report.failures)
+        return
+    assert report.ok, report
+    assert report.consistent == (not file.complaints), report
+    assert report.modules == report.unauthenticated == {}
+    assert report.plaintext_pages == sum(len(chunk.pages) for chunk in file.chunks)
+    assert report.checksums == sum(4 in page.header for chunk in file.chunks for page in chunk.pages)
+    assert "can change all of it unnoticed" in report.summary()
+
+
+def test_the_report_says_how_each_column_is_protected() -> None:
+    report = verify_file(encrypted(encrypt_all=False), KEYS)
+    found = {each.column: each.protection for each in report.columns}
+    assert (found["name"], found["struct.y"], found["number"]) == ("column key", "column key", "plaintext")
+    report = verify_file(encrypted(), KEYS)
+    assert {each.column: each.protection for each in report.columns}["number"] == "footer key"
+    assert sum(each.modules for each in report.columns) == sum(report.modules.values()) - 1
+
+
+def test_pages_of_ctr_files_are_said_to_be_unauthenticated() -> None:
+    data = encrypted(algorithm=CTR_PAGES)
+    report = verify_file(data, KEYS)
+    kinds = Counter(module.kind for module in opened(data).modules if module.is_ctr)
+    assert report.unauthenticated == kinds
+    assert set(kinds) == {"data page", "dictionary page"}
+    assert not set(kinds) & set(report.modules)
+    assert "Pages of AES_GCM_CTR_V1 carry no tag" in report.summary()
+    assert verify_file(encrypted(), KEYS).unauthenticated == {}
+    assert "carry no tag" not in verify_file(encrypted(), KEYS).summary()
+
+
+def test_levels_in_plaintext_are_said_to_be_unauthenticated(tmp_path: Path) -> None:
+    """parquet-java puts those of V2 pages before the module; a change of them is noticed by a CRC at most."""
+    data = encrypted("small-nested-v2", data_page_v2="java")
+    pages = [page for chunk in opened(data).chunks for page in chunk.data_pages if page.v2_form == "java"]
+    path = tmp_path / "file.parquet"
+    path.write_bytes(data)
+    for source in (data, path, io.BytesIO(data)):
+        report = verify_file(source, KEYS)
+        assert report.plaintext_levels == len(pages) > 0
+        assert f"NOT authenticated: the levels of {len(pages)} version 2 pages" in report.summary()
+    assert verify_file(flip(data, pages[0].offset + pages[0].header_size), KEYS).ok
+    arrow = verify_file(encrypted("small-nested-v2", data_page_v2="arrow"), KEYS)
+    assert arrow.plaintext_levels == 0
+    assert "levels" not in arrow.summary()
+
+
+def test_no_byte_of_an_encrypted_file_can_be_changed_unnoticed() -> None:
+    """Under AES_GCM_V1 with one key, levels inside the modules, and no gaps."""
+    options: dict[str, Any] = {"column_keys": None, "data_page_v2": "arrow", "aad_prefix": b"prefix"}
+    for name, step in (("snappy-v1", 1), ("small-nested-v2", 7)):
+        data = encrypted(name, plaintext_footer=name != "snappy-v1", **options)
+        for position in range(4, len(data), step):
+            try:
+                report = verify_file(flip(data, position), DecryptionConfig(FOOTER_KEY))
+            except ValueError:
+                # Not a Parquet file any more, or one that wants a prefix.
+                assert position >= len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+                continue
+            assert not report.ok, position
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_paths_objects_and_remote_files_are_sources(tmp_path: Path, threads: int | None) -> None:
+    data = encrypted()
+    path = tmp_path / "file.parquet"
+    path.write_bytes(data)
+    expected = verify_file(data, KEYS)
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe_file("/verify/file.parquet", data)
+    for source in (path, str(path), io.BytesIO(data), memoryview(data), "memory://verify/file.parquet"):
+        report = verify_file(source, KEYS, threads=threads)
+        assert report.ok, report
+        assert (report.modules, report.bytes, report.columns) == (expected.modules, expected.bytes, expected.columns)
+    with path.open("rb") as file:
+        assert verify_file(file, KEYS).ok
+        assert not file.closed
+
+
+@pytest.mark.parametrize("window", [64, 1000, 1 << 20])
+def test_small_windows_and_batches_find_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, window: int) -> None:
+    data = encrypted()
+    file = opened(data)
+    bad = [file.find_modules("data page")[0], file.find_modules("data page")[-1], file.find_modules("column index")[2]]
+    for module in bad:
+        data = flip(data, module.offset + 20)
+    expected = verify_file(data, KEYS)
+    assert expected.failure_count == 3
+    path = tmp_path / "file.parquet"
+    path.write_bytes(data)
+    monkeypatch.setattr(verify_module, "_WINDOW", window)
+    monkeypatch.setattr(verify_module, "_BLOCK", window)
+    for pages in (1, 7, 16384):
+        monkeypatch.setattr(verify_module, "_BATCH_PAGES", pages)
+        for source in (io.BytesIO(data), path, data):
+            report = verify_file(source, KEYS)
+            assert sorted(places(report), key=str) == sorted(places(expected), key=str)
+            assert (report.modules, report.bytes) == (expected.modules, expected.bytes)
+
+
+def test_progress_ends_with_the_whole_file() -> None:
+    data = encrypted()
+    calls: list[tuple[int, int]] = []
+    verify_file(data, KEYS, progress=lambda done, total: calls.append((done, total)))
+    assert calls[0] == (0, len(data))
+    assert calls[-1] == (len(data), len(data))
+    assert calls == sorted(calls)
+
+
+def test_an_exception_from_progress_stops_the_work() -> None:
+    def stop(done: int, total: int) -> None:
+        raise InterruptedError("enough")
+
+    with pytest.raises(InterruptedError, match="enough"):
+        verify_file(encrypted(), KEYS, progress=stop)
+
+
+# -- modules that fail ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", DATA_KINDS)
+@pytest.mark.parametrize("name", ["everything-v1", "everything-v2"])
+def test_a_flipped_bit_in_any_module_is_found_and_named(name: str, kind: str) -> None:
+    data = encrypted(name, plaintext_footer=kind == "column metadata", data_page_v2="arrow")
+    file = opened(data)
+    modules = file.find_modules(kind)
+    assert modules
+    for module in {modules[0], modules[len(modules) // 2], modules[-1]}:
+        # Nonce, ciphertext, tag.
+        for position in (4, 16 + (module.length - 32) // 2, module.length - 1):
+            broken = flip(data, module.offset + position)
+            report = verify_file(broken, KEYS)
+            failures = [place for place in places(report) if place[0] != "footer signature"]
+            assert failures == [place_of(file, module)]
+            assert not report.ok
+            lost = sum(each.unchecked for each in report.failures)
+            assert (lost > 0) == kind.endswith("page header")
+            assert report.unchecked_bytes == lost
+
+
+@pytest.mark.parametrize("kind", DATA_KINDS)
+def test_a_wrong_length_word_is_found_and_named(kind: str) -> None:
+    data = encrypted(plaintext_footer=True)
+    file = opened(data)
+    module = file.find_modules(kind)[1]
+    for position in (0, 3):
+        report = verify_file(flip(data, module.offset + position), KEYS)
+        failures = [place for place in places(report) if place[0] != "footer signature"]
+        assert failures == [place_of(file, module)]
+
+
+@pytest.mark.parametrize("position", [4, 20, -1])
+def test_a_damaged_footer_module_is_named_and_ends_the_check(position: int) -> None:
+    data = encrypted()
+    (module,) = opened(data).find_modules("footer")
+    at = module.offset + (position if position >= 0 else module.length - 1)
+    report = verify_file(flip(data, at), KEYS)
+    assert places(report) == [("footer", None, None, None, module.offset)]
+    assert report.failures[0].error == "AuthenticationError"
+    assert (report.ok, report.footer) == (False, "encrypted")
+    assert report.unchecked_bytes > 0
+    assert "could not be checked" in report.summary()
+
+
+def test_a_damaged_signature_is_named_and_the_rest_is_checked() -> None:
+    data = encrypted(plaintext_footer=True)
+    file = opened(data)
+    (module,) = file.find_modules("footer signature")
+    for position in (0, 27):
+        report = verify_file(flip(data, module.offset + position), KEYS)
+        assert places(report) == [("footer signature", None, None, None, module.offset)]
+        assert report.signature_verified is False
+        assert counted(report) == Counter(each.kind for each in file.modules if each.kind != "footer signature")
+        assert "signature NOT valid" in report.summary()
+
+
+def test_a_changed_signed_footer_is_found_by_its_signature() -> None:
+    data = encrypted(plaintext_footer=True)
+    at = data.rindex(b"parquet-cpp-arrow")
+    report = verify_file(flip(data, at), KEYS)
+    assert [each.module for each in report.failures] == ["footer signature"]
+
+
+def test_a_stripped_signature_is_found() -> None:
+    data = encrypted(plaintext_footer=True)
+    (module,) = opened(data).find_modules("footer signature")
+    length = int.from_bytes(data[-8:-4], "little") - 28
+    report = verify_file(data[: module.offset] + length.to_bytes(4, "little") + b"PAR1", KEYS)
+    assert [each.module for each in report.failures] == ["footer signature"]
+    assert "a footer signature has 28 bytes, not 0" in report.failures[0].message
+
+
+def test_several_failures_are_all_found() -> None:
+    data = encrypted()
+    file = opened(data)
+    bad = [
+        file.find_modules("data page")[3],
+        file.find_modules("data page")[-1],
+        file.find_modules("dictionary page")[0],
+        file.find_modules("column index")[1],
+        file.find_modules("offset index")[-1],
+        file.find_modules("Bloom filter bitset")[0],
+    ]
+    for module in bad:
+        data = flip(data, module.offset + module.length - 1)
+    report = verify_file(data, KEYS)
+    assert sorted(places(report), key=str) == sorted((place_of(file, module) for module in bad), key=str)
+    assert report.failure_count == 6
+    assert sum(each.failures for each in report.columns) == 6
+    assert counted(report) == Counter(module.kind for module in file.modules) - Counter(each.kind for each in bad)
+
+
+def test_a_failed_page_header_ends_its_chunk_and_no_other() -> None:
+    data = encrypted()
+    file = opened(data)
+    module = next(each for each in file.find_modules("data page header") if each.page == 1)
+    assert module.row_group is not None
+    assert module.column is not None
+    chunk = file.row_groups[module.row_group].chunks[module.column]
+    report = verify_file(flip(data, module.offset + 20), KEYS)
+    (failure,) = report.failures
+    end = chunk.pages[-1].offset + chunk.pages[-1].stored_size
+    assert failure.unchecked == report.unchecked_bytes == end - module.offset
+    lost = len(chunk.data_pages) - 1
+    expected = Counter(each.kind for each in file.modules) - Counter({"data page": lost, "data page header": lost})
+    assert counted(report) == expected
+    assert report.consistent, "what is not known contradicts nothing"
+    assert f"{failure.unchecked} bytes of pages could not be checked" in report.summary()
+
+
+def test_pages_that_changed_places_are_both_found() -> None:
+    data = encrypted("pages-v1", column_keys=None)
+    file = open_encrypted(data, FOOTER_KEY)
+    pairs = (
+        (chunk, one, other)
+        for chunk in file.chunks
+        for one in chunk.data_pages
+        for other in chunk.data_pages
+        if one.offset < other.offset and one.body_size == other.body_size
+    )
+    chunk, one, other = next(pairs)
+    first, second = one.offset + one.header_size, other.offset + other.header_size
+    swapped = bytearray(data)
+    swapped[first : first + one.body_size] = data[second : second + one.body_size]
+    swapped[second : second + one.body_size] = data[first : first + one.body_size]
+    report = verify_file(swapped, DecryptionConfig(FOOTER_KEY))
+    column = ".".join(chunk.path)
+    assert [(each.module, each.column, each.page) for each in report.failures] == [
+        ("data page", column, one.ordinal),
+        ("data page", column, other.ordinal),
+    ]
+
+
+def test_the_footer_of_another_file_fails() -> None:
+    """Every module of both lies at the same place; no CRC shifts any."""
+    data, other = encrypted("snappy-v1"), encrypted("snappy-v1", aad_file_unique=b"another!")
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    other_start = len(other) - 8 - int.from_bytes(other[-8:-4], "little")
+    report = verify_file(data[:start] + other[other_start:], KEYS)
+    assert not report.ok
+    assert {each.error for each in report.failures} == {"AuthenticationError"}
+
+
+def test_a_wrong_column_key_fails_in_that_column_only() -> None:
+    data = encrypted()
+    wrong = DecryptionConfig(FOOTER_KEY, column_keys={"name": OTHER_KEY, "struct.y": Y_KEY})
+    report = verify_file(data, wrong)
+    groups = len(opened(data).row_groups)
+    assert [(each.module, each.column) for each in report.failures] == [("column metadata", "name")] * groups
+    assert report.missing_keys == {}
+
+
+def test_a_wrong_footer_key_or_prefix_fails_in_the_footer() -> None:
+    for decryption in (
+        DecryptionConfig(OTHER_KEY),
+        DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, aad_prefix=b"wrong"),
+    ):
+        report = verify_file(encrypted(aad_prefix=b"right"), decryption)
+        assert [each.module for each in report.failures] == ["footer"]
+
+
+def test_damaged_column_metadata_of_a_signed_footer_leaves_the_pages_checkable() -> None:
+    data = encrypted(plaintext_footer=True)
+    file = opened(data)
+    module = file.find_modules("column metadata")[0]
+    report = verify_file(flip(data, module.offset + 20), KEYS)
+    assert {each.module for each in report.failures} == {"footer signature", "column metadata"}
+    expected = Counter(each.kind for each in file.modules) - Counter({"footer signature": 1, "column metadata": 1})
+    assert counted(report) == expected
+
+
+def test_damaged_pages_with_a_crc_are_found_in_plaintext_and_ctr() -> None:
+    for data, decryption, file in (
+        (corpus.build(PLAIN), None, open_plain(corpus.build(PLAIN))),
+        (encrypted(algorithm=CTR_PAGES), KEYS, opened(encrypted(algorithm=CTR_PAGES))),
+    ):
+        page = file.chunks[1].data_pages[0]
+        report = verify_file(flip(data, page.offset + page.stored_size - 1), decryption)
+        assert [(each.module, each.page, each.error) for each in report.failures] == [("data page", 0, "FormatError")]
+        assert "its CRC does not match its bytes" in report.failures[0].message
+
+
+def test_damaged_structures_of_plain_files_are_found() -> None:
+    data = corpus.build(PLAIN)
+    file = open_plain(data)
+    chunk = file.chunks[-1]
+    page = next(page for page in chunk.data_pages if page.ordinal == 1)
+    # Not a Thrift structure any more.
+    report = verify_file(data[: page.offset] + b"\xff" + data[page.offset + 1 :])
+    assert [(each.module, each.page, each.offset) for each in report.failures] == [("data page header", 1, page.offset)]
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    report = verify_file(data[:start] + b"\xff" + data[start + 1 :])
+    assert [each.module for each in report.failures] == ["footer"]
+
+
+def test_a_failing_key_service_is_named_as_such() -> None:
+    from ags1.errors import AuthenticationError
+
+    def retrieve(key_metadata: bytes) -> bytes:
+        if key_metadata == b"bad":
+            raise AuthenticationError("the wrapped key failed authentication")
+        return NAME_KEY
+
+    data = encrypted(column_key_metadata={"struct.y": b"bad", "name": b"good"})
+    report = verify_file(data, DecryptionConfig(FOOTER_KEY, key_retriever=retrieve))
+    assert [(each.module, each.column) for each in report.failures] == [("column key", "struct.y")]
+    assert report.missing_keys == {}
+
+
+# -- keys that are missing -----------------------------------------------------------------------------------
+
+
+def test_columns_without_a_key_are_named_and_not_ok_unless_skipped() -> None:
+    data = encrypted()
+    keys = DecryptionConfig(FOOTER_KEY, column_keys={"name": NAME_KEY})
+    report = verify_file(data, keys)
+    assert (report.ok, report.failures, list(report.missing_keys)) == (False, [], ["struct.y"])
+    assert [each.column for each in report.columns if each.missing_key] == ["struct.y"]
+    assert "not checked for want of a key: struct.y" in report.summary()
+    file = open_encrypted(data, FOOTER_KEY, {"name": NAME_KEY}, skip_missing=True)
+    assert counted(report) == Counter(module.kind for module in file.modules)
+    skipped = verify_file(data, keys, missing_keys="skip")
+    assert skipped.ok
+    assert list(skipped.missing_keys) == ["struct.y"]
+    broken = flip(data, file.find_modules("data page")[0].offset + 20)
+    assert not verify_file(broken, keys, missing_keys="skip").ok
+
+
+def test_a_missing_key_is_asked_for_once() -> None:
+    asked: list[bytes] = []
+
+    def retrieve(key_metadata: bytes) -> None:
+        asked.append(key_metadata)
+
+    data = encrypted(column_key_metadata={"struct.y": b"y"})
+    report = verify_file(data, DecryptionConfig(FOOTER_KEY, column_keys={"name": NAME_KEY}, key_retriever=retrieve))
+    assert report.row_groups > 1
+    assert asked == [b"y"]
+
+
+def test_a_signed_footer_without_the_footer_key_is_not_ok() -> None:
+    data = encrypted(plaintext_footer=True, encrypt_all=False)
+    keys = DecryptionConfig(column_keys=COLUMN_KEYS)
+    report = verify_file(data, keys)
+    assert (report.ok, report.footer_key_missing, report.signature_verified) == (False, True, False)
+    assert report.missing_keys == {}
+    assert "signature NOT verified: the footer key is missing" in report.summary()
+    assert verify_file(data, keys, missing_keys="skip").ok
+    every = verify_file(encrypted(plaintext_footer=True), keys)
+    assert "number" in every.missing_keys
+    assert every.unchecked_bytes > 0
+
+
+def test_a_signature_that_is_not_to_be_checked_is_said_to_be_unauthenticated() -> None:
+    keys = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, check_footer_integrity=False)
+    report = verify_file(encrypted(plaintext_footer=True), keys)
+    assert report.ok
+    assert report.unauthenticated == {"footer signature": 1}
+    assert "signature not verified, as check_footer_integrity=False says" in report.summary()
+
+
+def test_an_encrypted_footer_without_its_key_is_refused() -> None:
+    with pytest.raises(KeyAccessError, match="the footer is encrypted with a key that was not given"):
+        verify_file(encrypted(), DecryptionConfig(column_keys=COLUMN_KEYS))
+    with pytest.raises(KeyAccessError, match="give a DecryptionConfig"):
+        verify_file(encrypted(), None)
+    with pytest.raises(KeyAccessError, match="give a DecryptionConfig"):
+        verify_file(encrypted(plaintext_footer=True))
+
+
+def test_a_prefix_that_must_be_supplied_is_asked_for() -> None:
+    data = encrypted(aad_prefix=b"prefix", store_aad_prefix=False)
+    with pytest.raises(ValueError, match="give aad_prefix"):
+        verify_file(data, KEYS)
+    assert verify_file(data, DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, aad_prefix=b"prefix")).ok
+
+
+# -- files that are none -------------------------------------------------------------------------------------
+
+
+def test_a_plaintext_file_where_an_encrypted_one_is_wanted_is_refused() -> None:
+    """A stranger may have put it in the place of the encrypted one."""
+    with pytest.raises(FormatError, match="is not encrypted"):
+        verify_file(corpus.build(PLAIN), KEYS)
+    assert verify_file(corpus.build(PLAIN), DecryptionConfig(allow_plaintext=True)).ok
+
+
+def test_truncated_files_are_refused() -> None:
+    data = encrypted()
+    for length in (0, 3, 11):
+        with pytest.raises(TruncatedError, match="too few for a Parquet file"):
+            verify_file(data[:length], KEYS)
+    for length in (12, len(data) // 2, len(data) - 1):
+        with pytest.raises(FormatError, match="not a Parquet file, or cut off"):
+            verify_file(data[:length], KEYS)
+    with pytest.raises(TruncatedError, match="it was cut off"):
+        verify_file(b"PARE" + data[-100:], KEYS)
+
+
+def test_bytes_missing_in_the_middle_are_found() -> None:
+    for data, keys in ((encrypted(), KEYS), (corpus.build(PLAIN), None)):
+        report = verify_file(data[:100] + data[150:], keys)
+        assert not report.ok
+        assert report.failure_count > 5
+
+
+def test_a_wrong_beginning_is_a_problem() -> None:
+    report = verify_file(b"PAR1" + encrypted()[4:], KEYS)
+    assert report.ok
+    assert [each.message for each in report.problems] == ["the file begins with b'PAR1', and ends with PARE"]
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="missing_keys is 'fail' or 'skip', not 'drop'"):
+        verify_file(encrypted(), KEYS, missing_keys="drop")
+
+
+# -- what contradicts something else -------------------------------------------------------------------------
+
+
+def _changed(change: Any, **options: Any) -> bytes:
+    """A file of which the reference writer was told lies; `change` is applied to its footer before encryption."""
+    from tests.parquet import reference_writer
+
+    class Layout(reference_writer._Layout):
+        def column_chunk(self, chunk: Any, fields: Any, metadata: Any, key: Any, place: Any) -> None:
+            change(fields, metadata)
+            super().column_chunk(chunk, fields, metadata, key, place)
+
+        def set_row_group(self, fields: Any, metadata: Any, start: int, ordinal: int) -> None:
+            super().set_row_group(fields, metadata, start, ordinal)
+            change(fields, None)
+
+    sealer = reference_writer._Sealer(Encryption(FOOTER_KEY, **options))
+    return Layout(open_plain(corpus.build(PLAIN)), sealer).write()
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "text"),
+    [
+        (5, I64, None),
+        (6, I64, "total_uncompressed_size is 12345, but by its pages"),
+        (9, I64, None),
+        (15, I32, "bloom_filter_length is 12345, but by the filter"),
+    ],
+)
+def test_wrong_numbers_in_column_metadata_are_problems(field: int, kind: int, text: str | None) -> None:
+    def change(fields: Struct, metadata: Struct | None) -> None:
+        if metadata is None or field not in metadata:
+            return
+        if field == 5:
+            metadata.put(5, kind, metadata[5] - 1)
+        elif field == 9:
+            # Inside the chunk, behind its start.
+            metadata.put(9, kind, metadata[9] + (1 if 11 in metadata else 0))
+        else:
+            metadata.put(field, kind, 12345)
+
+    report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
+    assert report.ok, report
+    assert not report.consistent
+    expected = text or {5: "num_values is", 9: "data_page_offset is"}[field]
+    assert any(expected in each.message for each in report.problems)
+
+
+def test_values_that_are_missing_are_a_failure() -> None:
+    def change(fields: Struct, metadata: Struct | None) -> None:
+        if metadata is not None:
+            metadata.put(5, I64, metadata[5] + 1)
+
+    report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
+    assert {each.module for each in report.failures} == {"column chunk"}
+    assert "values in its pages, but its metadata promises" in report.failures[0].message
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "text"),
+    [
+        (2, I64, "total_byte_size is 77, but its columns have"),
+        (5, I64, "file_offset is 77, but its first page is at"),
+        (6, I64, "total_compressed_size is 77, but its columns have"),
+    ],
+)
+def test_wrong_numbers_of_row_groups_are_problems(field: int, kind: int, text: str) -> None:
+    def change(fields: Struct, metadata: Struct | None) -> None:
+        if metadata is None:
+            fields.put(field, kind, 77)
+
+    report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
+    assert report.ok
+    assert {each.module for each in report.problems} == {"row group"}
+    assert text in report.problems[0].message
+    assert "problem: row group 0" in report.summary()
+
+
+def test_ordinals_beyond_int16_are_refused() -> None:
+    for ordinal in (-1, 1 << 15, 1 << 40):
+
+        def change(fields: Struct, metadata: Struct | None, ordinal: int = ordinal) -> None:
+            if metadata is None:
+                fields.put(7, I64, ordinal)
+
+        report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
+        assert {(each.module, each.error) for each in report.failures} == {("row group", "LimitError")}
+
+
+def test_pages_outside_of_the_file_are_a_failure_of_their_chunk_only() -> None:
+    def change(fields: Struct, metadata: Struct | None) -> None:
+        if metadata is not None and list(metadata[3]) == [b"name"]:
+            metadata.put(7, I64, 1 << 40)
+
+    report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
+    assert {(each.module, each.column) for each in report.failures} == {("column chunk", "name")}
+    assert report.failure_count == report.row_groups
+    assert "are not inside the file" in report.failures[0].message
+
+
+def test_encodings_that_foretell_another_first_page_are_problems() -> None:
+    def change(fields: Struct, metadata: Struct | None) -> None:
+        if metadata is not None and 11 in metadata:
+            metadata.put(13, 9, type(metadata[13])(STRUCT, []))
+
+    report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
+    assert report.ok
+    assert {each.module for each in report.problems} == {"dictionary page"}
+    assert "its encoding_stats foretell none to parquet-java, but there is one at" in report.problems[0].message
+
+
+def test_offset_indexes_that_disagree_with_the_pages_are_problems() -> None:
+    file = open_plain(corpus.build(PLAIN))
+    data = encrypted(column_keys=None)
+    report = verify_file(data, DecryptionConfig(FOOTER_KEY))
+    assert report.consistent
+    for chunk in file.chunks:
+        assert chunk.offset_index is not None
+        for entry in list(chunk.offset_index[1])[1:]:
+            entry.put(3, I64, -5)
+        assert chunk.column_index is not None
+        chunk.column_index[1].items.append(False)
+    report = verify_file(encrypt_reference(file, Encryption(FOOTER_KEY)), DecryptionConfig(FOOTER_KEY))
+    assert report.ok
+    kinds = Counter(each.module for each in report.problems)
+    assert kinds["column index"] == len(file.chunks)
+    assert kinds["offset index"] == sum(len(chunk.data_pages) > 1 for chunk in file.chunks)
+
+
+def test_statistics_that_a_signed_footer_shows_are_a_problem() -> None:
+    data = encrypted(plaintext_footer=True, hidden_fields=())
+    report = verify_file(data, KEYS)
+    assert report.ok
+    assert any("the footer shows the statistics of encrypted column 'name'" in each.message for each in report.problems)
+
+
+def test_a_plaintext_bloom_filter_of_an_encrypted_column_is_a_failure() -> None:
+    """arrow-rs writes such files."""
+    from tests.parquet import reference_writer
+
+    class Layout(reference_writer._Layout):
+        def bloom_filter(self, chunk: Any, _fields: Any, metadata: Any, key: Any, place: Any) -> None:
+            super().bloom_filter(chunk, _fields, metadata, None, place)
+
+    sealer = reference_writer._Sealer(Encryption(FOOTER_KEY))
+    report = verify_file(Layout(open_plain(corpus.build(PLAIN)), sealer).write(), DecryptionConfig(FOOTER_KEY))
+    assert {each.module for each in report.failures} == {"Bloom filter header"}
+    assert "its Bloom filter is not encrypted, although the column is" in report.failures[0].message
+
+
+# -- the report ----------------------------------------------------------------------------------------------
+
+
+def test_the_lists_are_bounded_and_the_counts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_module, "_REPORTED", 4)
+    monkeypatch.setattr(report_module, "_LISTED", 2)
+    data = encrypted()
+    modules = opened(data).find_modules("data page")
+    for module in modules:
+        data = flip(data, module.offset + 20)
+    report = verify_file(data, KEYS)
+    assert (len(report.failures), report.failure_count) == (4, len(modules))
+    assert f"failed: {len(modules) - 2} more" in report.summary()
+
+
+def test_the_report_is_json_and_text_without_keys(tmp_path: Path) -> None:
+    path = tmp_path / "file.parquet"
+    data = encrypted()
+    path.write_bytes(flip(data, opened(data).find_modules("data page")[0].offset + 20))
+    report = verify_file(path, KEYS)
+    found = json.loads(json.dumps(report.to_dict()))
+    assert found["ok"] is False
+    assert found["failures"][0]["module"] == "data page"
+    assert found["columns"][0]["pages"] > 0
+    text = report.summary()
+    assert str(report) == text
+    assert text.startswith(f"{path}: NOT OK (1 failed)")
+    assert "failed: data page 0 of column 'list.list.element' in row group 0" in text
+    for key in (FOOTER_KEY, NAME_KEY, Y_KEY):
+        assert key.decode() not in text + json.dumps(found)
+        assert key.hex() not in text + json.dumps(found)
+
+
+def test_key_metadata_does_not_matter_when_keys_are_given() -> None:
+    data = encrypted(footer_key_metadata=b"f", column_key_metadata={"name": b"n"})
+    assert verify_file(data, KEYS).ok
