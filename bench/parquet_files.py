@@ -6,6 +6,7 @@ Stands alone: questions.py loads it by its place, beside an ags1 of any revision
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 from dataclasses import dataclass
@@ -75,7 +76,6 @@ def table(rows: int, first: int = 0) -> Any:
     draw = np.random.default_rng([RECIPE, first])
     absent = draw.random(rows) < 0.1
     cities = pa.array([f"{_WORDS[i % 61].title()} {_WORDS[i % 59]}-{i}" for i in range(997)])
-    sentences = pa.array([" ".join(_WORDS[j] for j in draw.integers(0, len(_WORDS), 6)) for _ in range(20_000)])
     return pa.table(
         {
             "id": np.arange(first, first + rows, dtype=np.int64) * 7 + draw.integers(0, 7, rows),
@@ -85,9 +85,19 @@ def table(rows: int, first: int = 0) -> Any:
             "at": pa.array(1_700_000_000_000_000 + np.cumsum(draw.integers(0, 90_000, rows)), pa.timestamp("us")),
             "city": cities.take(pa.array(np.minimum(draw.zipf(1.3, rows) - 1, 996))),
             "token": _tokens(draw.integers(0, 256, (rows, 16), np.uint8)),
-            "comment": pa.array(sentences.take(pa.array(draw.integers(0, 20_000, rows), mask=absent))),
+            "comment": _sentences().take(pa.array(draw.integers(0, 20_000, rows), mask=absent)),
         }
     )
+
+
+@functools.cache
+def _sentences() -> Any:
+    """The 20,000 comments that there are."""
+    import numpy as np
+    import pyarrow as pa
+
+    drawn = np.random.default_rng(RECIPE).integers(0, len(_WORDS), (20_000, 6)).tolist()
+    return pa.array([" ".join(_WORDS[index] for index in each) for each in drawn])
 
 
 def _tokens(octets: Any) -> Any:

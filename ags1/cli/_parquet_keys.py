@@ -170,6 +170,9 @@ class _Prefix:
         self._options = argparse.Namespace(aad_prefix=text, aad_prefix_hex=digits)
         self.given = text is not None or digits is not None
         self.per_file = text is not None and ("{name}" in text or "{path}" in text)
+        if self.given:
+            # What is wrong with it is wrong usage, and no failure of the first file.
+            self.of("name")
 
     def of(self, name: str) -> bytes:
         """Of the file of this name."""

@@ -169,7 +169,7 @@ def _parser() -> _Parser:
         "encrypt",
         "_parquet:encrypt",
         "encrypt Parquet files without decoding them",
-        "SOURCE [...] TARGET (--footer-key KEY | --kms URL | ...)",
+        "SOURCE [...] TARGET (--footer-key KEY | --kms ...)",
         "Pages are moved, not decoded; statistics, indexes and Bloom filters are kept and protected.",
         _KEY_HELP + _ENCRYPT_HELP + _ENCRYPT_EXAMPLES + fields,
     )
@@ -182,7 +182,7 @@ def _parser() -> _Parser:
         "decrypt",
         "_parquet:decrypt",
         "decrypt Parquet files without decoding them",
-        "SOURCE [...] TARGET (--footer-key KEY | --kms URL | ...)",
+        "SOURCE [...] TARGET (--footer-key KEY | --kms ...)",
         "Every module is authenticated before the result appears.",
         _KEY_HELP + _DECRYPT_EXAMPLES + fields,
     )
@@ -195,7 +195,7 @@ def _parser() -> _Parser:
         "rekey",
         "_parquet:rekey",
         "encrypt encrypted Parquet files in another way",
-        "SOURCE [...] TARGET (--old-...) (--footer-key KEY | ...)",
+        "SOURCE [...] TARGET --old-... (--footer-key KEY | ...)",
         "Other keys, another algorithm or footer, more or fewer encrypted columns; no plaintext on any disk.",
         _KEY_HELP + _REKEY_HELP + fields,
     )

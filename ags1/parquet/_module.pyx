@@ -173,8 +173,8 @@ cdef int module_open(
 cdef int count_modules(Key key, int64_t count) except -1:
     if count > MAX_MODULES - key.sealed:
         raise LimitError(
-            f"one key may seal {MAX_MODULES} modules, and this one would have sealed more: use a fresh key, and one for "
-            "each file"
+            f"one key may seal {MAX_MODULES} modules, and this one would have sealed more: use a fresh key, and one "
+            "for each file"
         )
     key.sealed += count
     return 0

@@ -649,6 +649,11 @@ cdef int raise_page(
         raise FormatError(f"{what}: its levels are longer than the page")
     if status == PAGE_TOO_LARGE:
         raise LimitError(f"{what}: with encryption its size is above 2^31 - 1 bytes")
+    if status == PAGE_DOWNGRADED:
+        raise AuthenticationError(
+            f"{what}: was encrypted with AES_GCM_V1, but the file says AES_GCM_CTR_V1, whose pages have no tag: "
+            "somebody changed it"
+        )
     raise_status(status, backend_error, "converting pages")
     return 0
 

@@ -8,7 +8,7 @@ import stat
 from ags1._sources import DescriptorSource, is_url
 from ags1.errors import FormatError
 from ags1.files import Progress, _refuse_same
-from ags1.parquet._material_file import key_material_path, write_key_material_file
+from ags1.parquet._material_file import key_material_path, read_key_material_file, write_key_material_file
 from ags1.parquet._output import Output
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
@@ -214,8 +214,47 @@ def publish(output: Output, made: FileEncryption | None, *, fsync: bool) -> None
                 "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
                 "internal_key_material=True"
             )
-        write_key_material_file(key_material_path(output.path), material)
+        _commit_with_material(output, output.path, material, fsync=fsync)
+        return
     output.commit(fsync=fsync)
+
+
+def _commit_with_material(output: Output, path: str, material: bytes, *, fsync: bool) -> None:
+    """Store key material, and commit the file whose keys it holds.
+
+    The material comes first, because a file without it is lost. So is the file that is there already if the commit
+    fails after its own material was replaced: that is put back then, where it is known that the old file is the one
+    that is there, which is on local file systems.
+    """
+    beside, target = key_material_path(path), path.removeprefix("file://")
+    known = not is_url(target)
+    before = _identity(target) if known else None
+    old = _material_at(beside) if known else None
+    write_key_material_file(beside, material)
+    try:
+        output.commit(fsync=fsync)
+    except BaseException:
+        if known and _identity(target) == before:
+            if old is not None:
+                write_key_material_file(beside, old)
+            else:
+                os.unlink(beside.removeprefix("file://"))
+        raise
+
+
+def _identity(path: str) -> tuple[int, int, int] | None:
+    try:
+        state = os.stat(path)
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino, state.st_mtime_ns
+
+
+def _material_at(path: str) -> bytes | None:
+    try:
+        return read_key_material_file(path)
+    except FileNotFoundError:
+        return None
 
 
 def _bytes_of_pages(file: SourceFile) -> int:

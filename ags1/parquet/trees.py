@@ -134,12 +134,7 @@ def encrypt_tree(
     """
     work = Encrypting(encryption)
     files = list_files(source, target)
-    if not shared_keys and isinstance(encryption, EncryptionConfig) and not encryption.fresh_keys and len(files) > 1:
-        raise ValueError(
-            "these keys would encrypt many files, which all count against the 2**32 invocations that AES GCM allows a "
-            "key: give a configuration with from_kms, which makes fresh keys for each file, one for each file as a "
-            "function of its name, or shared_keys=True"
-        )
+    _check_shared(files, encryption, shared_keys)
     return _run(work, files, target, others, on_error, resume, threads, progress, fsync)
 
 
@@ -200,12 +195,7 @@ def rekey_tree(
         As :func:`rekey_file`.
     """
     files = list_files(source, target)
-    if not shared_keys and isinstance(encryption, EncryptionConfig) and not encryption.fresh_keys and len(files) > 1:
-        raise ValueError(
-            "the new keys would encrypt many files, which all count against the 2**32 invocations that AES GCM allows "
-            "a key: give a configuration with from_kms, one for each file as a function of its name, or "
-            "shared_keys=True"
-        )
+    _check_shared(files, encryption, shared_keys)
     return _run(Rekeying(decryption, encryption), files, target, others, on_error, resume, threads, progress, fsync)
 
 
@@ -315,6 +305,16 @@ def _run(
             report.errors.append((each.name, error))
         advance.past(each.size)
     return report
+
+
+def _check_shared(files: list[Listed], encryption: Encryption, shared_keys: bool) -> None:
+    """Refuse given keys for many files, unless that is meant."""
+    if not shared_keys and isinstance(encryption, EncryptionConfig) and not encryption.fresh_keys and len(files) > 1:
+        raise ValueError(
+            "these keys would encrypt many files, which all count against the 2**32 invocations that AES GCM allows a "
+            "key: give a configuration with from_kms, which makes fresh keys for each file, one for each file as a "
+            "function of its name, or shared_keys=True"
+        )
 
 
 def _check_choice(value: str, choices: tuple[str, ...], what: str) -> None:

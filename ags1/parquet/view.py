@@ -184,6 +184,11 @@ class ParquetView(io.RawIOBase):
                 raise FormatError(f"{file.where}two parts of the file overlap at offset {region.start}")
             end = region.end
 
+    @property
+    def stored_size(self) -> int:
+        """Bytes of the encrypted file."""
+        return self._file.footer.size
+
     def pread(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes at an offset; safe to call from several threads at once.
 

@@ -99,6 +99,8 @@ class SparkTable:
         Location of its metadata.json: a ``file:`` URI with one slash, as Iceberg writes it.
     features : frozenset of str
         What is special about it: "encrypted", "avro", "vectors" and so on, as in tests/iceberg_tables/spark_tables.py.
+    current_id : int or None
+        The newest snapshot of its main branch.
     files : tuple of SparkFile
         The files of its newest snapshot.
     """
@@ -109,9 +111,10 @@ class SparkTable:
         self.metadata: str = record["metadata"]
         self.location = local_path(record["location"])
         self.files = tuple(SparkFile(*each) for each in record["files"])
+        self._directory = directory
         self._rows = directory / "rows" / f"{name}.json"
         self._snapshots = record["snapshots"]
-        self._current = record["current"]
+        self.current_id: int | None = record["current"]
 
     def __repr__(self) -> str:
         return f"<SparkTable {self.name}>"
@@ -136,7 +139,7 @@ class SparkTable:
     @property
     def current(self) -> SparkSnapshot | None:
         """The newest snapshot of the main branch."""
-        return next((each for each in self.snapshots if each.id == self._current), None)
+        return next((each for each in self.snapshots if each.id == self.current_id), None)
 
     def copy_metadata(self, directory: Path) -> Path:
         """Copy the metadata.json, so that a test may change it; its files stay where they are."""
@@ -144,17 +147,18 @@ class SparkTable:
 
     @contextlib.contextmanager
     def damaged(self, file: str | Path, content: bytes) -> Iterator[None]:
-        """Give one of the table's files other content for a while."""
+        """Give one of the table's files other content for a while; another test run that starts now waits for it."""
         path = local_path(file) if isinstance(file, str) else file
         if not path.is_relative_to(self.location):
             raise ValueError(f"{path} is no file of {self.name}")
         kept = path.with_name(path.name + _KEPT)
-        path.rename(kept)
-        try:
-            path.write_bytes(content)
-            yield
-        finally:
-            kept.replace(path)
+        with _alone(self._directory):
+            path.rename(kept)
+            try:
+                path.write_bytes(content)
+                yield
+            finally:
+                kept.replace(path)
 
 
 class SparkTables(dict[str, SparkTable]):
@@ -306,16 +310,23 @@ def _made(kind: str, command: list[str], arguments: list[str]) -> SparkTables:
     directory = (_cache_root() / f"iceberg-{kind}-{digest}").resolve()
     result = directory / "tables.json"
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{directory}.lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _alone(directory):
         if not _is_complete(result):
             shutil.rmtree(directory, ignore_errors=True)
             _run_spark(_command(*command, directory, build_classes(), *arguments), directory)
-    for kept in directory.rglob(f"*{_KEPT}"):
-        # A test that was killed left its damage.
-        kept.replace(kept.with_name(kept.name.removesuffix(_KEPT)))
+        for kept in directory.rglob(f"*{_KEPT}"):
+            # A test that was killed left its damage.
+            kept.replace(kept.with_name(kept.name.removesuffix(_KEPT)))
     records = json.loads(result.read_bytes())["tables"]
     return SparkTables((name, SparkTable(directory, name, record)) for name, record in records.items())
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Keep other test runs from making or damaging these tables meanwhile."""
+    with open(f"{directory}.lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _is_complete(result: Path) -> bool:

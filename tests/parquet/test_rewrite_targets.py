@@ -16,6 +16,7 @@ import pytest
 from ags1 import AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import MemoryKms
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
+from ags1.parquet._output import Output
 from tests.checks import flip
 from tests.parquet import corpus
 from tests.parquet.compare import differences
@@ -402,6 +403,30 @@ def test_no_key_material_is_left_by_a_failure(tmp_path: Path) -> None:
     with pytest.raises(KeyAccessError, match="absent"):
         encrypt_file(corpus.build(NAME), tmp_path / "out.parquet", config)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_commit_that_fails_leaves_the_key_material_of_the_file_that_is_there(
+    tmp_path: Path, exists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nobody could read the old file any more."""
+    target, plain = tmp_path / "out.parquet", corpus.build("snappy-v1")
+    if exists:
+        encrypt_file(plain, target, external())
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(output: Output, *, fsync: bool = False) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Output, "commit", full)
+    with pytest.raises(OSError, match="the disk is full"):
+        encrypt_file(corpus.build(NAME), target, external())
+    monkeypatch.undo()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    if exists:
+        back = io.BytesIO()
+        decrypt_file(target, back, DecryptionConfig.from_kms(MemoryKms(MASTERS)))
+        assert differences(open_plain(plain), open_plain(back.getvalue())) == []
 
 
 def test_every_file_of_a_kms_configuration_has_keys_of_its_own() -> None:

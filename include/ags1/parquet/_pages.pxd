@@ -30,6 +30,7 @@ cdef enum PageStatus:
     PAGE_BAD_CRC = 48
     PAGE_BAD_LEVELS = 49
     PAGE_TOO_LARGE = 50
+    PAGE_DOWNGRADED = 51         # a GCM module in a file that says that its pages are CTR modules
 
 cdef struct Page:
     int64_t offset               # in the source, of its header

@@ -1,0 +1,238 @@
+"""Avro data and delete files of Iceberg tables, which PyIceberg does not read.
+
+    blocks of the container  --decompress-->  fastavro  --rows-->  Arrow columns  --PyIceberg-->  the scan's schema
+    one at a time                             without logical types                deletes, filter, evolution
+
+The container is read by :mod:`ags1.avro`, which checks its lengths, and decompressed here: fastavro then needs no
+further packages for the codecs, and it is known how much memory a batch takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from itertools import islice
+
+import pyarrow
+
+from ags1.avro import iter_blocks, read_header
+from ags1.errors import Ags1Error, FormatError
+from ags1.iceberg._avro_arrow import record_batch
+from ags1.iceberg._avro_codecs import decompressor
+from ags1.iceberg._avro_schema import AvroType, has_field_ids, iceberg_schema, parse, plain
+from ags1.iceberg._projection import Projection, expected_type, name_mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["read_position_deletes", "read_task"]
+
+# A batch ends with the block in which it reaches one of them.
+_BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 16 << 20
+
+_DELETED_PATH, _DELETED_POSITION = 2147483546, 2147483545
+_MARKER = bytes(16)
+# iter_blocks stops at the end by itself.
+_WHOLE_FILE = 1 << 62
+
+
+def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> list[pyarrow.RecordBatch]:
+    """Rows of an Avro data file, as the scan wants them.
+
+    Parameters
+    ----------
+    scan : EncryptedArrowScan
+    task : pyiceberg.table.FileScanTask
+    positional_deletes : list of pyarrow.ChunkedArray, optional
+        Positions of rows that are deleted.
+
+    Raises
+    ------
+    FormatError
+        The file is damaged, or its schema is not one of this table; names the file.
+    ImportError
+        fastavro is not installed.
+    """
+    path = task.file.file_path
+    made: list[pyarrow.RecordBatch] = []
+    with scan._io.new_input(path).open() as file:
+        with _reading(path, "its schema cannot be read"):
+            container = _Container(file, name_mapping(scan))
+            file_schema = iceberg_schema(container.record, lambda field_id: expected_type(scan, field_id))
+        projection = Projection(scan, task, file_schema)
+        if projection.is_empty:
+            return made
+        left = projection.limit
+        for start, batch in _batches(container, path, projection.file_schema):
+            selected = projection.select(batch, start, positional_deletes)
+            if selected.num_rows == 0:
+                continue
+            with _reading(path, "its columns do not fit the table's schema"):
+                projected = projection.project(selected)
+            made.append(projected)
+            if left is not None:
+                left -= projected.num_rows
+                if left <= 0:
+                    break
+    return made
+
+
+def read_position_deletes(file_io: Any, data_file: Any) -> dict[str, pyarrow.ChunkedArray]:
+    """Deleted positions in an Avro delete file, by the path of the data file.
+
+    Raises
+    ------
+    FormatError
+        The file is damaged, or has no paths and positions; names the file.
+    ImportError
+        fastavro is not installed.
+    """
+    path = data_file.file_path
+    found: dict[str, list[int]] = {}
+    with file_io.new_input(path).open() as file, _reading(path, "its deletes cannot be read"):
+        container = _Container(file, None)
+        names = {each.id: each.name for each in container.record.fields}
+        missing = {_DELETED_PATH, _DELETED_POSITION} - names.keys()
+        if missing:
+            raise FormatError(
+                f"the schema of this position delete file has no field with the id {min(missing)}: it needs "
+                f"{_DELETED_PATH} (file_path) and {_DELETED_POSITION} (pos)"
+            )
+        target, position = names[_DELETED_PATH], names[_DELETED_POSITION]
+        for rows in container.rows(frozenset((_DELETED_PATH, _DELETED_POSITION))):
+            for row in rows:
+                found.setdefault(row[target], []).append(row[position])
+        if None in found:
+            raise FormatError("a deleted position has no path of a data file")
+        deleted = {each: pyarrow.array(positions, pyarrow.int64()) for each, positions in found.items()}
+        if any(array.null_count for array in deleted.values()):
+            raise FormatError("a deleted row has no position")
+        return {each: pyarrow.chunked_array([array]) for each, array in deleted.items()}
+
+
+def _batches(container: _Container, path: str, schema: Any) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
+    """Batches with the columns of a schema, and the position in the file of the first row of each."""
+    struct, start = schema.as_struct(), 0
+    chunks = container.rows(frozenset(schema.field_ids))
+    while True:
+        with _reading(path, "its rows cannot be decoded"):
+            rows = next(chunks, None)
+            if rows is None:
+                return
+            batch = record_batch(rows, container.record, struct)
+        yield start, batch
+        start += batch.num_rows
+
+
+@contextlib.contextmanager
+def _reading(path: str, problem: str) -> Iterator[None]:
+    """Gives every error that bytes of the file can cause the file's name."""
+    try:
+        yield
+    except FormatError as error:
+        if path in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error
+    except (Ags1Error, OSError, MemoryError, ImportError):
+        raise
+    except Exception as error:
+        # fastavro and Arrow raise whatever the wrong bytes lead them to.
+        raise FormatError(f"{path}: {problem}: {type(error).__name__}: {error}") from error
+
+
+class _Container:
+    """An open Avro file whose fields have ids.
+
+    Attributes
+    ----------
+    record : AvroType
+        Its schema.
+    """
+
+    record: AvroType
+
+    def __init__(self, file: Any, mapping: Any) -> None:
+        self._file = file
+        metadata = read_header(file).metadata
+        if "avro.schema" not in metadata:
+            raise FormatError("the Avro header has no schema")
+        schema = json.loads(metadata["avro.schema"])
+        if has_field_ids(schema):
+            mapping = None
+        elif mapping is None:
+            raise FormatError(
+                "the Avro schema has no field ids, and the table no name mapping: its columns cannot be told; set "
+                "the table property schema.name-mapping.default"
+            )
+        self.record = parse(schema, mapping)
+        self._decompress = decompressor(metadata.get("avro.codec", b"null").decode("utf-8", "replace"))
+
+    def rows(self, keep: frozenset[int]) -> Iterator[list[dict[str, Any]]]:
+        """Lists of rows, each of bounded size; only fields with these ids are sure to be in them."""
+        try:
+            import fastavro
+        except ImportError:
+            raise ImportError("reading Iceberg's Avro files needs fastavro: pip install 'ags1[iceberg]'") from None
+        feed: Any = _Feed(plain(self.record))
+        decoded: Any = fastavro.reader(feed, plain(self.record, keep) if self._skipping_pays(keep) else None)
+        rows: list[dict[str, Any]] = []
+        size = 0
+        for block in iter_blocks(self._file, 0, _WHOLE_FILE):
+            data = self._decompress(block.data)
+            feed.add(block.count, data)
+            size += len(data)
+            left = block.count
+            while left > 0:
+                wanted = min(left, _BATCH_ROWS - len(rows))
+                got = len(rows)
+                rows.extend(islice(decoded, wanted))
+                if len(rows) - got != wanted:
+                    raise FormatError(f"the Avro block at offset {block.offset} has fewer rows than it says")
+                left -= wanted
+                if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                    yield rows
+                    rows, size = [], 0
+        if rows:
+            yield rows
+
+    def _skipping_pays(self, keep: frozenset[int]) -> bool:
+        # fastavro matches the schemas again for each value, which takes about as long as to decode one more.
+        ids = _ids(self.record)
+        return 2 * sum(each in keep for each in ids) <= len(ids)
+
+
+def _ids(avro: AvroType) -> list[int | None]:
+    """Of all fields with a value of their own."""
+    return [found for each in avro.fields for found in ([each.id] if not each.type.fields else _ids(each.type))]
+
+
+class _Feed:
+    """A container for fastavro, without a codec, of the blocks that it is given one after the other."""
+
+    def __init__(self, schema: Any) -> None:
+        text = json.dumps(schema).encode()
+        entries = ((b"avro.schema", text), (b"avro.codec", b"null"))
+        header = b"".join(_varint(len(each)) + each for entry in entries for each in entry)
+        self._current = io.BytesIO(b"Obj\x01" + _varint(len(entries)) + header + _varint(0) + _MARKER)
+
+    def add(self, count: int, data: bytes) -> None:
+        """Add a block. The one before it must have been read up to its marker."""
+        behind = self._current.read()
+        self._current = io.BytesIO(b"".join((behind, _varint(count), _varint(len(data)), data, _MARKER)))
+
+    def read(self, size: int) -> bytes:
+        return self._current.read(size)
+
+
+def _varint(value: int) -> bytes:
+    value <<= 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
