@@ -247,7 +247,7 @@ def test_parquet_verify(
     run = interleave({"ags1": lambda: verify_file(source, DECRYPTION), "C loop": floor})
     question = f"verify_file of a Parquet file of {size_name(nbytes)}, {parquet_files.VARIANTS[variant].words}"
     note = "the C loop reads as much with one thread, then decrypts it in memory with all"
-    record(run, figure(run, question, "C loop", nbytes=nbytes, note=note))
+    record(run, figure(run, question, "C loop", kind="reference", nbytes=nbytes, note=note))
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from tests.fuzz import run, targets
 # Such that each takes a second or two.
 COUNTS = {
     "decrypt": 1200, "reader": 2500, "key_metadata": 6000, "layout": 4000, "avro": 1200, "inspect": 250, "thrift": 6000,
+    "parquet_encrypt": 400, "parquet_decrypt": 500, "parquet_pages": 4000,
 }  # fmt: skip
 
 

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 __all__ = ["UsageError", "parse"]
 
 _MAX_BLOCK_LENGTH = (1 << 31) - 1
-_COMMANDS = ("keygen", "encrypt", "decrypt", "cat", "inspect", "verify", "info", "bench", "kms", "dataset", "parquet")
+_COMMANDS = (
+    *("keygen", "encrypt", "decrypt", "cat", "inspect", "verify", "info", "bench", "kms", "dataset", "parquet"),
+    "iceberg",
+)
 # Text is hard to read in longer lines.
 _WIDEST = 100
 
@@ -130,6 +133,28 @@ examples:
 
 `ags1 parquet ACTION --help` explains each action; `ags1 kms --help`, the URLs.
 The variable AGS1_KMS stands for --kms.
+"""
+
+_ICEBERG_HELP = """\
+actions:
+  inspect   draw a table: its encryption, keys, snapshots, manifests and files
+  files     list its files, and how each is encrypted
+  scan      show rows, or write them to a file
+  audit     say what is wrong with its encryption
+  verify    authenticate every file; name those that fail
+  cat       decrypt one file of it
+  rewrap    put it under another master key; no file of it changes
+  prune     drop the keys that nothing uses any more
+
+examples:
+  ags1 iceberg inspect t/metadata/00007-ab.metadata.json --kms local:keys.json
+  ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \\
+      --kms aws:?region=eu-central-1 --filter "amount > 10" --limit 20
+  ags1 iceberg rewrap t/metadata/00007-ab.metadata.json \\
+      --kms local:keys.json --new-key-id lake-2027 --dry-run
+
+`ags1 iceberg ACTION --help` explains each action; `ags1 kms --help`, the URLs.
+The variable AGS1_KMS stands for --kms. Needs the extra: ags1[iceberg].
 """
 
 _JSON_HELP = """
@@ -423,6 +448,15 @@ def _parser() -> _Parser:
         "encrypt, decrypt, re-key, verify and show Parquet files (Parquet Modular Encryption)",
         "ACTION ... [options]",
         epilog=_PARQUET_HELP,
+    )
+    sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ACTION", help="what to do, and with what")
+
+    sub = command(
+        "iceberg",
+        "_iceberg:iceberg",
+        "read, audit, verify and maintain encrypted Iceberg tables",
+        "ACTION TABLE [options]",
+        epilog=_ICEBERG_HELP,
     )
     sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ACTION", help="what to do, and with what")
     return parser

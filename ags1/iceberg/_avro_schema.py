@@ -9,7 +9,7 @@ and bytes they become Arrow columns at once. Source: Iceberg table spec, "Append
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.schema import Schema
@@ -149,8 +149,22 @@ def parse(schema: Any, name_mapping: Iterable[Any] | None = None) -> AvroType:
     mapping = None if name_mapping is None else _by_name(name_mapping)
     found = _Parser().type(schema, "", mapping, "the schema", 0)
     if found.kind != "record" or found.branches:
-        raise FormatError(f"the rows are not records but of the Avro type {found.kind}")
+        union = " in a union" if found.branches else ""
+        raise FormatError(f"the rows are not records but of the Avro type {found.kind}{union}")
+    seen: set[int] = set()
+    for each in _all_ids(found):
+        if each in seen:
+            raise FormatError(f"the schema has more than one field with the id {each}")
+        seen.add(each)
     return found
+
+
+def _all_ids(avro: AvroType) -> Iterator[int]:
+    for each in avro.fields:
+        # What is in a field without an id is not read either.
+        if each.id is not None:
+            yield each.id
+            yield from _all_ids(each.type)
 
 
 _Mapping = dict[str, "Any"]

@@ -16,7 +16,7 @@ import io
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
@@ -177,6 +177,12 @@ class FileKeys:
         with self._lock:
             self._files[path] = known
         return known
+
+    def first(self, wanted: Callable[[KnownFile], bool]) -> KnownFile | None:
+        """A file that is known by now and is like that."""
+        with self._lock:
+            files = list(self._files.values())
+        return next((known for known in files if wanted(known)), None)
 
     def learn_manifest_list(self, above: KnownFile, data: bytes) -> list[KnownFile]:
         """Take in the plaintext of a manifest list; answer its manifests."""

@@ -48,6 +48,8 @@ class Projection:
         Whether no row of the file can pass the filter.
     limit : int or None
         No more rows are wanted.
+    filter : pyarrow.compute.Expression or None
+        The row filter, for the columns as the file has them.
     """
 
     def __init__(self, scan: Any, task: Any, file_schema: Schema) -> None:
@@ -67,7 +69,7 @@ class Projection:
         translated = translate_column_names(scan._bound_row_filter, file_schema, scan._case_sensitive, self._constants)
         bound = bind(file_schema, translated, case_sensitive=scan._case_sensitive)
         self.is_empty = bound == AlwaysFalse()
-        self._filter = None if bound in (AlwaysTrue(), AlwaysFalse()) else expression_to_pyarrow(bound, file_schema)
+        self.filter = None if bound in (AlwaysTrue(), AlwaysFalse()) else expression_to_pyarrow(bound, file_schema)
 
     def select(self, batch: Any, start: int, deleted: list[Any] | None) -> Any:
         """The rows that were not deleted and pass the filter; `start` is the position of the first in the file."""
@@ -75,9 +77,9 @@ class Projection:
             left = _combine_positional_deletes(deleted, start, start + batch.num_rows)
             # There is nothing to take from without columns, and it does not matter which rows are left.
             batch = batch.take(left) if batch.num_columns else batch.slice(0, len(left))
-        if self._filter is None or batch.num_rows == 0:
+        if self.filter is None or batch.num_rows == 0:
             return batch
-        table = pyarrow.Table.from_batches([batch]).filter(self._filter)
+        table = pyarrow.Table.from_batches([batch]).filter(self.filter)
         return table.combine_chunks().to_batches()[0] if table.num_rows else batch.slice(0, 0)
 
     def project(self, batch: Any) -> Any:

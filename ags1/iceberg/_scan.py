@@ -1,7 +1,7 @@
-"""Reading the tasks of a scan into Arrow: PyIceberg's reader for Parquet, ours for Avro, deletes of every format.
+"""Reading the tasks of a scan into Arrow: Parquet and Avro files, with deletes of every kind.
 
 PyIceberg submits all files of a scan at once and keeps what each gives until its turn. Here a window of files is read
-ahead, so that a scan of any size takes the memory of a few of them.
+ahead, so that a scan of any size takes the memory of a few of them, and of its deletes.
 """
 
 from __future__ import annotations
@@ -10,67 +10,195 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from pyiceberg.io.pyarrow import ArrowScan, _read_deletes
-from pyiceberg.manifest import FileFormat
+import pyarrow
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, _get_file_format, _read_deletes, pyarrow_to_schema, schema_to_pyarrow
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
 
 from ags1._blocks import usable_cpus
-from ags1.errors import FormatError
+from ags1.errors import Ags1Error, FormatError
+from ags1.iceberg._equality_deletes import DeletedKeys, KeyColumns
+from ags1.iceberg._planning import EqualityDeletes, ScanTask
+from ags1.iceberg._projection import Projection, name_mapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    import pyarrow
+__all__ = ["EncryptedArrowScan"]
 
-__all__ = ["EncryptedArrowScan", "refuse_unreadable"]
-
-_READABLE = (FileFormat.PARQUET, FileFormat.AVRO, FileFormat.ORC)
+_BUFFER = 8 << 20
 
 
 class EncryptedArrowScan(ArrowScan):  # type: ignore[misc]
-    """PyIceberg's scan, with Avro files and bounded memory."""
+    """PyIceberg's scan, with Avro files, equality deletes and bounded memory."""
 
     def to_record_batches(self, tasks: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
-        """Batches of all tasks, in their order."""
-        tasks = list(tasks)
-        with ThreadPoolExecutor(max_workers=usable_cpus(), thread_name_prefix="ags1-scan") as executor:
-            deletes = self._deletes(tasks, executor)
-            left = self._limit
-            for batches in _ahead(executor, tasks, lambda task: self._batches(task, deletes)):
-                for batch in batches:
-                    if left is None:
-                        yield batch
-                        continue
-                    if left <= 0:
-                        return
-                    yield batch.slice(0, left)
-                    left -= min(left, batch.num_rows)
-                if left is not None and left <= 0:
-                    return
+        """Batches of all tasks, in their order, and of one schema.
 
-    def _deletes(self, tasks: list[Any], executor: ThreadPoolExecutor) -> dict[str, list[Any]]:
+        Raises
+        ------
+        FormatError
+            A file is damaged, or a delete cannot be applied; names the file.
+        """
+        tasks = list(tasks)
+        schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
+        with ThreadPoolExecutor(max_workers=usable_cpus(), thread_name_prefix="ags1-scan") as executor:
+            positions = self._deleted_positions(tasks, executor)
+            keys = self._deleted_keys(tasks, executor)
+            left = self._limit
+            for batches in _ahead(executor, tasks, lambda task: self._left(task, positions, keys)):
+                for batch in batches:
+                    if left is not None:
+                        batch = batch.slice(0, left)
+                        left -= batch.num_rows
+                    yield batch.cast(schema)
+                    if left is not None and left <= 0:
+                        return
+
+    def _left(
+        self, task: Any, positions: dict[str, list[Any]], keys: dict[EqualityDeletes, DeletedKeys]
+    ) -> list[pyarrow.RecordBatch]:
+        """Rows of a data file that are left of it."""
+        deleted = positions.get(task.file.file_path)
+        groups = task.equality_deletes if isinstance(task, ScanTask) else ()
+        if not groups:
+            return self._batches(task, deleted)
+        field_ids = dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
+        columns = KeyColumns(self._projected_schema, self._table_metadata, field_ids)
+        batches = self._with_schema(columns.schema, self._bound_row_filter)._batches(task, deleted)
+        if not batches:
+            return []
+        table = pyarrow.Table.from_batches(batches)
+        try:
+            for group in groups:
+                table = keys[group].left(table, columns, task.sequence_number)
+        except FormatError as error:
+            raise FormatError(f"{task.file.file_path}: {error}") from error
+        return [batch for batch in table.select(range(columns.width)).to_batches() if batch.num_rows]
+
+    def _with_schema(self, schema: Schema, row_filter: Any) -> EncryptedArrowScan:
+        """The same scan for other columns, and without a limit: rows are deleted from what it reads."""
+        scan = EncryptedArrowScan(self._table_metadata, self._io, schema, AlwaysTrue(), self._case_sensitive)
+        scan._bound_row_filter = row_filter
+        return scan
+
+    def _deleted_positions(self, tasks: list[Any], executor: ThreadPoolExecutor) -> dict[str, list[Any]]:
         """Deleted positions by data file."""
-        files = list({file.file_path: file for task in tasks for file in task.delete_files}.values())
+        files = {}
+        for task in tasks:
+            for file in task.delete_files:
+                if file.content != DataFileContent.EQUALITY_DELETES:
+                    files[file.file_path] = file
+                elif not isinstance(task, ScanTask):
+                    raise FormatError(f"{file.file_path}: equality deletes can be applied only to tasks of plan_files()")
         found: dict[str, list[Any]] = {}
-        for positions in executor.map(self._read_delete_file, files):
+        for positions in executor.map(self._read_positions, files.values()):
             for path, array in positions.items():
                 found.setdefault(path, []).append(array)
         return found
 
-    def _read_delete_file(self, file: Any) -> dict[str, Any]:
+    def _read_positions(self, file: Any) -> dict[str, Any]:
         if file.file_format == FileFormat.AVRO:
             from ags1.iceberg._avro_files import read_position_deletes
 
             return read_position_deletes(self._io, file)
-        positions: dict[str, Any] = _read_deletes(self._io, file)
-        return positions
+        with _naming(file):
+            positions: dict[str, Any] = _read_deletes(self._io, file)
+            return positions
 
-    def _batches(self, task: Any, deletes: dict[str, list[Any]]) -> list[pyarrow.RecordBatch]:
+    def _deleted_keys(self, tasks: list[Any], executor: ThreadPoolExecutor) -> dict[EqualityDeletes, DeletedKeys]:
+        """Deleted rows by group."""
+        groups = dict.fromkeys(group for task in tasks if isinstance(task, ScanTask) for group in task.equality_deletes)
+        pending = []
+        for group in groups:
+            with _naming(group.files[0][0]):
+                columns = KeyColumns(Schema(), self._table_metadata, group.field_ids, required=True)
+            reading = [executor.submit(self._read_keys, file, columns) for file, _ in group.files]
+            pending.append((group, reading, columns))
+        return {
+            group: DeletedKeys(group, [each.result() for each in reading], columns)
+            for group, reading, columns in pending
+        }
+
+    def _read_keys(self, file: Any, columns: KeyColumns) -> pyarrow.Table:
+        with _naming(file):
+            batches = self._with_schema(columns.schema, AlwaysTrue())._batches(FileScanTask(file), None)
+            if batches:
+                return pyarrow.Table.from_batches(batches)
+            return schema_to_pyarrow(columns.schema, include_field_ids=False).empty_table()
+
+    def _batches(self, task: Any, positions: list[Any] | None) -> list[pyarrow.RecordBatch]:
         if task.file.file_format == FileFormat.AVRO:
             from ags1.iceberg._avro_files import read_task
 
-            return read_task(self, task, deletes.get(task.file.file_path))
-        return list(self._record_batches_from_scan_tasks_and_deletes([task], deletes))
+            return read_task(self, task, positions)
+        with _naming(task.file):
+            return self._parquet_batches(task, positions)
+
+    def _parquet_batches(self, task: Any, positions: list[Any] | None) -> list[pyarrow.RecordBatch]:
+        """As PyIceberg reads it, but with a projection that keeps lists that are null."""
+        import pyarrow.dataset as dataset
+
+        made: list[pyarrow.RecordBatch] = []
+        downcast = self._downcast_ns_timestamp_to_us
+        version = self._table_metadata.format_version
+        arrow_format = _get_file_format(task.file.file_format, pre_buffer=True, buffer_size=_BUFFER)
+        with self._io.new_input(task.file.file_path).open() as file:
+            fragment = arrow_format.make_fragment(file)
+            physical = fragment.physical_schema
+            file_schema = pyarrow_to_schema(
+                physical,
+                name_mapping(self),
+                downcast_ns_timestamp_to_us=version <= 2 if downcast is None else downcast,
+                format_version=version,
+            )
+            projection = Projection(self, task, file_schema)
+            if projection.is_empty:
+                return made
+            scanner = dataset.Scanner.from_fragment(
+                fragment,
+                schema=physical,
+                columns=[column.name for column in projection.file_schema.columns],
+                # Positions count all rows.
+                filter=None if positions else projection.filter,
+            )
+            start, left = 0, projection.limit
+            for batch in scanner.to_batches():
+                selected = projection.select(batch, start, positions) if positions else batch
+                start += batch.num_rows
+                if selected.num_rows == 0:
+                    continue
+                made.append(projection.project(selected))
+                if left is not None:
+                    left -= selected.num_rows
+                    if left <= 0:
+                        break
+        return made
+
+
+class _naming:  # noqa: N801 - reads as a verb where it is used
+    """Gives errors that the bytes of a file can cause the file's name."""
+
+    def __init__(self, file: Any) -> None:
+        self._path = file.file_path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: object) -> None:
+        if error is None or not isinstance(error, Exception) or isinstance(error, (MemoryError, ImportError)):
+            return
+        if isinstance(error, (Ags1Error, FileNotFoundError)) and self._path in str(error):
+            return
+        if isinstance(error, Ags1Error):
+            raise type(error)(f"{self._path}: {error}") from error
+        if isinstance(error, OSError) and error.errno is not None:
+            return
+        # Arrow and PyIceberg raise whatever the wrong bytes lead them to; Arrow's own errors for them are OSError.
+        raise FormatError(f"{self._path}: cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _ahead(executor: ThreadPoolExecutor, tasks: list[Any], read: Callable[[Any], Any]) -> Iterator[Any]:
@@ -87,20 +215,3 @@ def _ahead(executor: ThreadPoolExecutor, tasks: list[Any], read: Callable[[Any],
     finally:
         for future in waiting:
             future.cancel()
-
-
-def refuse_unreadable(plan: Callable[[], Iterable[Any]]) -> list[Any]:
-    """The tasks of a plan, or an error that names what in it cannot be read."""
-    try:
-        tasks = list(plan())
-    except (ValueError, NotImplementedError) as error:
-        if "equality delete" in str(error).lower():
-            raise FormatError(
-                "the table has equality deletes, which PyIceberg cannot apply, so its rows cannot be told: compact the "
-                f"table, or read it with an engine that can ({error})"
-            ) from error
-        raise
-    for task in tasks:
-        if task.file.file_format not in _READABLE:
-            raise FormatError(f"{task.file.file_path}: data files of the format {task.file.file_format} are not read")
-    return tasks

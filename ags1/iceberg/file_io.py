@@ -101,6 +101,21 @@ class EncryptedFileIO(FileIO):
         """A file to read."""
         return EncryptedInputFile(location, self)
 
+    def refuse_plaintext(self, known: KnownFile) -> None:
+        """Refuse a file that is plaintext, if the table promises that it is not and plaintext is not allowed.
+
+        Raises
+        ------
+        KeyAccessError
+            It is; names the file.
+        """
+        if known.key_metadata is not None or not known.encrypted_table or self.allow_plaintext:
+            return
+        raise KeyAccessError(
+            f"{known.path}: this {known.kind} file is not encrypted, although its table is: it was added without "
+            "encryption, or somebody wants you to believe that; open the table with allow_plaintext=True to read it"
+        )
+
     def new_output(self, location: str) -> OutputFile:
         """Refused: PyIceberg could not record the key of an encrypted file."""
         raise PermissionError(
@@ -238,14 +253,8 @@ class EncryptedInputFile(InputFile):
         return view
 
     def _plain(self, known: KnownFile) -> Any:
-        file = self._raw().open(seekable=True)
-        if known.encrypted_table and not self._io.allow_plaintext:
-            file.close()
-            raise KeyAccessError(
-                f"{self.location}: this {known.kind} is not encrypted, although its table is: it was added without "
-                "encryption, or somebody wants you to believe that; open the table with allow_plaintext=True to read it"
-            )
-        return file
+        self._io.refuse_plaintext(known)
+        return self._raw().open(seekable=True)
 
     def _unknown(self, seekable: bool) -> Any:
         file = self._raw().open(seekable=seekable)

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     import pyarrow
     from pyiceberg.table import FileScanTask, StaticTable
 
+    from ags1.files import Progress
+    from ags1.iceberg._audit import AuditReport
+    from ags1.iceberg._files import Snapshots
+    from ags1.iceberg._table_tree import TreeNode
+    from ags1.iceberg._table_verify import TableVerifyReport
+
 __all__ = ["EncryptedTable", "EncryptedTableScan", "open_table"]
 
 
@@ -174,6 +180,109 @@ class EncryptedTable:
             limit=limit,
         )
         return EncryptedTableScan(plan)
+
+    def files(self, snapshot_id: Snapshots = None, *, sizes: bool = False) -> pyarrow.Table:
+        """List the table's files, one row each: how they are encrypted, how long they are, who needs them.
+
+        Parameters
+        ----------
+        snapshot_id : int, "all" or None
+            Files of one snapshot, of all, or of the current one.
+        sizes : bool
+            Ask for the size of every file, as it is stored now.
+
+        Returns
+        -------
+        pyarrow.Table
+            ``path``; ``kind`` ("manifest list", "manifest", "data", "position deletes", "equality deletes", "deletion
+            vectors"); ``file_format``; ``encryption`` ("AGS1", "Parquet AES_GCM_V1 uniform", "plaintext");
+            ``key_bits``; ``stored_length``, the trusted one, from the key metadata; ``file_size``, as the file above
+            has it; ``physical_size``, if `sizes`, null for a missing file; ``record_count``, of manifests the number
+            of entries; ``key_id`` and ``kek_id``, of manifest lists; ``snapshot_ids``, of those that were asked for.
+
+        Raises
+        ------
+        FormatError, KeyAccessError, AuthenticationError, OSError
+            The metadata file, a manifest list or a manifest cannot be read: nothing is left out silently.
+        ValueError
+            No such snapshot.
+        """
+        from ags1.iceberg._files import files_table, walk
+
+        return files_table(walk(self.metadata_location, self.io, snapshot_id), self.io, sizes=sizes)
+
+    def tree(self, snapshot_id: Snapshots = "all") -> TreeNode:
+        """The table as a tree to look at: keys by their names, snapshots, manifests, files, and what cannot be read.
+
+        Parameters
+        ----------
+        snapshot_id : int, "all" or None
+            One snapshot, all, or the current one.
+
+        Raises
+        ------
+        FormatError, OSError
+            The metadata file cannot be read.
+        ValueError
+            No such snapshot.
+        """
+        from ags1.iceberg._files import walk
+        from ags1.iceberg._table_tree import table_tree
+
+        return table_tree(walk(self.metadata_location, self.io, snapshot_id))
+
+    def audit(self, snapshot_id: Snapshots = "all") -> AuditReport:
+        """Look for what is wrong with the table's encryption, in its metadata and in what it says of its files.
+
+        Data files are not read; :meth:`verify` does. What cannot be opened is named, and the rest is looked at.
+
+        Parameters
+        ----------
+        snapshot_id : int, "all" or None
+            Files of one snapshot, of all, or of the current one. Keys are looked at in any case.
+
+        Raises
+        ------
+        FormatError, OSError
+            The metadata file cannot be read.
+        ValueError
+            No such snapshot.
+        """
+        from ags1.iceberg._audit import audit
+
+        return audit(self.metadata_location, self.io, snapshot_id)
+
+    def verify(
+        self,
+        snapshot_id: Snapshots = "all",
+        *,
+        progress: Progress | None = None,
+        threads: int | None = None,
+    ) -> TableVerifyReport:
+        """Authenticate every block and every module of the table's files, each file once, in little memory.
+
+        A file that fails is named, and the others are checked.
+
+        Parameters
+        ----------
+        snapshot_id : int, "all" or None
+            Files of one snapshot, of all, or of the current one.
+        progress : callable, optional
+            Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once. An exception
+            from it stops the work.
+        threads : int, optional
+            Threads to use, for several files at once or within large ones; by default every usable CPU.
+
+        Raises
+        ------
+        FormatError, OSError
+            The metadata file cannot be read.
+        ValueError
+            No such snapshot, or a number of threads below 1.
+        """
+        from ags1.iceberg._table_verify import verify_table
+
+        return verify_table(self.metadata_location, self.io, snapshot_id, progress=progress, threads=threads)
 
     def _snapshot_as_of(self, as_of: datetime.datetime | int) -> int:
         if isinstance(as_of, datetime.datetime):

@@ -20,24 +20,29 @@ if TYPE_CHECKING:
     from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
     from ags1.parquet.rewrite import decrypt_file, encrypt_file, rekey_file
     from ags1.parquet.rotation import rotate_file
+    from ags1.parquet.tables import dataset, read_table
     from ags1.parquet.trees import TreeReport, decrypt_tree, encrypt_tree, rekey_tree, verify_tree
     from ags1.parquet.verify import VerifyReport, verify_file
     from ags1.parquet.view import ParquetView, open
+    from ags1.parquet.writer import ParquetWriter, write_table
 
 __all__ = [
     "DecryptionConfig",
     "EncryptionConfig",
     "Inspection",
     "ParquetView",
+    "ParquetWriter",
     "RotationReport",
     "TreeReport",
     "VerifyReport",
+    "dataset",
     "decrypt_file",
     "decrypt_tree",
     "encrypt_file",
     "encrypt_tree",
     "inspect",
     "open",
+    "read_table",
     "rekey_file",
     "rekey_tree",
     "rewrap_key_metadata",
@@ -45,6 +50,7 @@ __all__ = [
     "rotate_master_keys",
     "verify_file",
     "verify_tree",
+    "write_table",
 ]
 
 _HOMES = {
@@ -52,15 +58,18 @@ _HOMES = {
     "EncryptionConfig": "properties",
     "Inspection": "inspection",
     "ParquetView": "view",
+    "ParquetWriter": "writer",
     "RotationReport": "key_material",
     "TreeReport": "trees",
     "VerifyReport": "verify",
+    "dataset": "tables",
     "decrypt_file": "rewrite",
     "decrypt_tree": "trees",
     "encrypt_file": "rewrite",
     "encrypt_tree": "trees",
     "inspect": "inspection",
     "open": "view",
+    "read_table": "tables",
     "rekey_file": "rewrite",
     "rekey_tree": "trees",
     "rewrap_key_metadata": "key_material",
@@ -68,6 +77,7 @@ _HOMES = {
     "rotate_master_keys": "key_material",
     "verify_file": "verify",
     "verify_tree": "trees",
+    "write_table": "writer",
 }
 
 

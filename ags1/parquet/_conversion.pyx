@@ -56,6 +56,7 @@ from ags1.parquet._pages cimport (
     CTR,
     DATA_PAGE_V2,
     DICTIONARY,
+    GCM,
     PAGE_BAD_CRC,
     PAGE_BAD_LEVELS,
     PAGE_DOWNGRADED,
@@ -225,7 +226,7 @@ cdef bint _stretch(uint8_t *header, int64_t length, int64_t wanted) noexcept nog
     return True
 
 
-cdef int _open_body(
+cdef int _open_modules(
         Worker *worker, const Ends *ends, const Page *page, const uint8_t *body, uint8_t *out) noexcept nogil:
     """Plaintext of a page's body; `out` has room for it."""
     cdef bint ctr = ends.source_mode == CTR
@@ -269,6 +270,23 @@ cdef int _open_body(
         ends.source_column, page.ordinal, body + levels, length - levels, out + levels)
 
 
+cdef inline bint _crc_is_wrong(const Page *page, const uint8_t *body) noexcept nogil:
+    return page.crc_end != 0 and ags1_crc32(body, page.body_stored) != page.crc
+
+
+cdef int _open_body(
+        Worker *worker, const Ends *ends, const Page *page, const uint8_t *body, uint8_t *out) noexcept nogil:
+    """Plaintext of a page's body, its CRC checked; `out` has room for it."""
+    cdef int status
+    # A tag says more than a CRC, so that tampering is called that. The CRC still covers levels before the module.
+    if ends.source_mode != GCM and _crc_is_wrong(page, body):
+        return PAGE_BAD_CRC
+    status = _open_modules(worker, ends, page, body, out)
+    if status == GCM_OK and ends.source_mode == GCM and _crc_is_wrong(page, body):
+        return PAGE_BAD_CRC
+    return status
+
+
 cdef int _convert(
         Job *job, Worker *worker, int64_t index, const uint8_t *stored, uint8_t *out, int64_t *length) noexcept nogil:
     """Convert one page; `out` has room for its stored size and HEADER_SLACK + 2 * GCM_OVERHEAD more."""
@@ -293,8 +311,6 @@ cdef int _convert(
         page.new_body = page.body_stored
         length[0] = page.body_stored
         return GCM_OK
-    if has_crc and ags1_crc32(body, page.body_stored) != page.crc:
-        return PAGE_BAD_CRC
     plain_length = page.body_stored - _overhead(ends.source_mode)
     if plain_length < 0:
         return MODULE_BAD_LENGTH
@@ -315,7 +331,10 @@ cdef int _convert(
             return status
     else:
         plain = <uint8_t *>body
-        if ends.source_mode != PLAIN:
+        if ends.source_mode == PLAIN:
+            if _crc_is_wrong(page, body):
+                return PAGE_BAD_CRC
+        else:
             if not _grow(&worker.plain, &worker.plain_capacity, plain_length):
                 return GCM_NO_MEMORY
             plain = worker.plain
@@ -364,8 +383,6 @@ cdef int _view(Job *job, Worker *worker, const Page *page, const uint8_t *stored
     cdef int64_t header_length
     cdef uint32_t crc = 0
     cdef int status
-    if page.crc_end != 0 and ags1_crc32(body, page.body_stored) != page.crc:
-        return PAGE_BAD_CRC
     if plain_length < 0:
         return MODULE_BAD_LENGTH
     status = _open_body(worker, ends, page, body, out + total - plain_length)
@@ -390,11 +407,11 @@ cdef int _verify(Worker *worker, const Ends *ends, const Page *page, const uint8
     cdef int64_t plain_length = page.body_stored - _overhead(ends.source_mode)
     if page.page_type == RAW_BYTES:
         return GCM_OK
-    if page.crc_end != 0 and ags1_crc32(body, page.body_stored) != page.crc:
-        return PAGE_BAD_CRC
     if plain_length < 0:
         return MODULE_BAD_LENGTH
     if ends.source_mode == PLAIN:
+        if _crc_is_wrong(page, body):
+            return PAGE_BAD_CRC
         return GCM_OK
     if not _grow(&worker.plain, &worker.plain_capacity, plain_length):
         return GCM_NO_MEMORY

@@ -221,7 +221,8 @@ class EncryptionConfig:
         The same for columns, by the names that `column_keys` has.
     data_page_v2 : str
         What encrypted V2 data pages with levels look like: "java" for parquet-java (Spark, Iceberg), "arrow" for
-        Arrow C++ (PyArrow), arrow-rs and DuckDB. Neither reads the other's.
+        Arrow C++ (PyArrow), arrow-rs and DuckDB. Neither reads the other's. Java's form leaves the levels (which
+        values are null, where lists begin) in plaintext and without a tag; V1 pages and Arrow's form do not.
 
     Raises
     ------

@@ -17,7 +17,7 @@ chunk, the dictionary page has no ordinal.
 """
 
 cimport cython
-from cpython.mem cimport PyMem_Free, PyMem_RawFree, PyMem_RawRealloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_RawFree, PyMem_RawRealloc, PyMem_Realloc
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
@@ -27,11 +27,15 @@ from ags1._gcm cimport GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, as_key, gcm_last_erro
 from ags1.compact cimport (
     AGS1_COMPACT_END,
     AGS1_COMPACT_I32,
+    AGS1_COMPACT_I64,
+    AGS1_COMPACT_LIST,
     AGS1_COMPACT_SIZE,
     AGS1_COMPACT_STOP,
     AGS1_COMPACT_STRUCT,
     ags1_compact,
     ags1_compact_field,
+    ags1_compact_list,
+    ags1_compact_put_zigzag,
     ags1_compact_skip,
     ags1_compact_zigzag,
 )
@@ -56,8 +60,77 @@ from ags1.parquet._module import check_ordinal
 
 # No writer makes larger page headers: min and max values are cut off long before.
 cdef int64_t MAX_HEADER = 16 << 20
-cdef int64_t FIRST_WINDOW = 4096
+# What is asked for to find a page's header, and what a walk reads at once: little where headers lie far apart, so that
+# it does not read the file a second time, and more where pages are so small that the next header is in reach.
+cdef int64_t FIRST_WINDOW = 256
+cdef int64_t LEAST_AHEAD = 512
+cdef int64_t MOST_AHEAD = 64 << 10
 cdef int64_t MAX_PAGE = 0x7fffffff
+cdef enum:
+    MAX_VARINT = 10
+
+
+cdef int64_t _move_index(
+        const uint8_t *data, int64_t length, const int64_t *locations, int64_t count, uint8_t *out) noexcept nogil:
+    """Copy an OffsetIndex with other offsets and sizes; answer its length, or -1 if that takes a closer look."""
+    cdef ags1_compact cursor
+    cdef const uint8_t *copied = data     # behind what is in `out`
+    cdef const uint8_t *value_at
+    cdef uint8_t *end = out
+    cdef int field_id = 0, inner_id, kind, item_kind = 0, seen
+    cdef int64_t items, _item, page = 0, value
+    cdef bint found = False
+    cursor.at, cursor.end, cursor.error = data, data + length, 0
+    while True:
+        kind = ags1_compact_field(&cursor, &field_id)
+        if kind == AGS1_COMPACT_STOP:
+            break
+        if field_id != 1:
+            ags1_compact_skip(&cursor, kind, False, 1)
+            continue
+        if found or kind != AGS1_COMPACT_LIST:
+            return -1
+        found = True
+        items = ags1_compact_list(&cursor, &item_kind)
+        # `out` has room for two longer numbers in each of `count` entries.
+        if cursor.error or items > count or (items and item_kind != AGS1_COMPACT_STRUCT):
+            return -1
+        for _item in range(items):
+            inner_id = seen = 0
+            while True:
+                kind = ags1_compact_field(&cursor, &inner_id)
+                if kind == AGS1_COMPACT_STOP:
+                    break
+                value_at = cursor.at
+                if inner_id == 1 and kind == AGS1_COMPACT_I64 and seen == 0:
+                    value = ags1_compact_zigzag(&cursor)
+                    # Entries are in the order of the pages.
+                    while page < count and locations[3 * page] < value:
+                        page += 1
+                    if page == count or locations[3 * page] != value:
+                        return -1
+                    value = locations[3 * page + 1]
+                elif inner_id == 2 and kind == AGS1_COMPACT_I32 and seen == 1:
+                    ags1_compact_zigzag(&cursor)
+                    value = locations[3 * page + 2]
+                elif inner_id > 2:
+                    ags1_compact_skip(&cursor, kind, False, 3)
+                    continue
+                else:
+                    return -1
+                if cursor.error:
+                    return -1
+                seen += 1
+                memcpy(end, copied, value_at - copied)
+                end += value_at - copied
+                end += ags1_compact_put_zigzag(end, value)
+                copied = cursor.at
+            if cursor.error or seen != 2:
+                return -1
+    if cursor.error or not found or cursor.at != data + length:
+        return -1
+    memcpy(end, copied, cursor.at - copied)
+    return end + (cursor.at - copied) - out
 
 
 # Threads may still read what a conversion holds: it, and not the garbage collector, says when that is over.
@@ -81,6 +154,7 @@ cdef class PageSource:
         self.descriptor = -1
         self.window = NULL
         self.window_length = self.window_capacity = self.window_offset = 0
+        self.ahead = LEAST_AHEAD
         if isinstance(file, int):
             self.descriptor = file
             self.size = os.fstat(file).st_size
@@ -96,13 +170,16 @@ cdef class PageSource:
         cdef uint8_t *grown
         cdef int64_t wanted
         cdef int status
+        cdef bint near
         if offset + length > self.size or offset < self.base:
             return AGS1_IO_END if self.descriptor >= 0 else PAGE_NEED_MORE
         if self.descriptor < 0:
             data[0] = self.view.data + (offset - self.base)
             return GCM_OK
         if offset < self.window_offset or offset + length > self.window_offset + self.window_length:
-            wanted = min(max(length, FIRST_WINDOW), self.size - offset)
+            near = 0 <= offset - self.window_offset < 2 * self.ahead
+            self.ahead = min(2 * self.ahead, MOST_AHEAD) if near else LEAST_AHEAD
+            wanted = min(max(length, self.ahead), self.size - offset)
             if wanted > self.window_capacity:
                 grown = <uint8_t *>PyMem_RawRealloc(self.window, wanted)
                 if grown == NULL:
@@ -201,6 +278,31 @@ cdef class Chunk:
             (self.locations[3 * index], self.locations[3 * index + 1], self.locations[3 * index + 2])
             for index in range(self.location_count)
         ]
+
+    def moved_offset_index(self, index not None):
+        """An OffsetIndex with the new places and sizes of the pages, everything else of it as it was.
+
+        Parameters
+        ----------
+        index : bytes-like
+            The structure, and nothing behind it.
+
+        Returns
+        -------
+        bytes or None
+            None if it is not as writers make it, or does not fit the pages: for whoever can say what is wrong.
+        """
+        cdef BufferView data = readable(index, "index")
+        cdef int64_t room = data.nbytes + self.location_count * 2 * MAX_VARINT
+        cdef int64_t length
+        cdef uint8_t *out = <uint8_t *>PyMem_Malloc(max(1, room))
+        if out == NULL:
+            raise MemoryError(f"no memory for the offset index of {self.label}")
+        try:
+            length = _move_index(data.data, data.nbytes, self.locations, self.location_count, out)
+            return out[:length] if length >= 0 else None
+        finally:
+            PyMem_Free(out)
 
     cdef int locate(self, const Page *page) except -1:
         """Take a converted page into the sums."""
@@ -403,7 +505,7 @@ cdef class PageList:
                     return PAGE_BAD_HEADER
                 if source.descriptor < 0:
                     return PAGE_NEED_MORE
-                window = min(remaining, 8 * window)
+                window = min(remaining, 8 * window, MAX_HEADER)
             if status != GCM_OK:
                 return status
             length = cursor.at - data
@@ -489,7 +591,8 @@ cdef class PageList:
                 if status == GCM_OK and source.descriptor < 0 \
                         and page.offset + page.header_stored + <int64_t>page.body_stored > source.size:
                     status = PAGE_NEED_MORE
-                if status == GCM_OK and page.page_type not in (DATA_PAGE_V1, DICTIONARY, DATA_PAGE_V2):
+                if status == GCM_OK and page.page_type not in (DATA_PAGE_V1, DICTIONARY, DATA_PAGE_V2) \
+                        and (chunk.source_mode != PLAIN or chunk.target_mode != PLAIN):
                     status = PAGE_UNKNOWN_TYPE
                 if status == GCM_OK and page.page_type == DICTIONARY and not chunk.first:
                     status = PAGE_LATE_DICTIONARY

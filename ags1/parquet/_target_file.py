@@ -374,6 +374,10 @@ def _agree_on_dictionary(metadata: Struct, has_dictionary: bool) -> None:
 
 def _moved(offset_index: bytes, target: _TargetChunk) -> bytes:
     """An offset index with the new places and sizes of its pages."""
+    if not target.unchanged:
+        moved = target.chunk.moved_offset_index(offset_index)
+        if moved is not None:
+            return moved
     name = f"{target.name}: its offset index"
     structure = Struct.parse(offset_index, what=name)
     entries = structure.list(1)

@@ -92,6 +92,8 @@ class ParquetView(io.RawIOBase):
     ----------
     size : int
         Bytes of the view, known without decrypting a page.
+    stored_size : int
+        Bytes of the encrypted file.
     dropped : list of str
         Columns that the view leaves out because keys are missing. Of a list or a map that lacks the key of one leaf,
         all leaves are left out: without one, it would be something else.
@@ -164,6 +166,7 @@ class ParquetView(io.RawIOBase):
         self.dropped: list[str] = []
         # Of each dropped leaf, by its path; the error of another leaf, if it is dropped together with that.
         self._missing: dict[tuple[str, ...], KeyAccessError] = {}
+        self._paths = [leaf.path for leaf in file.leaves]
         for column, (leaf, want, keep) in enumerate(zip(file.leaves, wanted, kept, strict=True)):
             if want and not keep:
                 self.dropped.append(leaf.name)
@@ -171,6 +174,7 @@ class ParquetView(io.RawIOBase):
                 self._missing[leaf.path] = error if error is not None else _of_collection(file, column, missing)
         footer = encode_view_footer(file, groups, kept)
         self.size = file.footer.start + len(footer)
+        self.stored_size = file.footer.size
         regions: list[Region] = [FixedRegion(0, MAGIC), FixedRegion(file.footer.start, footer)]
         for chunks in groups:
             for chunk, keep in zip(chunks, kept, strict=True):
@@ -183,11 +187,6 @@ class ParquetView(io.RawIOBase):
             if region.start < end:
                 raise FormatError(f"{file.where}two parts of the file overlap at offset {region.start}")
             end = region.end
-
-    @property
-    def stored_size(self) -> int:
-        """Bytes of the encrypted file."""
-        return self._file.footer.size
 
     def pread(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes at an offset; safe to call from several threads at once.

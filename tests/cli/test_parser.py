@@ -39,6 +39,7 @@ OPTIONS = {
     "kms": {"--key-id", "--bits", "--force", "--dry-run", "--json", "--kms", "--password-file", "--key-file"},
     "dataset": set(),
     "parquet": set(),
+    "iceberg": set(),
 }
 
 

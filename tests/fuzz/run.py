@@ -29,7 +29,10 @@ sys.path.insert(0, str(ROOT))
 SECONDS_FOR_ONE = 10
 MEBIBYTES = 2048
 LONGEST = 256
-NAMES = ("decrypt", "reader", "key_metadata", "layout", "avro", "inspect", "thrift")
+NAMES = (
+    "decrypt", "reader", "key_metadata", "layout", "avro", "inspect", "thrift", "parquet_encrypt", "parquet_decrypt",
+    "parquet_pages",
+)  # fmt: skip
 
 
 def work(name: str, seconds: int, directory: Path) -> None:
@@ -112,7 +115,7 @@ def run(name: str, seconds: int) -> bool:
     well = code == 0 and not artifacts and bool(found) and int(found[-1]) > 0
     # Where nothing may be skipped, neither may the guidance.
     well = well and (guided or not os.environ.get("AGS1_NO_SKIP"))
-    print(f"{name:>14}  {found[-1] if found else '?':>9} executions  {how}  {'ok' if well else 'FAILED'}", flush=True)
+    print(f"{name:>15}  {found[-1] if found else '?':>9} executions  {how}  {'ok' if well else 'FAILED'}", flush=True)
     if not well:
         print("\n".join(line for line in output.splitlines() if not line.startswith("#"))[-6000:])
         for path in artifacts:

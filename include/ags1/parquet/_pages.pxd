@@ -64,6 +64,7 @@ cdef class PageSource:
     cdef int64_t window_offset
     cdef int64_t window_length
     cdef int64_t window_capacity
+    cdef int64_t ahead           # how much is read at once
     cdef bint walking            # a walk is under way, in some thread
     cdef int peek(self, int64_t offset, int64_t length, const uint8_t **data) noexcept nogil
 

@@ -1,0 +1,262 @@
+"""``ags1 iceberg``: files, audit, verify and cat."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from ags1.cli import EXIT_DATA, EXIT_KEY, OutputClosed, describe, exit_code, printable, say, warn
+from ags1.cli._iceberg_open import Opened, opened, wanted_snapshots
+from ags1.cli._parser import UsageError
+from ags1.cli._report import Reporter, files as count_of_files, in_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from ags1.iceberg._audit import AuditReport
+    from ags1.iceberg._files import TableFile
+    from ags1.iceberg._table_verify import TableVerifyReport
+
+__all__ = ["audit", "cat", "files", "iceberg", "verify"]
+
+_COPY_BYTES = 8 << 20
+_SHOWN = 20
+# Errors of an audit that say that a key could not be had, and nothing of the table.
+_KEY_CODES = frozenset({"kek-does-not-open"})
+_KEY_FIELDS = frozenset({"key_metadata"})
+
+
+def iceberg(options: argparse.Namespace) -> int:
+    """Run ``ags1 iceberg``."""
+    from ags1.cli._iceberg_parser import parse
+
+    found = parse(list(options.arguments))
+    return int(found.run(found))
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def files(options: argparse.Namespace) -> int:
+    """Run ``ags1 iceberg files``."""
+    from ags1.cli._iceberg_scan import rows_of, writer_of
+    from ags1.iceberg._files import files_table, walk
+
+    with opened(options) as table:
+        found = walk(table.location, table.io, wanted_snapshots(options))
+        listed = files_table(found, table.io, sizes=options.sizes)
+    written = writer_of(options.format, widest=None)
+    written.begin(None)
+    written.write(listed.column_names, [])
+    for rows in rows_of(listed.to_batches()):
+        written.write(listed.column_names, rows)
+    written.end()
+    return 0
+
+
+# -- audit and verify ----------------------------------------------------------------------------------------------
+
+
+def audit(options: argparse.Namespace) -> int:
+    """Run ``ags1 iceberg audit``."""
+    from ags1.iceberg._audit import audit as look
+
+    def work(table: Opened) -> AuditReport:
+        return look(table.location, table.io, wanted_snapshots(options))
+
+    def tell(report: AuditReport, seconds: float) -> None:
+        lines = report.summary().split("\n")
+        shown = lines if not report.ok else lines[:1] if options.quiet else lines
+        for line in shown:
+            if line.startswith("error: "):
+                warn(f"ags1: {line}")
+            elif not options.quiet:
+                say(printable(line))
+
+    def code(report: AuditReport) -> int:
+        if report.ok:
+            return 0
+        errors = {each.code for each in report.findings if each.severity == "error"}
+        return EXIT_KEY if errors <= _KEY_CODES else EXIT_DATA
+
+    def problem(report: AuditReport) -> str | None:
+        return None if report.ok else _many(report.severities["error"], "error")
+
+    return _report(options, work, tell, code, problem)
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Run ``ags1 iceberg verify``."""
+    from ags1.iceberg._table_verify import verify_table
+
+    reporter = Reporter(options, ("verifying", "verified"), None, 1)
+
+    def work(table: Opened) -> TableVerifyReport:
+        try:
+            return verify_table(
+                table.location,
+                table.io,
+                wanted_snapshots(options),
+                threads=options.threads,
+                progress=reporter.progress_of(table.location),
+            )
+        finally:
+            reporter.close()
+
+    def tell(report: TableVerifyReport, seconds: float) -> None:
+        for each in report.failures[:_SHOWN]:
+            warn(f"ags1: {each}")
+        if report.failure_count > _SHOWN:
+            warn(f"ags1: and {report.failure_count - _SHOWN:,} more files (--json lists them)")
+        if options.quiet:
+            return
+        lines = [line for line in report.summary().split("\n") if not line.startswith("failed: ")]
+        state = "all authentic" if report.ok else f"{count_of_files(report.failure_count)} failed"
+        say(printable(f"{report.location}: {count_of_files(report.files)}, {in_time(report.bytes, seconds)}: {state}"))
+        for line in lines[1:]:
+            say(printable(f"  {line}"))
+
+    def code(report: TableVerifyReport) -> int:
+        if report.ok:
+            return 0
+        only_keys = all(each.error in ("KeyAccessError", "MissingKekError") for each in report.failures)
+        return EXIT_KEY if only_keys else EXIT_DATA
+
+    def problem(report: TableVerifyReport) -> str | None:
+        return None if report.ok else f"{count_of_files(report.failure_count)} failed"
+
+    return _report(options, work, tell, code, problem)
+
+
+def _report(
+    options: argparse.Namespace,
+    work: Callable[[Opened], Any],
+    tell: Callable[[Any, float], None],
+    code: Callable[[Any], int],
+    problem: Callable[[Any], str | None],
+) -> int:
+    """Do the work, and say what came of it."""
+    started = time.monotonic()
+    try:
+        with opened(options) as table:
+            if _promises_encryption(table):
+                table.require_kms()
+            report = work(table)
+    except OutputClosed:
+        raise
+    except Exception as error:
+        if options.json and not isinstance(error, UsageError):
+            say(json.dumps({"location": options.table, "error": describe(error)}))
+            return exit_code(error)
+        raise
+    seconds = time.monotonic() - started
+    if options.json:
+        say(json.dumps({**report.to_dict(), "seconds": round(seconds, 6), "error": problem(report)}))
+    else:
+        tell(report, seconds)
+    return code(report)
+
+
+def _promises_encryption(table: Opened) -> bool:
+    from ags1.iceberg._document import Document
+    from ags1.iceberg._files import TableWalk, _raw
+
+    return TableWalk(table.location, Document(_raw(table.io, table.location))).encrypted
+
+
+def _many(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
+
+
+# -- cat -----------------------------------------------------------------------------------------------------------
+
+
+def cat(options: argparse.Namespace) -> int:
+    """Run ``ags1 iceberg cat``."""
+    import sys
+
+    from ags1.cli._transfer import standard_output
+
+    with opened(options) as table:
+        file = _find(table, options.file)
+        if file.error is not None and file.known.key_metadata is None:
+            raise file.error
+        if not options.json and sys.stdout is not None and sys.stdout.isatty():
+            raise UsageError(
+                "the bytes of a file would garble the terminal: redirect the output"
+                + (", or say --json" if file.known.file_format == "avro" else "")
+            )
+        if options.json and file.known.file_format != "avro":
+            raise UsageError(
+                f"--json is for Avro files, and {file.path} is {file.known.file_format}: `ags1 iceberg scan` shows rows"
+            )
+        with table.io.new_input(file.path).plaintext(file.known) as plain:
+            if options.json:
+                for record in _records(plain, file.path):
+                    say(json.dumps(record))
+                return 0
+            if file.kind.startswith("manifest") and not options.quiet:
+                warn(f"ags1: warning: the plaintext of this {file.kind} contains keys of the files below it")
+            output = standard_output()
+            while data := plain.read(_COPY_BYTES):
+                output.write(data)
+            output.flush()
+    return 0
+
+
+def _find(table: Opened, wanted: str) -> TableFile:
+    """The file that a location means, or the end of one."""
+    from ags1.iceberg._files import walk
+
+    found = walk(table.location, table.io, "all")
+    everything = {each.path: each for each in found}
+    if wanted in everything:
+        return everything[wanted]
+    matches = [file for path, file in everything.items() if _ends_with(path, wanted)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        some = ", ".join(file.path for file in matches[:3])
+        raise UsageError(f"{_many(len(matches), 'file')} of the table end with {wanted}: {some}: say more of the path")
+    for file in found:
+        if file.error is not None:
+            # It may be among those that nobody could name.
+            raise file.error
+    raise FileNotFoundError(2, "the table has no such file (`ags1 iceberg files --all` lists them)", wanted)
+
+
+def _ends_with(path: str, wanted: str) -> bool:
+    from ags1.iceberg.file_io import local_path
+
+    local = local_path(wanted)
+    if local is not None and local.startswith("/"):
+        return local_path(path) == local
+    return path.endswith("/" + wanted.removeprefix("/"))
+
+
+def _records(plain: Any, path: str) -> Iterator[Any]:
+    """Records of an Avro file as JSON has them, without keys."""
+    import fastavro
+
+    from ags1.cli._parquet_rows import _value
+    from ags1.errors import Ags1Error, FormatError
+
+    try:
+        for record in fastavro.reader(plain):
+            yield _value(_without_keys(record))
+    except (ValueError, KeyError, EOFError, TypeError, IndexError, StopIteration) as error:
+        if isinstance(error, Ags1Error):
+            raise
+        raise FormatError(f"{path}: is not the Avro file that it should be: {error!r}") from None
+
+
+def _without_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: f"redacted ({len(each)} bytes)" if name in _KEY_FIELDS and each is not None else _without_keys(each)
+            for name, each in value.items()
+        }
+    return [_without_keys(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,291 @@
+"""What the actions of ``ags1 iceberg`` share: which metadata file is meant, its FileIO, and the KMS."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+
+from ags1.cli import warn
+from ags1.cli._parser import UsageError
+from ags1.cli._paths import is_url
+from ags1.errors import Ags1Error, KeyAccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.iceberg.file_io import EncryptedFileIO
+
+__all__ = [
+    "METADATA_SUFFIX",
+    "Opened",
+    "absolute",
+    "beside",
+    "directory_of",
+    "in_options",
+    "opened",
+    "properties_of",
+    "version_of",
+    "wanted_snapshots",
+    "warnings_as_lines",
+]
+
+METADATA_SUFFIX = ".metadata.json"
+# 00007-UUID.metadata.json of a catalog, v7.metadata.json of a Hadoop catalog; with .gz in front of .metadata.json.
+_NAME = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json", re.ASCII)
+_SECRET = re.compile(r"secret|password|token|credential|sas|access-key|account-key|connection-string", re.IGNORECASE)
+_SHOWN_WARNINGS = 20
+
+# What a message of the library says to do, and what that is here.
+_PHRASES = (
+    ("give a KMS that can unwrap its key", "say --kms URL"),
+    (": give a KMS", ": say --kms URL"),
+    ("open the table with allow_plaintext=True to read it", "say --allow-plaintext to take it"),
+    ("open the table with allow_plaintext=True if that is meant to be", "say --allow-plaintext if that is meant to be"),
+    (
+        "if you accept that, set the length policy to 'metadata-hint', or to 'file'",
+        "if you accept that, say --length-policy metadata-hint, or file",
+    ),
+    ("only the length policy 'file' opens it", "only --length-policy file opens it"),
+)
+
+
+class Opened:
+    """A metadata file, and what opens the table's files.
+
+    Attributes
+    ----------
+    location : str
+        Of the metadata file.
+    io : EncryptedFileIO
+    kms : object or None
+        The client.
+    """
+
+    def __init__(self, location: str, file_io: EncryptedFileIO, kms: Any) -> None:
+        self.location = location
+        self.io = file_io
+        self.kms = kms
+
+    def require_kms(self) -> None:
+        """Refuse to go on without a KMS.
+
+        Raises
+        ------
+        KeyAccessError
+            None was named.
+        """
+        if self.kms is None:
+            raise KeyAccessError(
+                "a KMS is needed for the table's keys: --kms URL or the variable AGS1_KMS, such as local:keys.json or "
+                "aws:?region=eu-central-1"
+            )
+
+
+@contextlib.contextmanager
+def opened(options: argparse.Namespace) -> Iterator[Opened]:
+    """The table that the options name; its client is closed at the end.
+
+    Raises
+    ------
+    UsageError
+        Nothing that can be a metadata file; a directory without one, or with two of one number.
+    """
+    from ags1.cli._kms import client_of
+    from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
+
+    given = properties_of(options)
+    given[LENGTH_POLICY] = getattr(options, "length_policy", "trusted")
+    given[ALLOW_PLAINTEXT] = "true" if getattr(options, "allow_plaintext", False) else "false"
+    if getattr(options, "table_key_id", None):
+        given[TABLE_KEY_ID] = options.table_key_id
+    if hasattr(options, "kms"):
+        options.kms = options.kms or os.environ.get("AGS1_KMS")
+    with contextlib.ExitStack() as stack:
+        client: Any = None
+        if getattr(options, "kms", None):
+            client = stack.enter_context(client_of(options))
+        file_io = EncryptedFileIO(given, kms=client)
+        location = _location(options, file_io)
+        stack.enter_context(in_options())
+        stack.enter_context(warnings_as_lines())
+        yield Opened(location, file_io, client)
+
+
+def wanted_snapshots(options: argparse.Namespace) -> Any:
+    """The snapshots whose files are wanted: an id, "all", or None for the current one."""
+    if options.snapshot is not None:
+        return options.snapshot
+    return None if options.current and not options.all else "all"
+
+
+def properties_of(options: argparse.Namespace) -> dict[str, str]:
+    """What --property says for PyIceberg's FileIO.
+
+    Raises
+    ------
+    UsageError
+        No NAME=VALUE, or a secret in sight of every user of the machine.
+    KeyAccessError
+        A variable is not set.
+    """
+    found: dict[str, str] = {}
+    for text in options.property:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError("--property needs NAME=VALUE, such as s3.endpoint=https://...")
+        if name.startswith("ags1."):
+            raise UsageError(f"--property {name}: there are options for what begins with ags1.")
+        if value.startswith("env:"):
+            variable = value.removeprefix("env:")
+            if variable not in os.environ:
+                raise KeyAccessError(f"--property {name}: the environment variable {variable} is not set")
+            value = os.environ[variable]
+        elif _SECRET.search(name) and not name.endswith(("-id", ".enabled", "-ms", "-provider", "-uri")):
+            raise UsageError(
+                f"--property {name}: other users could read a secret in the arguments; say {name}=env:NAME, with the "
+                "name of an environment variable"
+            )
+        found[name] = value
+    return found
+
+
+@contextlib.contextmanager
+def in_options() -> Iterator[None]:
+    """Let errors of the library name options of this command."""
+    try:
+        yield
+    except Ags1Error as error:
+        text = said = str(error)
+        for phrase, option in _PHRASES:
+            said = said.replace(phrase, option)
+        if said == text:
+            raise
+        raise type(error)(said) from error
+
+
+@contextlib.contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show warnings about lengths that nothing vouches for as this command shows warnings, each file's once."""
+    import warnings
+
+    from ags1.iceberg.file_io import UntrustedLengthWarning
+
+    seen: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *args: Any, **named: Any) -> None:
+        if not issubclass(category, UntrustedLengthWarning):
+            usual(message, category, *args, **named)
+            return
+        text = str(message)
+        if text not in seen:
+            seen.add(text)
+            if len(seen) <= _SHOWN_WARNINGS:
+                warn(f"ags1: warning: {text}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UntrustedLengthWarning)
+        usual = warnings.showwarning
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            if len(seen) > _SHOWN_WARNINGS:
+                warn(f"ags1: warning: {len(seen) - _SHOWN_WARNINGS:,} more files without a trusted length")
+
+
+# -- which metadata file -------------------------------------------------------------------------------------------
+
+
+def version_of(location: str) -> int | None:
+    """The number in a metadata file's name; None if its name has none."""
+    match = _NAME.fullmatch(location.rpartition("/")[2])
+    return None if match is None else int(match[1] or match[2])
+
+
+def directory_of(location: str) -> str:
+    """The directory that a metadata file is in."""
+    directory, slash, _ = location.rpartition("/")
+    return directory if slash else "."
+
+
+def beside(location: str, file_io: EncryptedFileIO) -> list[str]:
+    """Names of the metadata files in the directory that a metadata file is in; none if they cannot be listed."""
+    try:
+        return [name for name in _names(directory_of(location), file_io) if version_of(name) is not None]
+    except (OSError, NotImplementedError, ImportError):
+        return []
+
+
+def _location(options: argparse.Namespace, file_io: EncryptedFileIO) -> str:
+    from ags1.iceberg.file_io import local_path
+
+    table: str = options.table
+    if table.endswith(METADATA_SUFFIX):
+        return table
+    path = local_path(table)
+    if path is not None and os.path.lexists(path) and not os.path.isdir(path):
+        raise UsageError(
+            f"{table}: the name of a metadata file ends with {METADATA_SUFFIX}; TABLE is one of those, or the "
+            "directory of a table"
+        )
+    directory = table.rstrip("/")
+    for place in (f"{directory}/metadata", directory):
+        newest = _newest(place, file_io)
+        if newest is not None:
+            if not getattr(options, "quiet", False):
+                warn(f"ags1: note: {table} stands for {newest}, the newest by its number; the catalog knows the current")
+            return newest
+    if path is not None and not os.path.lexists(path):
+        raise FileNotFoundError(2, "there is no such metadata file or directory", table)
+    raise UsageError(f"there are no metadata files in {table}, nor in metadata/ below it: their names are 00007-....{METADATA_SUFFIX[1:]}")
+
+
+def _newest(directory: str, file_io: EncryptedFileIO) -> str | None:
+    versions: dict[int, list[str]] = {}
+    try:
+        names = _names(directory, file_io)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    for name in names:
+        version = version_of(name)
+        if version is not None:
+            versions.setdefault(version, []).append(name)
+    if not versions:
+        return None
+    names = sorted(versions[max(versions)])
+    if len(names) > 1:
+        raise UsageError(
+            f"{directory} has {len(names)} metadata files of the number {max(versions)}, as after a commit that lost "
+            f"against another: name the one that the catalog has, {' or '.join(names)}"
+        )
+    return f"{directory}/{names[0]}"
+
+
+def _names(directory: str, file_io: EncryptedFileIO) -> list[str]:
+    """Names of what is in a directory."""
+    from ags1.iceberg.file_io import local_path
+
+    path = local_path(directory)
+    if path is not None:
+        return os.listdir(path)
+    inner = file_io.inner(directory)
+    if hasattr(inner, "parse_location"):
+        from pyarrow.fs import FileSelector
+
+        scheme, host, path = inner.parse_location(directory, inner.properties)
+        found = inner.fs_by_scheme(scheme, host).get_file_info(FileSelector(path))
+        return [each.base_name for each in found]
+    if hasattr(inner, "get_fs"):
+        scheme = directory.partition("://")[0]
+        listed = inner.get_fs(scheme).ls(directory, detail=False)
+        return [str(each).rstrip("/").rpartition("/")[2] for each in listed]
+    raise NotImplementedError(f"{directory}: {type(inner).__name__} cannot list a directory")
+
+
+def absolute(location: str) -> str:
+    """The location as a catalog can have it: with a scheme or an absolute path."""
+    return location if is_url(location) or location.startswith("file:") else os.path.abspath(location)

@@ -1,0 +1,220 @@
+"""``ags1 iceberg scan``: rows of a table, as a table for a person, CSV, JSON lines or Parquet."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from ags1.cli import warn
+from ags1.cli._iceberg_open import opened
+from ags1.cli._parquet_rows import _Csv, _Json, _Table, _values
+from ags1.cli._parser import UsageError
+from ags1.cli._paths import STANDARD, is_url
+from ags1.errors import FormatError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import pyarrow
+
+    from ags1.iceberg.tables import EncryptedTableScan
+
+__all__ = ["rows_of", "scan", "writer_of"]
+
+# Rows at once: a table's widths are those of the first, and Python objects of no more are in memory.
+_BATCH = 1000
+# Of a row group of the Parquet file that is written.
+_GROUP_BYTES = 64 << 20
+_GROUP_ROWS = 1 << 20
+
+
+def scan(options: argparse.Namespace) -> int:
+    """Run ``ags1 iceberg scan``."""
+    target = STANDARD if options.output is None else options.output
+    if is_url(target):
+        raise UsageError("--output takes a local file: copy it to a store from there")
+    if options.format == "parquet" and target == STANDARD:
+        raise UsageError("a Parquet file is not for standard output: say --output FILE")
+    columns = None if options.columns is None else _names(options.columns)
+    with opened(options) as table:
+        from ags1.iceberg.tables import EncryptedTable
+
+        chosen = EncryptedTable(table.location, table.io)
+        found = chosen.scan(
+            columns=columns,
+            row_filter=_expression(options.filter),
+            snapshot_id=options.snapshot,
+            as_of=options.as_of,
+            limit=options.limit,
+        )
+        with _naming(table.location):
+            count = _written(options.format, found, target)
+    if target != STANDARD and not options.quiet:
+        rows = "1 row" if count == 1 else f"{count:,} rows"
+        warn(f"ags1: note: wrote {rows} to {target}, which is plaintext: whoever can read it can read them")
+    return 0
+
+
+def _written(form: str, found: EncryptedTableScan, target: str) -> int:
+    if form == "parquet":
+        return _write_parquet(found, target)
+    if target == STANDARD:
+        return _write_rows(form, found)
+    with _text_output(target):
+        return _write_rows(form, found)
+
+
+def _write_rows(form: str, found: EncryptedTableScan) -> int:
+    written = writer_of(form)
+    reader = found.to_record_batches()
+    names = list(reader.schema.names)
+    written.begin(None)
+    written.write(names, [])
+    count = 0
+    for rows in rows_of(reader):
+        written.write(names, rows)
+        count += len(rows)
+    written.end()
+    return count
+
+
+def rows_of(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[list[Any]]]:
+    """Rows of batches, some at a time, as values that have a form in text."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, _BATCH):
+            part = batch.slice(start, _BATCH)
+            if not part.num_columns:
+                yield [[] for _ in range(part.num_rows)]
+                continue
+            yield [list(row) for row in zip(*(_values(column) for column in part.columns), strict=True)]
+
+
+def writer_of(form: str, *, widest: int | None = 40) -> _Table | _Csv | _Json:
+    """What writes rows in a form to standard output; `widest` is of a cell in a table, None for as it is."""
+    if form == "csv":
+        return _Csv()
+    if form == "json":
+        return _Json()
+    return _Table() if widest is not None else _WideTable()
+
+
+class _WideTable(_Table):
+    """A table whose cells are not shortened: the paths in it are to be copied."""
+
+    def write(self, names: list[str], rows: list[list[Any]]) -> None:
+        """One line for each row, and the names before the first."""
+        from ags1.cli import printable
+        from ags1.cli._parquet_rows import _cell
+
+        self._names = names
+        if not rows:
+            return
+        cells = [[printable(_cell(value, "")) for value in row] for row in rows]
+        if self._widths is None:
+            self._start(cells)
+        for row in cells:
+            self._line(row)
+
+
+# -- where rows go -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _text_output(path: str) -> Iterator[None]:
+    """Let what is said go to a file, which appears whole or not at all."""
+    from ags1._atomic import AtomicFile
+
+    output = AtomicFile(path)
+    try:
+        # What is not written as text of its own stays as it is: file names in it may be no Unicode.
+        with open(
+            output.descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="", closefd=False
+        ) as text, contextlib.redirect_stdout(text):
+            yield
+            text.flush()
+        output.commit()
+    except OSError as error:
+        output.abort()
+        if error.filename == "standard output":
+            raise OSError(error.errno, error.strerror, path) from None
+        raise
+    except BaseException:
+        output.abort()
+        raise
+
+
+def _write_parquet(found: EncryptedTableScan, path: str) -> int:
+    import pyarrow.parquet
+
+    from ags1._atomic import AtomicFile
+
+    reader = found.to_record_batches()
+    output = AtomicFile(path)
+    try:
+        count = waiting_bytes = waiting_rows = 0
+        waiting: list[Any] = []
+        with (
+            open(output.descriptor, "wb", closefd=False) as raw,
+            pyarrow.parquet.ParquetWriter(raw, reader.schema, compression="zstd") as writer,
+        ):
+            for batch in reader:
+                # Filters leave small batches, and small row groups are slow for ever.
+                waiting.append(batch)
+                waiting_bytes += batch.nbytes
+                waiting_rows += batch.num_rows
+                if waiting_bytes >= _GROUP_BYTES or waiting_rows >= _GROUP_ROWS:
+                    writer.write_table(pyarrow.Table.from_batches(waiting, reader.schema), row_group_size=_GROUP_ROWS)
+                    waiting, waiting_bytes, waiting_rows = [], 0, 0
+                count += batch.num_rows
+            if waiting_rows:
+                writer.write_table(pyarrow.Table.from_batches(waiting, reader.schema), row_group_size=_GROUP_ROWS)
+        output.commit()
+    except BaseException:
+        output.abort()
+        raise
+    return count
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------
+
+
+def _names(text: str) -> list[str]:
+    names = [name.replace("\\,", ",") for name in re.split(r"(?<!\\),", text)]
+    if not all(names):
+        raise UsageError("--columns: there is an empty column name")
+    return names
+
+
+def _expression(text: str | None) -> Any:
+    if text is None:
+        return None
+    from pyiceberg.expressions.parser import parse
+    from pyparsing import ParseException
+
+    try:
+        return parse(text)
+    except ParseException as error:
+        # Its message lists the whole grammar.
+        raise UsageError(
+            f"--filter cannot be understood at character {error.loc + 1}, {text[error.loc : error.loc + 20]!r}: write "
+            "amount > 10 and country = 'CH', with and, or, not, in, is null, like and between"
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"--filter: {error}") from None
+
+
+@contextlib.contextmanager
+def _naming(location: str) -> Iterator[None]:
+    """Let what pyarrow says of a table name it."""
+    import pyarrow
+
+    try:
+        yield
+    except pyarrow.ArrowException as error:
+        if isinstance(error, (OSError, ValueError)) or error.__cause__ is not None:
+            raise
+        raise FormatError(f"{os.fsdecode(location)}: pyarrow cannot read its rows: {error}") from error

@@ -1,0 +1,542 @@
+"""What is wrong, or soon will be, with the encryption of a table: its key hierarchy, and what it says of its files.
+
+    metadata.json       format version, properties, encryption-keys, key-id of each snapshot
+    key hierarchy       does each entry open, is it used, whose master key is it under, how old is it
+    every file          encrypted, with a trusted length and a key as long as asked for, there, and of that length
+
+An audit reads metadata and asks for the sizes of files; it does not read data files: :mod:`ags1.iceberg._table_verify`
+does. Sources: Iceberg table spec, "Encryption Keys"; Iceberg Java's EncryptionUtil and StandardEncryptionManager.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from ags1.errors import Ags1Error, FormatError
+from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
+from ags1.iceberg._files import (
+    FAULTS,
+    LOOKERS,
+    PLAINTEXT,
+    UNSUPPORTED,
+    TableFile,
+    TableWalk,
+    in_parallel,
+    stored_size,
+    walk,
+)
+from ags1.iceberg._hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, milliseconds
+from ags1.iceberg._wording import counted, printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ags1.iceberg._files import Snapshots
+    from ags1.iceberg.file_io import EncryptedFileIO
+
+__all__ = ["AuditFinding", "AuditReport", "audit"]
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+_DAY_MS = 86_400_000
+# Findings of one code that are kept, and those of all codes that the text has.
+_REPORTED = 1000
+_LISTED = 50
+_DEFAULT_KEY_LENGTH = 16
+_LENGTHS = (16, 24, 32)
+
+
+@dataclass(frozen=True)
+class AuditFinding:
+    """One thing that an audit found.
+
+    Attributes
+    ----------
+    severity : {"error", "warning", "note"}
+        "error": something cannot be read, or is not protected as it should be. "warning": it can be, and somebody
+        should act. "note": worth knowing, such as what ``prune`` would drop.
+    code : str
+        What kind of finding it is, for programs; see :class:`AuditReport`.
+    subject : str
+        Path of the file, id of the key, id of the snapshot, or name of the property.
+    message : str
+        What is wrong, in words.
+    """
+
+    severity: str
+    code: str
+    subject: str
+    message: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold of it: everything."""
+        return {name: getattr(self, name) for name in ("severity", "code", "subject", "message")}
+
+    def __str__(self) -> str:
+        return printable(f"{self.severity}: {self.code}: {self.message}")
+
+
+@dataclass
+class AuditReport:
+    """What an audit found.
+
+    Attributes
+    ----------
+    location : str
+        The metadata file.
+    snapshots, keys, files : int
+        How many were looked at. Files are counted once, manifest lists and manifests among them.
+    unread : int
+        Manifest lists and manifests that could not be read: what they name was not looked at.
+    findings : list of AuditFinding
+        Errors first, then warnings, then notes; the first thousand of each code.
+    counts : dict of str to int
+        How many there are of each code.
+
+    Notes
+    -----
+    The codes. Of the table: ``format-version``, ``table-not-encrypted``, ``no-master-key-property``,
+    ``data-key-length``, ``statistics-plaintext``. Of snapshots: ``snapshot-without-key``, ``key-missing``,
+    ``no-manifest-list``. Of keys: ``key-does-not-open``, ``key-unused``, ``kek-does-not-open``, ``kek-missing``,
+    ``kek-unused``, ``kek-orphaned``, ``kek-expired``, ``kek-from-the-future``, ``kek-without-timestamp``,
+    ``kek-timestamp``, ``kek-other-master-key``, ``keys-not-judged``. Of files: ``file-plaintext``,
+    ``file-format``, ``file-without-length``, ``file-size``, ``file-size-in-manifest``, ``file-missing``,
+    ``file-not-looked-at``, ``file-unreadable``, ``file-conflict``, ``key-length``.
+    """
+
+    location: str
+    snapshots: int = 0
+    keys: int = 0
+    files: int = 0
+    unread: int = 0
+    findings: list[AuditFinding] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    severities: dict[str, int] = field(default_factory=lambda: {ERROR: 0, WARNING: 0, NOTE: 0})
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error; warnings and notes do not count."""
+        return self.severities[ERROR] == 0
+
+    def add(self, severity: str, code: str, subject: object, message: str) -> None:
+        """Take in a finding."""
+        self.severities[severity] += 1
+        self.counts[code] = self.counts.get(code, 0) + 1
+        if self.counts[code] <= _REPORTED:
+            self.findings.append(AuditFinding(severity, code, str(subject), message))
+
+    def having(self, code: str) -> list[AuditFinding]:
+        """The findings of one code."""
+        return [each for each in self.findings if each.code == code]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold of it: everything."""
+        found: dict[str, Any] = {"ok": self.ok}
+        for name in ("location", "snapshots", "keys", "files", "unread", "counts", "severities"):
+            value = getattr(self, name)
+            found[name] = dict(value) if isinstance(value, dict) else value
+        found["findings"] = [each.to_dict() for each in self.findings]
+        return found
+
+    def summary(self) -> str:
+        """The report as text, a line for each finding."""
+        counted = ", ".join(counted(count, severity) for severity, count in self.severities.items() if count)
+        looked_at = [counted(getattr(self, each), each.removesuffix("s")) for each in ("snapshots", "keys", "files")]
+        lines = [
+            f"{self.location}: {'ok' if self.ok else 'NOT OK'}{f' ({counted})' if counted else ''}",
+            f"looked at: {', '.join(looked_at)}",
+        ]
+        if self.unread:
+            lines.append(
+                f"NOT looked at: what {counted(self.unread, 'manifest list or manifest', 'manifest lists or manifests')}"
+                " that could not be read would name"
+            )
+        lines += map(str, self.findings[:_LISTED])
+        rest = sum(self.severities.values()) - _LISTED
+        if rest > 0:
+            lines.append(f"and {counted(rest, 'more finding')}")
+        return "\n".join(lines)
+
+    __str__ = summary
+
+
+def audit(
+    location: str,
+    file_io: EncryptedFileIO,
+    snapshot_id: Snapshots = "all",
+    *,
+    clock: Callable[[], float] = time.time,
+) -> AuditReport:
+    """Look at the key hierarchy, and at the files of all snapshots, of one, or with None of the current one.
+
+    Raises
+    ------
+    FormatError
+        The metadata file is not one, or has entries or snapshots that are none.
+    OSError
+        It cannot be read.
+    ValueError
+        No such snapshot.
+    """
+    found = walk(location, file_io, snapshot_id)
+    report = AuditReport(location, snapshots=len(found.snapshots), keys=len(found.keys), files=len(found))
+    _Audit(found, file_io, report, int(clock() * 1000)).run()
+    order = (ERROR, WARNING, NOTE)
+    report.findings.sort(key=lambda each: order.index(each.severity))
+    return report
+
+
+class _Audit:
+    """One run over one table."""
+
+    def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: AuditReport, now_ms: int) -> None:
+        self._found = found
+        self._io = file_io
+        self._report = report
+        self._add = report.add
+        self._now_ms = now_ms
+        self._data_key_length = _DEFAULT_KEY_LENGTH
+        # Who opens the table with allow_plaintext=True knows that there are such files.
+        self._plaintext_severity = WARNING if file_io.allow_plaintext else ERROR
+        # Ids of keys of which it was said that they do not open.
+        self._shut: set[str | None] = set()
+
+    def run(self) -> None:
+        """Look at everything."""
+        self._check_table()
+        self._check_snapshots()
+        self._check_keys()
+        self._check_files()
+
+    # -- the table -------------------------------------------------------------------------------------------
+
+    def _check_table(self) -> None:
+        found, fields = self._found, self._found.document.fields
+        version = fields.get("format-version")
+        if not found.encrypted:
+            self._add(
+                self._plaintext_severity,
+                "table-not-encrypted",
+                found.location,
+                "the table is not encrypted: it has neither the property encryption.key-id nor encryption-keys",
+            )
+            return
+        if not isinstance(version, int) or version < 3:
+            self._add(
+                ERROR,
+                "format-version",
+                "format-version",
+                f"the table has format version {version}, and encryption needs version 3: engines ignore or refuse it",
+            )
+        if found.table_key_id is None:
+            self._add(
+                ERROR,
+                "no-master-key-property",
+                "encryption.key-id",
+                "the table has encryption-keys and no property encryption.key-id: Iceberg Java would write and read it "
+                "as a table that is not encrypted",
+            )
+        asked = found.properties.get("encryption.data-key-length")
+        if asked is not None:
+            try:
+                self._data_key_length = int(str(asked))
+            except ValueError:
+                self._data_key_length = 0
+            if self._data_key_length not in _LENGTHS:
+                self._add(
+                    ERROR,
+                    "data-key-length",
+                    "encryption.data-key-length",
+                    f"the property encryption.data-key-length is {shown(str(asked))}, and AES keys have 16, 24 or 32 "
+                    "bytes",
+                )
+                self._data_key_length = _DEFAULT_KEY_LENGTH
+        for name in ("statistics", "partition-statistics"):
+            listed = fields.get(name)
+            for each in listed if isinstance(listed, list) else ():
+                path = each.get("statistics-path") if isinstance(each, dict) else None
+                if path is not None and not each.get("key-metadata"):
+                    self._add(
+                        NOTE,
+                        "statistics-plaintext",
+                        path,
+                        f"{path}: statistics are not encrypted (Iceberg has no way to), and tell of the data",
+                    )
+
+    def _check_snapshots(self) -> None:
+        found = self._found
+        for each in found.snapshots:
+            number = each.snapshot_id
+            if each.manifest_list is None:
+                self._add(
+                    ERROR,
+                    "no-manifest-list",
+                    number,
+                    f"snapshot {number} has no manifest list: what is in it cannot be told",
+                )
+            if each.key_id is None and found.encrypted:
+                self._add(
+                    self._plaintext_severity,
+                    "snapshot-without-key",
+                    number,
+                    f"snapshot {number} has no key-id: its manifest list is not encrypted, and so can be replaced "
+                    "together with all the keys in it",
+                )
+            elif each.key_id is not None and each.key_id not in found.keys:
+                self._shut.add(each.key_id)
+                self._add(
+                    ERROR,
+                    "key-missing",
+                    each.key_id,
+                    f"snapshot {number} names key {shown(each.key_id)}, which encryption-keys lacks: it cannot be "
+                    "read. Older metadata files may still have the key: merge their lists",
+                )
+
+    # -- keys ------------------------------------------------------------------------------------------------
+
+    def _check_keys(self) -> None:
+        keys = self._found.keys
+        below: dict[str | None, list[EncryptedKey]] = {}
+        for entry in keys:
+            below.setdefault(entry.encrypted_by_id, []).append(entry)
+        dropped = self._unused()
+        closed = set()
+        for entry in keys:
+            if self._is_kek(entry, below):
+                under = below.get(entry.key_id, [])
+                if not self._check_kek(entry, under, dropped):
+                    closed.add(entry.key_id)
+        for entry in keys:
+            if not self._is_kek(entry, below):
+                self._check_key(entry, entry.key_id in dropped, closed)
+
+    def _unused(self) -> set[str]:
+        """What prune would drop."""
+        try:
+            pruned = self._found.keys.prune(self._found.document.fields).report
+        except FormatError as error:
+            self._add(WARNING, "keys-not-judged", "encryption-keys", f"nobody can say which keys are unused: {error}")
+            return set()
+        return set(getattr(pruned, "dropped", ()))
+
+    def _is_kek(self, entry: EncryptedKey, below: dict[str | None, list[EncryptedKey]]) -> bool:
+        by = entry.encrypted_by_id
+        if by is None or by in self._found.keys:
+            return False
+        return entry.timestamp is not None or entry.key_id in below or by == self._found.table_key_id
+
+    def _check_kek(self, kek: EncryptedKey, under: list[EncryptedKey], dropped: set[str]) -> bool:
+        """Whether its entries can be opened."""
+        key_id, by = kek.key_id, kek.encrypted_by_id or ""
+        name = f"key encryption key {shown(key_id)}"
+        expected = self._found.table_key_id
+        if expected is not None and by != expected:
+            self._add(
+                ERROR,
+                "kek-other-master-key",
+                key_id,
+                f"{name} is under master key {shown(by)}, not under the table's encryption.key-id {shown(expected)}: "
+                "Iceberg Java cannot unwrap it, and nobody promised that key",
+            )
+        if not under:
+            self._add(NOTE, "kek-orphaned", key_id, f"{name} has no entries under it{_prunable(kek, dropped)}")
+        elif key_id in dropped:
+            self._add(NOTE, "kek-unused", key_id, f"{name} has only entries that nothing uses{_prunable(kek, dropped)}")
+        opens = self._check_timestamp(kek, name, under)
+        if self._io.keys._kms is None:
+            text = f"{name} was not opened: no KMS was given"
+            self._add(ERROR, "kek-does-not-open", key_id, _with_count(text, under))
+            return False
+        try:
+            opened = self._found.keys._kek(kek, self._io.keys._kms)
+        except Ags1Error as error:
+            self._add(ERROR, "kek-does-not-open", key_id, _with_count(str(error), under))
+            return False
+        if len(opened) < self._data_key_length:
+            self._short_key(key_id, name, len(opened))
+        return opens
+
+    def _check_timestamp(self, kek: EncryptedKey, name: str, under: list[EncryptedKey]) -> bool:
+        key_id, text = kek.key_id, kek.timestamp
+        if text is None:
+            message = f"{name} has no {KEY_TIMESTAMP}, whose text authenticates what is under it"
+            self._add(ERROR, "kek-without-timestamp", key_id, _with_count(message, under))
+            return False
+        if not kek.properties.get(KEY_TIMESTAMP):
+            self._add(
+                WARNING,
+                "kek-timestamp",
+                key_id,
+                f"{name} has its timestamp in another property than {KEY_TIMESTAMP}, where Iceberg Java looks for it",
+            )
+        made = milliseconds(text)
+        if made is None:
+            self._add(
+                WARNING,
+                "kek-timestamp",
+                key_id,
+                f"{name} has the {KEY_TIMESTAMP} {shown(text)}, which is no number: Iceberg Java fails at the next "
+                "write",
+            )
+        elif self._now_ms - made >= KEK_LIFESPAN_MS:
+            self._add(
+                WARNING,
+                "kek-expired",
+                key_id,
+                f"{name} is {(self._now_ms - made) // _DAY_MS} days old, more than {KEK_LIFESPAN_MS // _DAY_MS}: it "
+                "opens its entries for ever, and the next write makes another",
+            )
+        elif made - self._now_ms > MAX_CLOCK_SKEW_MS:
+            self._add(
+                WARNING,
+                "kek-from-the-future",
+                key_id,
+                f"{name} has a {KEY_TIMESTAMP} that is {(made - self._now_ms) // _DAY_MS} days ahead of this clock",
+            )
+        return True
+
+    def _check_key(self, entry: EncryptedKey, unused: bool, closed: set[str]) -> None:
+        key_id, by = entry.key_id, entry.encrypted_by_id
+        if unused:
+            self._add(
+                NOTE,
+                "key-unused",
+                key_id,
+                f"no snapshot uses entry {shown(key_id)}; prune would drop it",
+            )
+        if by in closed:
+            # Said once, of the key encryption key.
+            self._shut.add(key_id)
+            return
+        if by is not None and by not in self._found.keys:
+            self._shut.add(key_id)
+            self._add(
+                ERROR,
+                "kek-missing",
+                key_id,
+                f"entry {shown(key_id)} is encrypted by key encryption key {shown(by)}, which encryption-keys lacks: "
+                "it cannot be opened. Older metadata files may still have it: merge their lists",
+            )
+            return
+        try:
+            self._found.keys.unwrap(key_id, self._io.keys._kms, table_key_id=self._io.keys._table_key_id)
+        except Ags1Error as error:
+            self._shut.add(key_id)
+            self._add(ERROR, "key-does-not-open", key_id, str(error))
+
+    def _short_key(self, subject: str, name: str, length: int) -> None:
+        self._add(
+            WARNING,
+            "key-length",
+            subject,
+            f"{name}: its key has {8 * length} bits, fewer than the {8 * self._data_key_length} that the table's "
+            "encryption.data-key-length asks for",
+        )
+
+    # -- files -----------------------------------------------------------------------------------------------
+
+    def _check_files(self) -> None:
+        files = list(self._found)
+        for file, size in zip(files, in_parallel(self._look, files, LOOKERS), strict=True):
+            self._check_file(file)
+            self._check_size(file, size)
+
+    def _look(self, file: TableFile) -> int | Exception:
+        try:
+            return stored_size(self._io, file.path)
+        except FAULTS as error:
+            return error
+
+    def _check_file(self, file: TableFile) -> None:
+        path, known = file.path, file.known
+        if file.conflict is not None:
+            self._add(ERROR, "file-conflict", path, f"{path}: {file.conflict}")
+        if file.error is not None:
+            self._report.unread += 1
+            # That its key is missing or does not open was said of the key; that it is missing, comes below.
+            if not (file.key_id in self._shut or isinstance(file.error, FileNotFoundError)):
+                self._add(ERROR, "file-unreadable", path, _naming(path, file.error))
+            return
+        if file.encryption == PLAINTEXT:
+            if self._found.encrypted:
+                self._add(
+                    self._plaintext_severity,
+                    "file-plaintext",
+                    path,
+                    f"{path}: this {file.what} is not encrypted, although its table is",
+                )
+            return
+        if file.encryption == UNSUPPORTED:
+            self._add(
+                ERROR,
+                "file-format",
+                path,
+                f"{path}: has a key and is in the format {known.file_format}, which Iceberg does not encrypt",
+            )
+        if file.trusted_length is None:
+            # A Parquet file ends with its footer, which is authenticated; an AGS1 stream ends anywhere.
+            parquet = known.file_format == "parquet"
+            self._add(
+                WARNING if parquet else ERROR,
+                "file-without-length",
+                path,
+                f"{path}: the key metadata of this {file.what} has no file length"
+                + ("" if parquet else ": a cut at its end could not be noticed"),
+            )
+        elif known.length_hint is not None and known.length_hint != file.trusted_length:
+            self._add(
+                WARNING,
+                "file-size-in-manifest",
+                path,
+                f"{path}: the file above it says {known.length_hint} bytes, and its key metadata {file.trusted_length}",
+            )
+        bits = file.key_bits
+        if bits is not None and bits < 8 * self._data_key_length:
+            self._short_key(path, path, bits // 8)
+
+    def _check_size(self, file: TableFile, size: int | Exception) -> None:
+        path = file.path
+        if isinstance(size, FileNotFoundError):
+            self._add(ERROR, "file-missing", path, f"{path}: this {file.what} is missing")
+            return
+        if isinstance(size, Exception):
+            self._add(ERROR, "file-not-looked-at", path, _naming(path, size))
+            return
+        expected, who = file.trusted_length, "its key metadata"
+        if expected is None:
+            expected, who = file.known.length_hint, "the file above it"
+            if expected is None or _is_plaintext_length(expected, size, file):
+                return
+        if size != expected:
+            self._add(
+                ERROR,
+                "file-size",
+                path,
+                f"{path}: has {size} bytes, but {who} says {expected}: it was cut off, extended or replaced",
+            )
+
+
+def _is_plaintext_length(expected: int, size: int, file: TableFile) -> bool:
+    """Whether a manifest's length is meant to be its plaintext's, as iceberg-rust has it."""
+    from ags1.layout import plaintext_length
+
+    try:
+        return file.kind == "manifest" and file.encryption != PLAINTEXT and plaintext_length(size) == expected
+    except (FormatError, ValueError):
+        return False
+
+
+def _prunable(kek: EncryptedKey, dropped: set[str]) -> str:
+    return "; prune would drop it" if kek.key_id in dropped else ""
+
+
+def _with_count(message: str, under: list[EncryptedKey]) -> str:
+    return f"{message}; {counted(len(under), 'entry', 'entries')} under it cannot be opened" if under else message
+
+
+def _naming(path: str, error: Exception) -> str:
+    """What went wrong, with the file's name once."""
+    text = str(error) or type(error).__name__
+    return text if path in text else f"{path}: {text}"

@@ -1,0 +1,508 @@
+"""All files of a table, found from its metadata file down: each read or named once, however many refer to it.
+
+    metadata.json  -->  manifest lists  -->  manifests  -->  data files, delete files, deletion vectors
+                        read in parallel     read in parallel, each one once
+
+What cannot be read is kept with its error, and the walk goes on: whoever lists, audits, verifies or draws the table
+decides what that means. Entries of files that a snapshot deleted are left out: nobody reads them, and nobody promises
+that they still exist. A plaintext manifest is read too, so that its files can be named; they are no more trustworthy
+than it is. Source: Iceberg table spec, "Snapshots", "Manifest Lists" and "Manifests".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from ags1.errors import Ags1Error, FormatError, KeyAccessError
+from ags1.iceberg._document import Document
+from ags1.iceberg._entries import shown
+from ags1.iceberg._file_keys import (
+    _CONTENTS,
+    CONTENT,
+    DATA_FILE,
+    FILE_FORMAT,
+    FILE_PATH,
+    FILE_SIZE,
+    KEY_METADATA,
+    MANIFEST_KEY_METADATA,
+    MANIFEST_LENGTH,
+    MANIFEST_PATH,
+    RECORD_COUNT,
+    STATUS,
+    KnownFile,
+    _key_metadata,
+    _rows,
+)
+from ags1.iceberg.encryption_keys import EncryptionKeys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, TypeAlias, TypeVar
+
+    import pyarrow
+
+    from ags1.iceberg.file_io import EncryptedFileIO
+
+    Snapshots: TypeAlias = int | Literal["all"] | None
+    Item = TypeVar("Item")
+    Result = TypeVar("Result")
+
+__all__ = ["FAULTS", "TableFile", "TableSnapshot", "TableWalk", "files_table", "in_parallel", "stored_size", "walk"]
+
+FAULTS = (Ags1Error, OSError, ValueError, EOFError)
+"""What says something about a file, not about this program."""
+
+AGS1, PARQUET, PLAINTEXT, UNSUPPORTED = "AGS1", "Parquet AES_GCM_V1 uniform", "plaintext", "unsupported"
+KINDS = ("manifest list", "manifest", "data", "position deletes", "equality deletes", "deletion vectors")
+_NOUNS = {
+    "data": "data file",
+    "position deletes": "position delete file",
+    "equality deletes": "equality delete file",
+    "deletion vectors": "deletion vector file",
+}
+
+_CONTENT_OFFSET = 144
+_DELETED = 2
+# Requests under way at once: an object store answers each late, and what is read is small.
+_READERS = 8
+LOOKERS = 32
+
+
+class TableFile:
+    """A file of a table, and all that its table says of it.
+
+    Attributes
+    ----------
+    known : KnownFile
+        What the file above it says.
+    above : list of TableFile
+        The files that name it; empty for a manifest list.
+    snapshots : dict of int to int
+        For a manifest list, ids of the snapshots that it belongs to, by their positions in the metadata.
+    key_id, kek_id : str or None
+        For a manifest list, ids of the entries of ``encryption-keys`` that its key comes from.
+    records : int or None
+        Rows, deleted rows, or entries of a manifest or manifest list; None if nobody says.
+    error : Exception or None
+        Why a manifest list or manifest could not be read.
+    conflict : str or None
+        How two files contradict each other about it.
+    """
+
+    __slots__ = ("_ids", "above", "conflict", "error", "kek_id", "key_id", "known", "records", "snapshots")
+
+    def __init__(self, known: KnownFile) -> None:
+        self.known = known
+        self.above: list[TableFile] = []
+        self.snapshots: dict[int, int] = {}
+        self._ids: dict[int, int] | None = None
+        self.key_id: str | None = None
+        self.kek_id: str | None = None
+        self.records = known.record_count
+        self.error: Exception | None = None
+        self.conflict: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.known.kind} {self.known.path}: {self.encryption}>"
+
+    @property
+    def path(self) -> str:
+        """As the file above has it."""
+        return self.known.path
+
+    @property
+    def kind(self) -> str:
+        """One of :data:`KINDS`."""
+        return self.known.kind
+
+    @property
+    def what(self) -> str:
+        """Its kind, as a sentence has it."""
+        return _NOUNS.get(self.kind, self.kind)
+
+    @property
+    def encryption(self) -> str:
+        """How it is encrypted, by what the file above says."""
+        if self.known.key_metadata is None:
+            # Of a manifest list whose key does not unwrap only the name of the key is known.
+            return PLAINTEXT if self.key_id is None else AGS1
+        if self.known.file_format == "parquet":
+            return PARQUET
+        return AGS1 if self.known.file_format in ("avro", "puffin") else UNSUPPORTED
+
+    @property
+    def trusted_length(self) -> int | None:
+        """Bytes as they are stored, from the key metadata."""
+        return None if self.known.key_metadata is None else self.known.key_metadata.file_length
+
+    @property
+    def key_bits(self) -> int | None:
+        """Length of its key."""
+        return None if self.known.key_metadata is None else self.known.key_metadata.encryption_key.bits
+
+    @property
+    def snapshot_ids(self) -> list[int]:
+        """Ids of the snapshots that it is in, of those that were asked for, in the metadata's order."""
+        return [number for _, number in sorted(self._all_snapshots().items())]
+
+    def _all_snapshots(self) -> dict[int, int]:
+        if not self.above:
+            return self.snapshots
+        if self._ids is None:
+            self._ids = self.above[0]._all_snapshots()
+            for each in self.above[1:]:
+                self._ids = self._ids | each._all_snapshots()
+        return self._ids
+
+
+class TableSnapshot:
+    """A snapshot, as the metadata file has it.
+
+    Attributes
+    ----------
+    snapshot_id : int
+    parent_id : int or None
+    timestamp_ms : int or None
+        Milliseconds since 1970.
+    operation : str or None
+    key_id : str or None
+        The entry of ``encryption-keys`` with its manifest list's key.
+    manifest_list : TableFile or None
+        None where the metadata names none, as old tables of format version 1 do.
+    """
+
+    __slots__ = ("key_id", "manifest_list", "operation", "parent_id", "snapshot_id", "timestamp_ms")
+
+    def __init__(self, fields: dict[str, Any], manifest_list: TableFile | None) -> None:
+        self.snapshot_id: int = fields["snapshot-id"]
+        self.parent_id: int | None = fields.get("parent-snapshot-id")
+        self.timestamp_ms: int | None = fields.get("timestamp-ms")
+        summary = fields.get("summary")
+        self.operation: str | None = summary.get("operation") if isinstance(summary, dict) else None
+        self.key_id: str | None = fields.get("key-id")
+        self.manifest_list = manifest_list
+
+
+class TableWalk:
+    """What a walk found.
+
+    Attributes
+    ----------
+    location : str
+        Of the metadata file.
+    document : Document
+        The metadata.
+    keys : EncryptionKeys
+        Its ``encryption-keys``.
+    table_key_id : str or None
+        The table's property ``encryption.key-id``.
+    encrypted : bool
+        Whether the metadata promises that the table is encrypted.
+    snapshots : list of TableSnapshot
+        Those that were asked for.
+    manifest_lists, manifests, files : dict of str to TableFile
+        By path, in the order in which they were found.
+    """
+
+    def __init__(self, location: str, document: Document) -> None:
+        self.location = location
+        self.document = document
+        self.keys = EncryptionKeys(document.entries())
+        key_id = self.properties.get("encryption.key-id")
+        self.table_key_id = key_id if isinstance(key_id, str) and key_id else None
+        self.encrypted = self.table_key_id is not None or len(self.keys) > 0
+        self.snapshots: list[TableSnapshot] = []
+        self.manifest_lists: dict[str, TableFile] = {}
+        self.manifests: dict[str, TableFile] = {}
+        self.files: dict[str, TableFile] = {}
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The table's properties."""
+        found = self.document.fields.get("properties")
+        return found if isinstance(found, dict) else {}
+
+    def __iter__(self) -> Iterator[TableFile]:
+        """All files, those above first."""
+        yield from self.manifest_lists.values()
+        yield from self.manifests.values()
+        yield from self.files.values()
+
+    def __len__(self) -> int:
+        return len(self.manifest_lists) + len(self.manifests) + len(self.files)
+
+
+def walk(location: str, file_io: EncryptedFileIO, snapshot_id: Snapshots = "all") -> TableWalk:
+    """Find the files of all snapshots, of one, or with None of the current one.
+
+    Raises
+    ------
+    FormatError
+        The metadata file is not one, or has entries or snapshots that are none.
+    OSError
+        It cannot be read.
+    ValueError
+        No such snapshot.
+    """
+    found = TableWalk(location, Document(_raw(file_io, location)))
+    fields = _selected(found.document, snapshot_id)
+    for position, each in enumerate(fields):
+        path = each.get("manifest-list")
+        manifest_list = _manifest_list(found, file_io, path, each, position) if isinstance(path, str) else None
+        found.snapshots.append(TableSnapshot(each, manifest_list))
+    for above, below in _read_all(file_io, found.manifest_lists.values(), _manifests):
+        above.records = len(below)
+        for known in below:
+            _add(found.manifests, known, above)
+    vectors: set[tuple[str, int | None]] = set()
+    for above, entries in _read_all(file_io, found.manifests.values(), _entries):
+        above.records = len(entries)
+        for entry in entries:
+            if entry is None:
+                continue
+            known, offset = entry
+            is_new = known.path not in found.files
+            file = _add(found.files, known, above)
+            # A Puffin file has as many entries as vectors, and each may be in several manifests.
+            if (known.path, offset) not in vectors and offset is not None:
+                vectors.add((known.path, offset))
+                if not is_new and file.records is not None and known.record_count is not None:
+                    file.records += known.record_count
+    return found
+
+
+def stored_size(file_io: EncryptedFileIO, path: str) -> int:
+    """Bytes of a file as it is stored now."""
+    return len(file_io.new_input(path))
+
+
+def in_parallel(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int, *, stop: Callable[[], None] | None = None
+) -> Iterator[Result]:
+    """Results in order, with no more than a few of them under way or waiting.
+
+    Whatever ends it, `stop` is called before it waits for the work that is under way.
+    """
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ags1-table") as executor:
+        try:
+            for item in items:
+                waiting.append(executor.submit(work, item))
+                if len(waiting) >= 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            if stop is not None:
+                stop()
+            for future in waiting:
+                future.cancel()
+
+
+# -- metadata.json -------------------------------------------------------------------------------------------
+
+
+def _raw(file_io: EncryptedFileIO, path: str) -> bytes:
+    """A file's bytes as they are stored."""
+    with file_io.inner(path).new_input(path).open() as file:
+        data: bytes = file.read()
+    return data
+
+
+def _selected(document: Document, snapshot_id: Snapshots) -> list[dict[str, Any]]:
+    if isinstance(snapshot_id, bool) or not (snapshot_id is None or snapshot_id == "all" or type(snapshot_id) is int):
+        raise TypeError(f"snapshot_id must be an integer, 'all' or None for the current one, not {snapshot_id!r}")
+    snapshots = document.snapshots()
+    listed: list[dict[str, Any]] = list(document.fields.get("snapshots") or ())
+    if snapshot_id == "all":
+        return listed
+    wanted = snapshot_id
+    if wanted is None:
+        if snapshots.current == -1:
+            return []
+        wanted = snapshots.current
+    if wanted not in snapshots.key_ids:
+        known = ", ".join(str(each) for each in snapshots.key_ids) or "none"
+        raise ValueError(f"the table has no snapshot {wanted}; it has {known}")
+    return [each for each in listed if each["snapshot-id"] == wanted]
+
+
+def _manifest_list(
+    found: TableWalk, file_io: EncryptedFileIO, path: str, snapshot: dict[str, Any], position: int
+) -> TableFile:
+    number, key_id = snapshot["snapshot-id"], snapshot.get("key-id")
+    file = found.manifest_lists.get(path)
+    if file is not None:
+        file.snapshots[position] = number
+        if file.key_id != key_id:
+            file.conflict = f"snapshots {file.snapshot_ids[0]} and {number} have it with different keys"
+        return file
+    key_metadata, error = None, None
+    if key_id is not None:
+        kms = file_io.keys._kms
+        try:
+            if kms is None:
+                raise KeyAccessError("give a KMS that can unwrap its key")
+            key_metadata = found.keys.unwrap(key_id, kms, table_key_id=file_io.keys._table_key_id)
+        except Ags1Error as fault:
+            error = type(fault)(f"snapshot {number} (key-id {shown(key_id)}): {fault}")
+    file = TableFile(KnownFile(path, "manifest list", "avro", key_metadata, None, found.encrypted))
+    file.snapshots[position] = number
+    file.key_id, file.error = key_id, error
+    if key_id is not None and key_id in found.keys:
+        file.kek_id = found.keys[key_id].encrypted_by_id
+    found.manifest_lists[path] = file
+    return file
+
+
+# -- manifest lists and manifests ----------------------------------------------------------------------------
+
+
+def _read_all(
+    file_io: EncryptedFileIO,
+    files: Iterable[TableFile],
+    parse: Callable[[KnownFile, bytes], list[Result]],
+) -> Iterator[tuple[TableFile, list[Result]]]:
+    """Each file that can be read, with what it names; the others keep their error."""
+
+    def read(file: TableFile) -> list[Result] | Exception:
+        try:
+            return parse(file.known, _content(file_io, file.known))
+        except FAULTS as error:
+            return error
+
+    files = [each for each in files if each.error is None]
+    for file, answer in zip(files, in_parallel(read, files, _READERS), strict=True):
+        if isinstance(answer, Exception):
+            file.error = answer
+        else:
+            yield file, answer
+
+
+def _content(file_io: EncryptedFileIO, known: KnownFile) -> bytes:
+    if known.key_metadata is None:
+        data = _raw(file_io, known.path)
+        if data[:4] == b"AGS1":
+            raise KeyAccessError(f"{known.path}: is an AGS1 stream, and the file above names no key for it")
+        return data
+    with file_io.new_input(known.path).plaintext(known) as file:
+        data = file.read()
+    return data
+
+
+def _manifests(above: KnownFile, data: bytes) -> list[KnownFile]:
+    names = {MANIFEST_PATH: "path", MANIFEST_LENGTH: "length", MANIFEST_KEY_METADATA: "key"}
+    found = []
+    for row in _rows(above.path, data, names):
+        path = _path(above, row)
+        key = _key_metadata(row.get("key"), path)
+        found.append(KnownFile(path, "manifest", "avro", key, row.get("length"), above.encrypted_table))
+    return found
+
+
+def _entries(above: KnownFile, data: bytes) -> list[tuple[KnownFile, int | None] | None]:
+    """Files with the offset of a deletion vector; None for each entry of a deleted file."""
+    names = {
+        STATUS: "status",
+        DATA_FILE: "file",
+        CONTENT: "content",
+        FILE_PATH: "path",
+        FILE_FORMAT: "format",
+        FILE_SIZE: "size",
+        KEY_METADATA: "key",
+        RECORD_COUNT: "records",
+        _CONTENT_OFFSET: "offset",
+    }
+    found: list[tuple[KnownFile, int | None] | None] = []
+    for row in _rows(above.path, data, names):
+        fields = row.get("file")
+        if row.get("status") == _DELETED:
+            found.append(None)
+            continue
+        if not isinstance(fields, dict):
+            raise FormatError(f"{above.path}: has an entry without a file: it is no manifest")
+        path = _path(above, fields)
+        content = fields.get("content") or 0
+        if content not in range(len(_CONTENTS)):
+            raise FormatError(f"{above.path}: has a file with content {content}, which this version does not know")
+        file_format = str(fields.get("format")).lower()
+        kind = "deletion vectors" if file_format == "puffin" else _CONTENTS[content]
+        key = _key_metadata(fields.get("key"), path)
+        known = KnownFile(
+            path, kind, file_format, key, fields.get("size"), above.encrypted_table, fields.get("records")
+        )
+        found.append((known, fields.get("offset")))
+    return found
+
+
+def _path(above: KnownFile, fields: dict[str, Any]) -> str:
+    path = fields.get("path")
+    if not isinstance(path, str):
+        raise FormatError(f"{above.path}: has an entry without a path: it is no {above.kind}")
+    return path
+
+
+def _add(files: dict[str, TableFile], known: KnownFile, above: TableFile) -> TableFile:
+    file = files.get(known.path)
+    if file is None:
+        file = files[known.path] = TableFile(known)
+    elif file.known.key_metadata != known.key_metadata:
+        file.conflict = f"{file.above[0].path} and {above.path} have it with different key metadata"
+    # One file above is taken in after the other.
+    if not file.above or file.above[-1] is not above:
+        file.above.append(above)
+    return file
+
+
+# -- as an Arrow table ---------------------------------------------------------------------------------------
+
+
+def files_table(found: TableWalk, file_io: EncryptedFileIO, *, sizes: bool = False) -> pyarrow.Table:
+    """One row for each file.
+
+    Raises
+    ------
+    FormatError, KeyAccessError, AuthenticationError, OSError
+        A manifest list or manifest could not be read, so that files would be missing in the answer.
+    """
+    import pyarrow
+
+    for each in found:
+        if each.error is not None:
+            raise each.error
+        if each.conflict is not None:
+            raise FormatError(f"{each.path}: {each.conflict}")
+    for snapshot in found.snapshots:
+        if snapshot.manifest_list is None:
+            raise FormatError(f"snapshot {snapshot.snapshot_id} has no manifest list: its files cannot be named")
+    files = list(found)
+    columns: dict[str, tuple[Any, list[Any]]] = {
+        "path": (pyarrow.string(), [each.path for each in files]),
+        "kind": (pyarrow.string(), [each.kind for each in files]),
+        "file_format": (pyarrow.string(), [each.known.file_format for each in files]),
+        "encryption": (pyarrow.string(), [each.encryption for each in files]),
+        "key_bits": (pyarrow.int16(), [each.key_bits for each in files]),
+        "stored_length": (pyarrow.int64(), [each.trusted_length for each in files]),
+        "file_size": (pyarrow.int64(), [each.known.length_hint for each in files]),
+    }
+    if sizes:
+        columns["physical_size"] = (pyarrow.int64(), list(in_parallel(_size_of(file_io), files, LOOKERS)))
+    columns |= {
+        "record_count": (pyarrow.int64(), [each.records for each in files]),
+        "key_id": (pyarrow.string(), [each.key_id for each in files]),
+        "kek_id": (pyarrow.string(), [each.kek_id for each in files]),
+        "snapshot_ids": (pyarrow.list_(pyarrow.int64()), [each.snapshot_ids for each in files]),
+    }
+    return pyarrow.table({name: pyarrow.array(values, kind) for name, (kind, values) in columns.items()})
+
+
+def _size_of(file_io: EncryptedFileIO) -> Callable[[TableFile], int | None]:
+    def size(file: TableFile) -> int | None:
+        try:
+            return stored_size(file_io, file.path)
+        except FileNotFoundError:
+            return None
+
+    return size

@@ -1,0 +1,452 @@
+"""Encrypted Parquet files as Arrow tables and datasets, through their plaintext views."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ags1._sources import is_url, remote_file_system
+from ags1.errors import KeyAccessError
+from ags1.parquet._columns import ColumnNames
+from ags1.parquet.properties import DecryptionConfig
+from ags1.parquet.view import MISSING_KEYS, ParquetView, column_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    Path: TypeAlias = tuple[str, ...]
+    Keys: TypeAlias = DecryptionConfig | Mapping[Any, DecryptionConfig] | Callable[[str], DecryptionConfig]
+
+__all__ = ["dataset", "read_table"]
+
+_OWN_DECRYPTION = "it is for PyArrow's own decryption; give a DecryptionConfig as decryption"
+_REFUSED_BY_READ_TABLE = {
+    "decryption_properties": _OWN_DECRYPTION,
+    "filesystem": "give the source as a path, a URL or an open file",
+    "memory_map": "what is read is decrypted memory; the source is mapped if it is given as an mmap",
+}
+_REFUSED_BY_DATASET = {
+    "decryption_properties": _OWN_DECRYPTION,
+    "exclude_invalid_files": "files that were tampered with, or whose keys are missing, would be passed over",
+}
+_MAGIC = frozenset("*?[")
+_IGNORED = (".", "_")
+
+
+def read_table(
+    source: Any,
+    decryption: DecryptionConfig | None,
+    columns: Sequence[str] | None = None,
+    filters: Any = None,
+    *,
+    missing_keys: str = "error",
+    threads: int | None = None,
+    **options: Any,
+) -> Any:
+    """Read an encrypted Parquet file, or some columns and rows of it.
+
+    Only pages of the columns and row groups that are needed are read and decrypted, and only their keys are needed.
+
+    Parameters
+    ----------
+    source : path, URL, seekable binary file object or buffer
+        The encrypted file. File objects are borrowed. For several files, see :func:`dataset`.
+    decryption : DecryptionConfig or None
+        Keys. None for a file that is not encrypted.
+    columns : list of str, optional
+        What to read, as ``pyarrow.parquet.read_table`` takes it: top-level columns, or fields of structs with dots.
+    filters : pyarrow.compute.Expression, or list, optional
+        Which rows to read, as ``pyarrow.parquet.read_table`` takes it.
+    missing_keys : {"error", "drop"}
+        What to do with a column that is wanted, but whose key is not there. A filter on such a column is an error.
+    threads : int, optional
+        Threads to decrypt with; by default every usable CPU. ``use_threads`` is PyArrow's option for decoding.
+    **options
+        Of ``pyarrow.parquet.read_table``: schema, read_dictionary, use_threads, ...; `pre_buffer` is False by default,
+        which is faster here.
+
+    Returns
+    -------
+    pyarrow.Table
+        As PyArrow reads it from the file before it was encrypted.
+
+    Raises
+    ------
+    KeyAccessError
+        A key is missing.
+    AuthenticationError, FormatError, TruncatedError
+        A wrong key, or a damaged file; names the page or other module.
+    TypeError, ValueError
+        A column that the file does not have, or another wrong argument.
+    pyarrow.ArrowException
+        PyArrow cannot read the file, or does not understand the arguments.
+
+    Examples
+    --------
+    >>> read_table("out.parquet", decryption, ["name", "salary"], [("salary", ">", 1000)])
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    from ags1.parquet._view_file_system import lend
+
+    _refuse(options, _REFUSED_BY_READ_TABLE)
+    _check_missing_keys(missing_keys)
+    names = None if columns is None else _listed(columns)
+    view = ParquetView(source, decryption, missing_keys="drop", threads=threads)
+    try:
+        paths = view._paths
+        missing = view._missing
+        filtered = _filtered(filters)
+        if names is not None:
+            _check_names(names, paths)
+            # What is there of a column if the fields without keys are left out.
+            shown = set().union(*(_prefixes(path) for path in paths if path not in missing))
+            present = [name for name in names if name in shown]
+        else:
+            present = None
+        for path, error in missing.items():
+            prefixes = _prefixes(path)
+            wanted = names is None or not prefixes.isdisjoint(names)
+            if (wanted and missing_keys == "error") or not prefixes.isdisjoint(filtered):
+                raise error
+        options.setdefault("pre_buffer", False)
+        try:
+            return pyarrow.parquet.read_table(lend(view), columns=present, filters=filters, **options)
+        except pyarrow.ArrowInvalid as error:
+            # An expression does not tell which columns it needs.
+            for path, reason in missing.items():
+                if f"FieldRef.Name({path[0]})" in str(error).partition(" in ")[0]:
+                    raise reason from error
+            raise
+    finally:
+        view.close()
+
+
+def dataset(
+    paths: Any,
+    decryption: Keys,
+    *,
+    columns: Sequence[Any] | None = None,
+    missing_keys: str = "error",
+    threads: int | None = None,
+    filesystem: Any = None,
+    **options: Any,
+) -> Any:
+    """Make a ``pyarrow.dataset.Dataset`` of encrypted Parquet files.
+
+    Everything that datasets can do is done with the plaintext views of the files: projections and filters prune
+    columns, row groups, files and partitions, and what is pruned is neither read nor decrypted. DuckDB, polars
+    (``scan_pyarrow_dataset``) and others query it as they query any dataset.
+
+    Parameters
+    ----------
+    paths : path, URL, glob, or list of these
+        A directory with all files below it, a file, a pattern (``**`` for any directories), or a list of files and
+        patterns. Names that begin with a dot or an underscore are passed over in directories and patterns, and with
+        them key material files.
+    decryption : DecryptionConfig, callable, or mapping of path to DecryptionConfig
+        One for all files; or what answers one for the path or URL of a file, called by several threads at once, with
+        a KeyAccessError for one that it does not have. Plaintext files are refused unless ``allow_plaintext=True``.
+    columns : sequence of names, optional
+        Make a dataset of these columns only; keys of others are not needed. A name is the path of a leaf or of a
+        group, with dots or as a tuple. Files may lack some of them, as ever in datasets.
+    missing_keys : {"error", "drop"}
+        What to do with a file in which the key of a column is missing: refuse it when it is opened, or leave the
+        column out. If other files have made it a column of the dataset, the file is refused in either case, rather
+        than that nulls take the place of its values.
+    threads : int, optional
+        Threads to decrypt with, for each file that is being scanned; by default every usable CPU.
+    filesystem : fsspec or pyarrow file system, optional
+        Where the paths are, for file systems that a URL cannot name with all their options.
+    **options
+        Of ``pyarrow.dataset.dataset``: schema, partitioning ("hive" by default), partition_base_dir, ignore_prefixes;
+        format, if it is a ``ParquetFileFormat``.
+
+    Returns
+    -------
+    pyarrow.dataset.FileSystemDataset
+        Can be shared between threads, but not pickled: it holds keys.
+
+    Raises
+    ------
+    KeyAccessError, AuthenticationError, FormatError, TruncatedError, OSError
+        As :func:`read_table`; for the first file from here, for others from the scan that meets them.
+    FileNotFoundError
+        There is no such file, or none that a pattern matches.
+    TypeError, ValueError
+        A wrong argument, or a column that the dataset does not have.
+
+    Notes
+    -----
+    The schema is that of the first file, unless one is given. A scan opens each file once: it reads the footer, asks
+    for keys, and lets go of the file when the last batch of it was read. Arrow's threads decrypt and decode several
+    files at once; reads of one file wait for each other. Arrow's threads do not survive a fork.
+
+    What a directory does not protect: its files authenticate each for itself, so one that is added, removed or put
+    back from an older copy is not noticed, and values in directory names can be changed. A callable that gives each
+    file its own AAD prefix notices files that were exchanged.
+
+    Examples
+    --------
+    >>> people = dataset("s3://bucket/people", decryption)
+    >>> people.to_table(columns=["name"], filter=pyarrow.compute.field("country") == "CH")
+    """
+    import pyarrow.dataset
+    from pyarrow.fs import PyFileSystem
+
+    from ags1.parquet._view_file_system import ViewHandler
+
+    _refuse(options, _REFUSED_BY_DATASET)
+    _check_missing_keys(missing_keys)
+    files = _Files(paths, filesystem)
+    form = options.pop("format", None)
+    if form is None or form == "parquet":
+        scan = pyarrow.dataset.ParquetFragmentScanOptions(pre_buffer=False)
+        form = pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=scan)
+    elif not isinstance(form, pyarrow.dataset.ParquetFileFormat):
+        raise TypeError(f"format must be a pyarrow.dataset.ParquetFileFormat, not {type(form).__name__}")
+    names = None if columns is None else column_names(columns, "columns")
+    views = _Views(files, decryption, names, missing_keys, threads)
+    options.setdefault("partitioning", "hive")
+    prefixes = options.get("ignore_prefixes")
+    found = pyarrow.dataset.dataset(
+        files.found(_IGNORED if prefixes is None else tuple(prefixes)),
+        filesystem=PyFileSystem(ViewHandler(files.base, views.open)),
+        format=form,
+        **options,
+    )
+    views.promise(found.schema)
+    return found
+
+
+class _Files:
+    """Where the files of a dataset are: on the local file system, behind fsspec, or behind a file system of Arrow."""
+
+    def __init__(self, paths: Any, file_system: Any) -> None:
+        from pyarrow import fs
+
+        several = isinstance(paths, (list, tuple))
+        given = [_text(path) for path in (paths if several else [paths])]
+        if not given:
+            raise ValueError("paths is an empty list")
+        self._several = several
+        # Of fsspec, unless the files are local or behind Arrow's.
+        self._remote: Any = None
+        self.base: Any
+        if file_system is None and any(is_url(path) and not path.startswith("file://") for path in given):
+            systems = [remote_file_system(path) for path in given]
+            self._remote = systems[0][0]
+            if any(system is not self._remote for system, _ in systems):
+                raise ValueError(
+                    "the paths are on different file systems: make a dataset of each, and one of all of them with "
+                    "pyarrow.dataset.dataset([...])"
+                )
+            given = [path for _, path in systems]
+        elif isinstance(file_system, fs.PyFileSystem) and isinstance(file_system.handler, fs.FSSpecHandler):
+            self._remote = file_system.handler.fs
+        elif hasattr(file_system, "cat_file"):
+            self._remote = file_system
+        elif file_system is None or isinstance(file_system, fs.FileSystem):
+            self.base = fs.LocalFileSystem() if file_system is None else file_system
+        else:
+            raise TypeError(f"filesystem must be a file system of fsspec or pyarrow, not {type(file_system).__name__}")
+        if self._remote is not None:
+            self.base = fs.PyFileSystem(fs.FSSpecHandler(self._remote))
+        self._local = self._remote is None and isinstance(self.base, fs.LocalFileSystem)
+        self._given = [self.normal(path) for path in given]
+
+    def normal(self, path: Any) -> str:
+        """A path as this file system has it."""
+        text = _text(path)
+        if self._remote is not None:
+            return str(self._remote._strip_protocol(text))
+        if self._local:
+            return os.path.normpath(text.removeprefix("file://"))
+        return str(self.base.normalize_path(text))
+
+    def name(self, path: str) -> str:
+        """What callables and messages know a file by."""
+        return str(self._remote.unstrip_protocol(path)) if self._remote is not None else path
+
+    def identity(self, path: Any) -> str:
+        """What two ways to write one path have in common."""
+        normal = self.normal(path)
+        return os.path.abspath(normal) if self._local else normal
+
+    def found(self, ignored: tuple[str, ...]) -> str | list[str]:
+        """The directory or file, or the list of files."""
+        from pyarrow.fs import FileType
+
+        found: list[str] = []
+        for path in self._given:
+            kind = self.base.get_file_info(path).type
+            if kind == FileType.Directory and not self._several:
+                return path
+            if kind == FileType.Directory:
+                raise IsADirectoryError(21, "Is a directory; a list must have files and patterns", self.name(path))
+            if kind != FileType.NotFound:
+                found.append(path)
+                continue
+            matches = self._matches(path, ignored) if not _MAGIC.isdisjoint(path) else []
+            if not matches:
+                raise FileNotFoundError(2, "No such file or directory", self.name(path))
+            found += matches
+        # Patterns may overlap.
+        return list(dict.fromkeys(found))
+
+    def _matches(self, pattern: str, ignored: tuple[str, ...]) -> list[str]:
+        if self._local:
+            import glob
+
+            matches = glob.glob(pattern, recursive=True)
+        elif self._remote is not None:
+            matches = self._remote.glob(pattern)
+        else:
+            raise ValueError(f"patterns need a file system of fsspec, or local files: {pattern}")
+        kept = sorted(path for path in matches if not path.rpartition("/")[2].startswith(ignored))
+        return [info.path for info in self.base.get_file_info(kept) if info.is_file] if kept else []
+
+    def view(self, path: str, **arguments: Any) -> ParquetView:
+        """The plaintext view of a file."""
+        if self._local:
+            return ParquetView(path, **arguments)
+        if self._remote is not None:
+            # Not the URL: options of the file system are not in it. The view makes its own requests.
+            with self._remote.open(path, "rb") as file:
+                return ParquetView(file, **arguments)
+        return ParquetView(self.base.open_input_file(path), **arguments)
+
+
+class _Views:
+    """Opens the views of a dataset's files."""
+
+    def __init__(
+        self, files: _Files, decryption: Keys, names: ColumnNames | None, missing_keys: str, threads: int | None
+    ) -> None:
+        self._files = files
+        self._names = names
+        self._missing_keys = missing_keys
+        self._threads = threads
+        self._schema: Any = None
+        self._config_for: Callable[[str], Any]
+        if isinstance(decryption, DecryptionConfig):
+            self._config_for = lambda path: decryption
+        elif isinstance(decryption, Mapping):
+            known = {files.identity(path): config for path, config in decryption.items()}
+            self._config_for = lambda path: known.get(files.identity(path))
+        elif callable(decryption):
+            self._config_for = lambda path: decryption(files.name(path))
+        else:
+            raise TypeError(
+                "decryption must be a DecryptionConfig, a callable or a mapping that has one for each path, not "
+                f"{type(decryption).__name__}"
+            )
+
+    def open(self, path: str) -> ParquetView:
+        name = self._files.name(path)
+        config = self._config_for(path)
+        if config is None:
+            raise KeyAccessError(f"{name}: decryption has nothing for this file")
+        if not isinstance(config, DecryptionConfig):
+            raise TypeError(f"{name}: decryption must answer a DecryptionConfig, not {type(config).__name__}")
+        view = self._files.view(
+            path,
+            decryption=config,
+            columns=None if self._names is None else functools.partial(_is_named, self._names),
+            missing_keys=self._missing_keys,
+            threads=self._threads,
+        )
+        for leaf, error in view._missing.items():
+            if self._schema is not None and _has(self._schema, leaf):
+                view.close()
+                raise KeyAccessError(
+                    f"{name}: the dataset has a column {'.'.join(leaf)}, which would be all nulls for this file, "
+                    f"because its key is missing; give columns, or a schema, without it ({error})"
+                )
+        return view
+
+    def promise(self, schema: Any) -> None:
+        """From now on, every file must show its values of these columns."""
+        self._schema = schema
+        if self._names is None:
+            return
+        for name in self._names:
+            first = name[0] if isinstance(name, tuple) else name
+            if not any(
+                first == field or (isinstance(name, str) and first.startswith(f"{field}.")) for field in schema.names
+            ):
+                raise ValueError(f"the dataset has no column {name!r}, or its key is missing")
+
+
+def _is_named(names: ColumnNames, path: Path) -> bool:
+    return names.find(path) is not None
+
+
+def _has(schema: Any, path: Path) -> bool:
+    """Whether a schema has a field for a leaf, as far down as structs go."""
+    import pyarrow
+
+    fields = {field.name: field for field in schema}
+    for name in path:
+        field = fields.get(name)
+        if field is None:
+            return False
+        if not pyarrow.types.is_struct(field.type):
+            return True
+        fields = {child.name: child for child in field.type}
+    return True
+
+
+def _text(path: Any) -> str:
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"paths must be a path, a URL, or a list of these, not {type(path).__name__}")
+    return os.fsdecode(path)
+
+
+def _refuse(options: dict[str, Any], refused: dict[str, str]) -> None:
+    for name, reason in refused.items():
+        # What PyArrow takes for not given.
+        if options.pop(name, None):
+            raise TypeError(f"{name} cannot be given: {reason}")
+
+
+def _check_missing_keys(missing_keys: str) -> None:
+    if missing_keys not in MISSING_KEYS:
+        raise ValueError(f"missing_keys must be 'error' or 'drop', not {missing_keys!r}")
+
+
+def _listed(columns: Sequence[str]) -> list[str]:
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise TypeError(f"columns must be a list of column names, not {type(columns).__name__}")
+    names = list(columns)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"columns must be a list of str, but has a {type(name).__name__}")
+    return names
+
+
+def _prefixes(path: Path) -> set[str]:
+    """The names that mean a leaf: with dots, its own and its groups'."""
+    return {".".join(path[:length]) for length in range(1, len(path) + 1)}
+
+
+def _check_names(names: list[str], paths: list[Path]) -> None:
+    known: set[str] = set().union(*(_prefixes(path) for path in paths))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        # Raises, and says which names there are.
+        ColumnNames(unknown, lambda one, other: True).resolve(paths)
+
+
+def _filtered(filters: Any) -> set[str]:
+    """The columns that a filter in the form of lists names; an expression does not tell."""
+    if not isinstance(filters, (list, tuple)):
+        return set()
+    found: set[Any] = set()
+    for entry in filters:
+        terms = [entry] if isinstance(entry, tuple) else entry
+        found.update(term[0] for term in terms if isinstance(term, (tuple, list)) and term)
+    return found

@@ -1,0 +1,287 @@
+"""Arrow tables into encrypted Parquet files: PyArrow writes a row group, and its pages are encrypted on the way out.
+
+    table  --slice-->  row group  --PyArrow-->  small Parquet file in memory  --TargetFile-->  encrypted, at its place
+
+Memory holds one row group at a time, as Arrow and as Parquet, and nothing goes to a disk in plaintext.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+
+from ags1.parquet._output import Output
+from ags1.parquet._source_file import SourceFile
+from ags1.parquet._target_file import TargetFile
+from ags1.parquet.properties import EncryptionConfig
+from ags1.parquet.rewrite import publish
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from typing_extensions import Self
+
+__all__ = ["ParquetWriter", "write_table"]
+
+# PyArrow's own.
+_ROW_GROUP_SIZE = 1 << 20
+_MAX_ROW_GROUP_SIZE = 64 << 20
+_REFUSED = {
+    "encryption_properties": "they are for PyArrow's own encryption; give an EncryptionConfig as encryption",
+    "filesystem": "give the target as a path, a URL or an open file",
+    "metadata_collector": "what it collects has the places of the pages before they were encrypted",
+}
+
+
+def write_table(
+    table: Any,
+    target: Any,
+    encryption: EncryptionConfig,
+    *,
+    row_group_size: int | None = None,
+    threads: int | None = None,
+    fsync: bool = False,
+    **options: Any,
+) -> None:
+    """Write a table to an encrypted Parquet file.
+
+    Everything that PyArrow can write can be encrypted, with any configuration: column keys, Bloom filters, page
+    indexes, V2 pages in either form.
+
+    Parameters
+    ----------
+    table : pyarrow.Table, pyarrow.RecordBatch, or another with the Arrow stream interface
+        A pandas or polars data frame, for example.
+    target : path, URL or binary file object
+        A path is replaced atomically when the work is done; whatever goes wrong before leaves it as it was.
+    encryption : EncryptionConfig
+        Keys and columns.
+    row_group_size : int, optional
+        Most rows in a row group; by default 1,048,576.
+    threads : int, optional
+        Threads to encrypt with; by default every usable CPU.
+    fsync : bool
+        Wait until a local target is on the disk before this returns.
+    **options
+        Of ``pyarrow.parquet.write_table``: compression, data_page_version, write_page_index, bloom_filter_options, ...
+
+    Raises
+    ------
+    TypeError, ValueError
+        A wrong argument, or a configured column that the table does not have; nothing was written.
+    pyarrow.ArrowException
+        PyArrow cannot write the table.
+    KeyAccessError
+        The KMS did not wrap a key.
+    LimitError
+        More than 32,768 row groups, columns, or pages in a column chunk.
+    OSError
+        Writing failed.
+
+    Examples
+    --------
+    >>> encryption = EncryptionConfig(footer_key, column_keys={"ssn": column_key})
+    >>> write_table(table, "out.parquet", encryption, compression="zstd", write_page_index=True)
+    """
+    found = _as_table(table)
+    with ParquetWriter(target, found.schema, encryption, threads=threads, fsync=fsync, **options) as writer:
+        writer.write_table(found, row_group_size)
+
+
+class ParquetWriter:
+    """Writes an encrypted Parquet file in several steps, as ``pyarrow.parquet.ParquetWriter`` does.
+
+    Leaving the ``with`` body publishes the file, and leaving it with an exception leaves nothing behind (of a file
+    object, what was written to it stays). A writer that is forgotten publishes nothing.
+
+    Parameters
+    ----------
+    target, encryption, threads, fsync, **options
+        As for :func:`write_table`.
+    schema : pyarrow.Schema
+        Of everything that will be written; its metadata goes into the file.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    is_open : bool
+        Whether more may be written.
+
+    Raises
+    ------
+    TypeError, ValueError, pyarrow.ArrowException, KeyAccessError, OSError
+        As :func:`write_table`; options, keys and columns are checked before the target is touched.
+
+    Notes
+    -----
+    For one thread at a time.
+
+    Examples
+    --------
+    >>> with ParquetWriter("out.parquet", schema, encryption) as writer:
+    ...     for batch in batches:
+    ...         writer.write_batch(batch)
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        schema: Any,
+        encryption: EncryptionConfig,
+        *,
+        threads: int | None = None,
+        fsync: bool = False,
+        **options: Any,
+    ) -> None:
+        self.is_open = False
+        for name, reason in _REFUSED.items():
+            if options.pop(name, None) is not None:
+                raise TypeError(f"{name} cannot be given: {reason}")
+        if not isinstance(encryption, EncryptionConfig):
+            raise TypeError(f"encryption must be an ags1.parquet.EncryptionConfig, not {type(encryption).__name__}")
+        self.schema = schema
+        self._options = options
+        self._fsync = fsync
+        # A file without rows: all that can be wrong with schema, options and columns shows now.
+        self._empty = self._encoded(None)
+        self._made = encryption.for_file()
+        with SourceFile(self._empty) as source:
+            self._made.columns([leaf.path for leaf in source.leaves])
+        if self._made.external_key_material() is not None and not isinstance(target, (str, bytes, os.PathLike)):
+            raise ValueError(
+                "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
+                "internal_key_material=True"
+            )
+        self._has_metadata = False
+        self._output = Output(target)
+        self._abort = weakref.finalize(self, self._output.abort)
+        try:
+            self._target = TargetFile(self._output, self._made, threads=threads)
+        except BaseException:
+            self._abort()
+            raise
+        self.is_open = True
+
+    def write_table(self, table: Any, row_group_size: int | None = None) -> None:
+        """Write a table as one row group or several; a table without rows becomes an empty row group.
+
+        Parameters
+        ----------
+        table : pyarrow.Table, pyarrow.RecordBatch, or another with the Arrow stream interface
+            Of the writer's schema; its metadata does not count.
+        row_group_size : int, optional
+            Most rows in a row group; by default 1,048,576.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A wrong argument, or another schema; the file can still be written on. Any other error ends it.
+        """
+        self._check_open()
+        found = _as_table(table)
+        if not found.schema.equals(self.schema, check_metadata=False):
+            raise ValueError(
+                f"the table has another schema than the file:\n{found.schema.to_string(show_schema_metadata=False)}\n"
+                f"The file's:\n{self.schema.to_string(show_schema_metadata=False)}"
+            )
+        size = _checked_size(row_group_size)
+        try:
+            for part in _parts(found, size):
+                with SourceFile(self._encoded(part)) as source:
+                    self._target.append(source)
+                self._has_metadata = True
+        except BaseException:
+            self.abort()
+            raise
+
+    def write_batch(self, batch: Any, row_group_size: int | None = None) -> None:
+        """Write a record batch as one row group or several; see :meth:`write_table`."""
+        self.write_table(batch, row_group_size)
+
+    def write(self, table_or_batch: Any, row_group_size: int | None = None) -> None:
+        """Write a table or a record batch; see :meth:`write_table`."""
+        self.write_table(table_or_batch, row_group_size)
+
+    def _encoded(self, part: Any) -> Any:
+        """A table of one row group, or nothing, as the bytes of a Parquet file."""
+        import pyarrow
+        import pyarrow.parquet
+
+        sink = pyarrow.BufferOutputStream()
+        with pyarrow.parquet.ParquetWriter(sink, self.schema, **self._options) as writer:
+            if part is not None:
+                writer.write_table(part, row_group_size=max(1, part.num_rows))
+        return sink.getvalue()
+
+    def close(self) -> None:
+        """Finish the file and publish it; safe to call again.
+
+        Raises
+        ------
+        OSError
+            Writing failed; nothing was published.
+        """
+        if not self.is_open:
+            return
+        try:
+            if not self._has_metadata:
+                with SourceFile(self._empty) as source:
+                    self._target.append(source)
+            self._target.finish()
+            publish(self._output, self._made, fsync=self._fsync)
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Throw away what was written, unless it is published already; safe to call again."""
+        self.is_open = False
+        self._abort()
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise ValueError("the file is closed, or was given up after an error: nothing more can be written to it")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def _as_table(table: Any) -> Any:
+    import pyarrow
+
+    if isinstance(table, pyarrow.Table):
+        return table
+    if isinstance(table, pyarrow.RecordBatch):
+        return pyarrow.Table.from_batches([table])
+    if hasattr(table, "__arrow_c_stream__"):
+        return pyarrow.table(table)
+    raise TypeError(
+        f"the table must be a pyarrow.Table, or another with the Arrow stream interface, not {type(table).__name__}"
+    )
+
+
+def _checked_size(row_group_size: int | None) -> int:
+    if row_group_size is None:
+        return _ROW_GROUP_SIZE
+    if isinstance(row_group_size, bool) or not isinstance(row_group_size, int):
+        raise TypeError(f"row_group_size must be a number of rows, not {type(row_group_size).__name__}")
+    if row_group_size < 1:
+        raise ValueError(f"row_group_size must be at least 1, not {row_group_size}")
+    return min(row_group_size, _MAX_ROW_GROUP_SIZE)
+
+
+def _parts(table: Any, size: int) -> Iterator[Any]:
+    if table.num_rows == 0:
+        yield table
+    for start in range(0, table.num_rows, size):
+        yield table.slice(start, size)
