@@ -7,9 +7,10 @@ import json
 import time
 
 from ags1.cli import EXIT_DATA, EXIT_KEY, OutputClosed, describe, exit_code, printable, say, warn
-from ags1.cli._iceberg_open import Opened, opened, wanted_snapshots
+from ags1.cli._iceberg_open import Opened, in_words, opened, wanted_snapshots
 from ags1.cli._parser import UsageError
-from ags1.cli._report import Reporter, files as count_of_files, in_time
+from ags1.cli._report import Reporter, in_time
+from ags1.cli._report import files as count_of_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from ags1.iceberg._audit import AuditReport
     from ags1.iceberg._files import TableFile
-    from ags1.iceberg._table_verify import TableVerifyReport
+    from ags1.iceberg._table_verify import FileFailure, TableVerifyReport
 
 __all__ = ["audit", "cat", "files", "iceberg", "verify"]
 
@@ -46,6 +47,7 @@ def files(options: argparse.Namespace) -> int:
     from ags1.iceberg._files import files_table, walk
 
     with opened(options) as table:
+        table.require_kms()
         found = walk(table.location, table.io, wanted_snapshots(options))
         listed = files_table(found, table.io, sizes=options.sizes)
     written = writer_of(options.format, widest=None)
@@ -108,7 +110,7 @@ def verify(options: argparse.Namespace) -> int:
 
     def tell(report: TableVerifyReport, seconds: float) -> None:
         for each in report.failures[:_SHOWN]:
-            warn(f"ags1: {each}")
+            warn(f"ags1: {in_words(str(each))}")
         if report.failure_count > _SHOWN:
             warn(f"ags1: and {report.failure_count - _SHOWN:,} more files (--json lists them)")
         if options.quiet:
@@ -122,8 +124,7 @@ def verify(options: argparse.Namespace) -> int:
     def code(report: TableVerifyReport) -> int:
         if report.ok:
             return 0
-        only_keys = all(each.error in ("KeyAccessError", "MissingKekError") for each in report.failures)
-        return EXIT_KEY if only_keys else EXIT_DATA
+        return EXIT_KEY if all(map(_lacks_key, report.failures)) else EXIT_DATA
 
     def problem(report: TableVerifyReport) -> str | None:
         return None if report.ok else f"{count_of_files(report.failure_count)} failed"
@@ -142,8 +143,7 @@ def _report(
     started = time.monotonic()
     try:
         with opened(options) as table:
-            if _promises_encryption(table):
-                table.require_kms()
+            table.require_kms()
             report = work(table)
     except OutputClosed:
         raise
@@ -160,11 +160,9 @@ def _report(
     return code(report)
 
 
-def _promises_encryption(table: Opened) -> bool:
-    from ags1.iceberg._document import Document
-    from ags1.iceberg._files import TableWalk, _raw
-
-    return TableWalk(table.location, Document(_raw(table.io, table.location))).encrypted
+def _lacks_key(failure: FileFailure) -> bool:
+    """Whether a file could not be looked at for want of a key; one that should be encrypted and is not lacks none."""
+    return failure.error in ("KeyAccessError", "MissingKekError") and "is not encrypted" not in failure.message
 
 
 def _many(count: int, what: str) -> str:
@@ -181,6 +179,7 @@ def cat(options: argparse.Namespace) -> int:
     from ags1.cli._transfer import standard_output
 
     with opened(options) as table:
+        table.require_kms()
         file = _find(table, options.file)
         if file.error is not None and file.known.key_metadata is None:
             raise file.error

@@ -26,6 +26,7 @@ __all__ = [
     "beside",
     "directory_of",
     "in_options",
+    "in_words",
     "opened",
     "properties_of",
     "version_of",
@@ -71,14 +72,19 @@ class Opened:
         self.kms = kms
 
     def require_kms(self) -> None:
-        """Refuse to go on without a KMS.
+        """Refuse to go on without a KMS, where the metadata promises encryption.
 
         Raises
         ------
         KeyAccessError
             None was named.
+        FormatError, OSError
+            The metadata file cannot be read.
         """
-        if self.kms is None:
+        from ags1.iceberg._document import Document
+        from ags1.iceberg._files import TableWalk, _raw
+
+        if self.kms is None and TableWalk(self.location, Document(_raw(self.io, self.location))).encrypted:
             raise KeyAccessError(
                 "a KMS is needed for the table's keys: --kms URL or the variable AGS1_KMS, such as local:keys.json or "
                 "aws:?region=eu-central-1"
@@ -159,12 +165,18 @@ def in_options() -> Iterator[None]:
     try:
         yield
     except Ags1Error as error:
-        text = said = str(error)
-        for phrase, option in _PHRASES:
-            said = said.replace(phrase, option)
+        text = str(error)
+        said = in_words(text)
         if said == text:
             raise
         raise type(error)(said) from error
+
+
+def in_words(text: str) -> str:
+    """A message of the library that names options of this command."""
+    for phrase, option in _PHRASES:
+        text = text.replace(phrase, option)
+    return text
 
 
 @contextlib.contextmanager
@@ -237,11 +249,14 @@ def _location(options: argparse.Namespace, file_io: EncryptedFileIO) -> str:
         newest = _newest(place, file_io)
         if newest is not None:
             if not getattr(options, "quiet", False):
-                warn(f"ags1: note: {table} stands for {newest}, the newest by its number; the catalog knows the current")
+                warn(f"ags1: note: {newest} is the newest there by its number; which is current, the catalog knows")
             return newest
     if path is not None and not os.path.lexists(path):
         raise FileNotFoundError(2, "there is no such metadata file or directory", table)
-    raise UsageError(f"there are no metadata files in {table}, nor in metadata/ below it: their names are 00007-....{METADATA_SUFFIX[1:]}")
+    raise UsageError(
+        f"there are no metadata files in {table}, nor in metadata/ below it: they have names such as "
+        f"00007-...{METADATA_SUFFIX}"
+    )
 
 
 def _newest(directory: str, file_io: EncryptedFileIO) -> str | None:

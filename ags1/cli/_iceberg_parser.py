@@ -183,7 +183,9 @@ def _parser() -> _Parser:
         "--kms URL [options]",
         "Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
         "disagree. Data files are not read. Exit code 1 if there are errors; warnings and notes are told.",
-        _json_fields("what ags1.iceberg's AuditReport has (findings: severity, code, subject,\n  message), seconds, error"),
+        _json_fields(
+            "what ags1.iceberg's AuditReport has (findings: severity, code, subject,\n  message), seconds, error"
+        ),
     )
     _add_open(sub)
     _add_snapshots(sub, "all of them", default_all=True)
@@ -252,7 +254,8 @@ def _parser() -> _Parser:
         "drop the keys that nothing in a table uses any more, such as those of expired snapshots",
         "[options]",
         "Needs no KMS. Entries that this version cannot judge stay.",
-        _NEW_METADATA_HELP.format(and_property="") + _json_fields(fields + "dropped, kept, unjudged, missing, dry_run, error"),
+        _NEW_METADATA_HELP.format(and_property="")
+        + _json_fields(fields + "dropped, kept, unjudged, missing, dry_run, error"),
     )
     sub.add_argument(
         "--keep", action="append", default=[], metavar="ID", help="a key to keep in any case (may be repeated)"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-    from ags1.iceberg.tables import EncryptedTableScan
+    from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan
 
 __all__ = ["rows_of", "scan", "writer_of"]
 
@@ -43,6 +43,7 @@ def scan(options: argparse.Namespace) -> int:
     with opened(options) as table:
         from ags1.iceberg.tables import EncryptedTable
 
+        table.require_kms()
         chosen = EncryptedTable(table.location, table.io)
         found = chosen.scan(
             columns=columns,
@@ -51,7 +52,7 @@ def scan(options: argparse.Namespace) -> int:
             as_of=options.as_of,
             limit=options.limit,
         )
-        with _naming(table.location):
+        with _naming(table.location, chosen):
             count = _written(options.format, found, target)
     if target != STANDARD and not options.quiet:
         rows = "1 row" if count == 1 else f"{count:,} rows"
@@ -131,9 +132,10 @@ def _text_output(path: str) -> Iterator[None]:
     output = AtomicFile(path)
     try:
         # What is not written as text of its own stays as it is: file names in it may be no Unicode.
-        with open(
-            output.descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="", closefd=False
-        ) as text, contextlib.redirect_stdout(text):
+        with (
+            open(output.descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="", closefd=False) as text,
+            contextlib.redirect_stdout(text),
+        ):
             yield
             text.flush()
         output.commit()
@@ -197,23 +199,28 @@ def _expression(text: str | None) -> Any:
 
     try:
         return parse(text)
-    except ParseException as error:
-        # Its message lists the whole grammar.
+    except ParseException:
+        # Its message lists the whole grammar, and not where the text leaves it.
         raise UsageError(
-            f"--filter cannot be understood at character {error.loc + 1}, {text[error.loc : error.loc + 20]!r}: write "
-            "amount > 10 and country = 'CH', with and, or, not, in, is null, like and between"
+            f"--filter {text!r} cannot be understood: write amount > 10 and country = 'CH', with and, or, not, in, is "
+            "null, like and between"
         ) from None
     except ValueError as error:
         raise UsageError(f"--filter: {error}") from None
 
 
 @contextlib.contextmanager
-def _naming(location: str) -> Iterator[None]:
-    """Let what pyarrow says of a table name it."""
+def _naming(location: str, table: EncryptedTable) -> Iterator[None]:
+    """Let what PyIceberg says of columns name those that there are, and what pyarrow says, the table."""
     import pyarrow
 
     try:
         yield
+    except ValueError as error:
+        if not str(error).startswith("Could not find "):
+            raise
+        names = ", ".join(field.name for field in table.schema.fields)
+        raise UsageError(f"{error}; the columns are {names}") from None
     except pyarrow.ArrowException as error:
         if isinstance(error, (OSError, ValueError)) or error.__cause__ is not None:
             raise

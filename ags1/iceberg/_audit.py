@@ -22,6 +22,7 @@ from ags1.iceberg._files import (
     UNSUPPORTED,
     TableFile,
     TableWalk,
+    foreign_blocks,
     in_parallel,
     stored_size,
     walk,
@@ -102,8 +103,8 @@ class AuditReport:
     ``no-manifest-list``. Of keys: ``key-does-not-open``, ``key-unused``, ``kek-does-not-open``, ``kek-missing``,
     ``kek-unused``, ``kek-orphaned``, ``kek-expired``, ``kek-from-the-future``, ``kek-without-timestamp``,
     ``kek-timestamp``, ``kek-other-master-key``, ``keys-not-judged``. Of files: ``file-plaintext``,
-    ``file-format``, ``file-without-length``, ``file-size``, ``file-size-in-manifest``, ``file-missing``,
-    ``file-not-looked-at``, ``file-unreadable``, ``file-conflict``, ``key-length``.
+    ``file-format``, ``file-block-length``, ``file-without-length``, ``file-size``, ``file-size-in-manifest``,
+    ``file-missing``, ``file-not-looked-at``, ``file-unreadable``, ``file-conflict``, ``key-length``.
     """
 
     location: str
@@ -142,17 +143,15 @@ class AuditReport:
 
     def summary(self) -> str:
         """The report as text, a line for each finding."""
-        counted = ", ".join(counted(count, severity) for severity, count in self.severities.items() if count)
+        faults = ", ".join(counted(count, severity) for severity, count in self.severities.items() if count)
         looked_at = [counted(getattr(self, each), each.removesuffix("s")) for each in ("snapshots", "keys", "files")]
         lines = [
-            f"{self.location}: {'ok' if self.ok else 'NOT OK'}{f' ({counted})' if counted else ''}",
+            f"{self.location}: {'ok' if self.ok else 'NOT OK'}{f' ({faults})' if faults else ''}",
             f"looked at: {', '.join(looked_at)}",
         ]
         if self.unread:
-            lines.append(
-                f"NOT looked at: what {counted(self.unread, 'manifest list or manifest', 'manifest lists or manifests')}"
-                " that could not be read would name"
-            )
+            unread = counted(self.unread, "manifest list or manifest", "manifest lists or manifests")
+            lines.append(f"NOT looked at: what {unread} that could not be read would name")
         lines += map(str, self.findings[:_LISTED])
         rest = sum(self.severities.values()) - _LISTED
         if rest > 0:
@@ -459,6 +458,9 @@ class _Audit:
             if not (file.key_id in self._shut or isinstance(file.error, FileNotFoundError)):
                 self._add(ERROR, "file-unreadable", path, _naming(path, file.error))
             return
+        foreign = foreign_blocks(path, file.block_length)
+        if foreign is not None:
+            self._add(ERROR, "file-block-length", path, str(foreign))
         if file.encryption == PLAINTEXT:
             if self._found.encrypted:
                 self._add(

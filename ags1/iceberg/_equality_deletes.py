@@ -160,9 +160,9 @@ def _only(path: list[NestedField], name: str, required: bool) -> NestedField:
 
 def _comparable(column: pyarrow.ChunkedArray, field: NestedField) -> pyarrow.Array:
     target = schema_to_pyarrow(field.field_type)
-    if isinstance(target, pyarrow.ExtensionType):
+    if isinstance(target, pyarrow.BaseExtensionType):
         target = target.storage_type
-    if isinstance(column.type, pyarrow.ExtensionType):
+    if isinstance(column.type, pyarrow.BaseExtensionType):
         column = pyarrow.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     # Before the chunks are one: text of more than 2 GiB needs the type with long offsets.
     array = column.cast(target).combine_chunks()

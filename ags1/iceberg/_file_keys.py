@@ -129,6 +129,7 @@ class FileKeys:
     def __init__(self, kms: Any, *, table_key_id: str | None = None) -> None:
         self._kms = kms
         self._table_key_id = table_key_id
+        self._own: dict[str, _Table] = {}
         self._files: dict[str, KnownFile] = {}
         self._read: set[str] = set()
         self._lock = threading.Lock()
@@ -142,6 +143,9 @@ class FileKeys:
             table = _Table(Document(data))
         except Ags1Error as error:
             raise type(error)(f"{location}: {error}") from None
+        with self._lock:
+            self._own.pop(location, None)
+            self._own[location] = table
         with _tables_lock:
             _tables.pop(location, None)
             _tables[location] = table
@@ -158,10 +162,13 @@ class FileKeys:
         """
         with self._lock:
             known = self._files.get(path)
-        if known is not None:
-            return known
+            if known is not None:
+                return known
+            # What was learned here comes first: another copy of the table's metadata may have other keys.
+            tables = list(reversed(self._own.values()))
         with _tables_lock:
-            table = next((each for each in reversed(_tables.values()) if path in each.manifest_lists), None)
+            tables += reversed(_tables.values())
+        table = next((each for each in tables if path in each.manifest_lists), None)
         if table is None:
             return None
         snapshot_id, key_id = table.manifest_lists[path]

@@ -49,7 +49,23 @@ if TYPE_CHECKING:
     Item = TypeVar("Item")
     Result = TypeVar("Result")
 
-__all__ = ["FAULTS", "TableFile", "TableSnapshot", "TableWalk", "files_table", "in_parallel", "stored_size", "walk"]
+__all__ = [
+    "BLOCK_LENGTH",
+    "FAULTS",
+    "KINDS",
+    "LOOKERS",
+    "PARQUET",
+    "PLAINTEXT",
+    "UNSUPPORTED",
+    "TableFile",
+    "TableSnapshot",
+    "TableWalk",
+    "files_table",
+    "foreign_blocks",
+    "in_parallel",
+    "stored_size",
+    "walk",
+]
 
 FAULTS = (Ags1Error, OSError, ValueError, EOFError)
 """What says something about a file, not about this program."""
@@ -62,6 +78,9 @@ _NOUNS = {
     "equality deletes": "equality delete file",
     "deletion vectors": "deletion vector file",
 }
+
+BLOCK_LENGTH = 1 << 20
+"""Of every AGS1 stream in Iceberg: Iceberg Java refuses any other."""
 
 _CONTENT_OFFSET = 144
 _DELETED = 2
@@ -85,13 +104,17 @@ class TableFile:
         For a manifest list, ids of the entries of ``encryption-keys`` that its key comes from.
     records : int or None
         Rows, deleted rows, or entries of a manifest or manifest list; None if nobody says.
+    block_length : int or None
+        Of a manifest list or manifest that was read, as the header of its stream has it, where nothing protects it.
     error : Exception or None
         Why a manifest list or manifest could not be read.
     conflict : str or None
         How two files contradict each other about it.
     """
 
-    __slots__ = ("_ids", "above", "conflict", "error", "kek_id", "key_id", "known", "records", "snapshots")
+    __slots__ = (
+        "_ids", "above", "block_length", "conflict", "error", "kek_id", "key_id", "known", "records", "snapshots",
+    )  # fmt: skip
 
     def __init__(self, known: KnownFile) -> None:
         self.known = known
@@ -101,6 +124,7 @@ class TableFile:
         self.key_id: str | None = None
         self.kek_id: str | None = None
         self.records = known.record_count
+        self.block_length: int | None = None
         self.error: Exception | None = None
         self.conflict: str | None = None
 
@@ -273,6 +297,19 @@ def walk(location: str, file_io: EncryptedFileIO, snapshot_id: Snapshots = "all"
     return found
 
 
+def foreign_blocks(path: str, block_length: int | None) -> FormatError | None:
+    """What is wrong with the block length in a stream's header.
+
+    A stream of one block opens with any that is long enough, so that nobody else would notice a changed header.
+    """
+    if block_length is None or block_length == BLOCK_LENGTH:
+        return None
+    return FormatError(
+        f"{path}: its header says blocks of {block_length} bytes, and Iceberg's have {BLOCK_LENGTH}: it was changed, "
+        "or written by something that Iceberg Java cannot read"
+    )
+
+
 def stored_size(file_io: EncryptedFileIO, path: str) -> int:
     """Bytes of a file as it is stored now."""
     return len(file_io.new_input(path))
@@ -369,7 +406,7 @@ def _read_all(
 
     def read(file: TableFile) -> list[Result] | Exception:
         try:
-            return parse(file.known, _content(file_io, file.known))
+            return parse(file.known, _content(file_io, file))
         except FAULTS as error:
             return error
 
@@ -381,15 +418,17 @@ def _read_all(
             yield file, answer
 
 
-def _content(file_io: EncryptedFileIO, known: KnownFile) -> bytes:
+def _content(file_io: EncryptedFileIO, file: TableFile) -> bytes:
+    known = file.known
     if known.key_metadata is None:
         data = _raw(file_io, known.path)
         if data[:4] == b"AGS1":
             raise KeyAccessError(f"{known.path}: is an AGS1 stream, and the file above names no key for it")
         return data
-    with file_io.new_input(known.path).plaintext(known) as file:
-        data = file.read()
-    return data
+    with file_io.new_input(known.path).plaintext(known) as stream:
+        file.block_length = stream.block_length
+        plain: bytes = stream.read()
+    return plain
 
 
 def _manifests(above: KnownFile, data: bytes) -> list[KnownFile]:

@@ -48,7 +48,7 @@ class EqualityDeletes:
     files: list[tuple[Any, int]] = field(default_factory=list)
 
 
-class ScanTask(FileScanTask):  # type: ignore[misc]
+class ScanTask(FileScanTask):
     """A data file, and the deletes that apply to it.
 
     Attributes
@@ -109,7 +109,7 @@ def plan_scan(plan: Any) -> list[ScanTask]:
         ) from error
 
 
-class _Planner(ManifestGroupPlanner):  # type: ignore[misc]
+class _Planner(ManifestGroupPlanner):
     def _build_metrics_evaluator(self) -> Callable[[Any], bool]:
         data = super()._build_metrics_evaluator()
         return lambda file: file.content != DataFileContent.DATA or data(file)

@@ -32,7 +32,7 @@ __all__ = ["EncryptedArrowScan"]
 _BUFFER = 8 << 20
 
 
-class EncryptedArrowScan(ArrowScan):  # type: ignore[misc]
+class EncryptedArrowScan(ArrowScan):
     """PyIceberg's scan, with Avro files, equality deletes and bounded memory."""
 
     def to_record_batches(self, tasks: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
@@ -44,19 +44,26 @@ class EncryptedArrowScan(ArrowScan):  # type: ignore[misc]
             A file is damaged, or a delete cannot be applied; names the file.
         """
         tasks = list(tasks)
-        schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
         with ThreadPoolExecutor(max_workers=usable_cpus(), thread_name_prefix="ags1-scan") as executor:
             positions = self._deleted_positions(tasks, executor)
             keys = self._deleted_keys(tasks, executor)
             left = self._limit
-            for batches in _ahead(executor, tasks, lambda task: self._left(task, positions, keys)):
+            for batches in _ahead(executor, tasks, lambda task: self._rows(task, positions, keys)):
                 for batch in batches:
                     if left is not None:
                         batch = batch.slice(0, left)
                         left -= batch.num_rows
-                    yield batch.cast(schema)
+                    yield batch
                     if left is not None and left <= 0:
                         return
+
+    def _rows(
+        self, task: Any, positions: dict[str, list[Any]], keys: dict[EqualityDeletes, DeletedKeys]
+    ) -> list[pyarrow.RecordBatch]:
+        """Rows of a data file, all of one schema: files have text with short or with long offsets."""
+        schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
+        with _naming(task.file):
+            return [batch.cast(schema) for batch in self._left(task, positions, keys)]
 
     def _left(
         self, task: Any, positions: dict[str, list[Any]], keys: dict[EqualityDeletes, DeletedKeys]
@@ -72,11 +79,8 @@ class EncryptedArrowScan(ArrowScan):  # type: ignore[misc]
         if not batches:
             return []
         table = pyarrow.Table.from_batches(batches)
-        try:
-            for group in groups:
-                table = keys[group].left(table, columns, task.sequence_number)
-        except FormatError as error:
-            raise FormatError(f"{task.file.file_path}: {error}") from error
+        for group in groups:
+            table = keys[group].left(table, columns, task.sequence_number)
         return [batch for batch in table.select(range(columns.width)).to_batches() if batch.num_rows]
 
     def _with_schema(self, schema: Schema, row_filter: Any) -> EncryptedArrowScan:
@@ -93,7 +97,7 @@ class EncryptedArrowScan(ArrowScan):  # type: ignore[misc]
                 if file.content != DataFileContent.EQUALITY_DELETES:
                     files[file.file_path] = file
                 elif not isinstance(task, ScanTask):
-                    raise FormatError(f"{file.file_path}: equality deletes can be applied only to tasks of plan_files()")
+                    raise FormatError(f"{file.file_path}: equality deletes are applied only to tasks of plan_files()")
         found: dict[str, list[Any]] = {}
         for positions in executor.map(self._read_positions, files.values()):
             for path, array in positions.items():
@@ -118,10 +122,12 @@ class EncryptedArrowScan(ArrowScan):  # type: ignore[misc]
                 columns = KeyColumns(Schema(), self._table_metadata, group.field_ids, required=True)
             reading = [executor.submit(self._read_keys, file, columns) for file, _ in group.files]
             pending.append((group, reading, columns))
-        return {
-            group: DeletedKeys(group, [each.result() for each in reading], columns)
-            for group, reading, columns in pending
-        }
+        made = {}
+        for group, reading, columns in pending:
+            tables = [each.result() for each in reading]
+            with _naming(group.files[0][0]):
+                made[group] = DeletedKeys(group, tables, columns)
+        return made
 
     def _read_keys(self, file: Any, columns: KeyColumns) -> pyarrow.Table:
         with _naming(file):
@@ -179,7 +185,7 @@ class EncryptedArrowScan(ArrowScan):  # type: ignore[misc]
         return made
 
 
-class _naming:  # noqa: N801 - reads as a verb where it is used
+class _naming:
     """Gives errors that the bytes of a file can cause the file's name."""
 
     def __init__(self, file: Any) -> None:
@@ -188,13 +194,13 @@ class _naming:  # noqa: N801 - reads as a verb where it is used
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None or not isinstance(error, Exception) or isinstance(error, (MemoryError, ImportError)):
             return
-        if isinstance(error, (Ags1Error, FileNotFoundError)) and self._path in str(error):
-            return
         if isinstance(error, Ags1Error):
-            raise type(error)(f"{self._path}: {error}") from error
+            if self._path not in str(error):
+                error.args = (f"{self._path}: {error}",)
+            return
         if isinstance(error, OSError) and error.errno is not None:
             return
         # Arrow and PyIceberg raise whatever the wrong bytes lead them to; Arrow's own errors for them are OSError.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ags1._blocks import usable_cpus
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
-from ags1.iceberg._files import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, in_parallel, walk
+from ags1.iceberg._files import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, foreign_blocks, in_parallel, walk
 from ags1.iceberg._wording import counted, printable
 
 TYPE_CHECKING = False
@@ -272,6 +272,7 @@ class _Verification:
                 self._report.plaintext += 1
                 self._done += _size(file)
                 return
+        fault = fault or foreign_blocks(file.path, file.block_length)
         self._finish(file, fault)
         if fault is None:
             self._untrusted(file)
@@ -340,6 +341,7 @@ class _Verification:
                 progress=progress,
             )
         checked = _Checked(blocks=found.block_count - found.failed_count, bytes=found.encrypted_length)
+        checked.fault = foreign_blocks(file.path, found.block_length)
         if not found.ok:
             named = ", ".join(map(str, found.failed_blocks[:_NAMED_IN_FILE]))
             more = f" and {found.failed_count - _NAMED_IN_FILE} more" if found.failed_count > _NAMED_IN_FILE else ""

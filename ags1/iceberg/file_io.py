@@ -197,7 +197,17 @@ class EncryptedInputFile(InputFile):
         try:
             if length is None:
                 length = self._length(known)
-            return Reader(source, key_metadata.encryption_key, aad_prefix=key_metadata.aad_prefix or b"", length=length)
+            reader = Reader(
+                source, key_metadata.encryption_key, aad_prefix=key_metadata.aad_prefix or b"", length=length
+            )
+            if reader.block_length != layout.DEFAULT_BLOCK_LENGTH:
+                # The header is not authenticated: in a file of one block any other length would do as well.
+                reader.close()
+                raise FormatError(
+                    f"{self.location}: its header says blocks of {reader.block_length} bytes, but Iceberg's have "
+                    f"{layout.DEFAULT_BLOCK_LENGTH}: damaged, or not written by Iceberg"
+                )
+            return reader
         except BaseException:
             if hasattr(source, "close"):
                 source.close()

@@ -6,7 +6,8 @@ import datetime
 from collections.abc import Iterator, Mapping, Sequence
 
 from ags1.errors import FormatError
-from ags1.iceberg._scan import EncryptedArrowScan, refuse_unreadable
+from ags1.iceberg._planning import ScanTask, plan_scan
+from ags1.iceberg._scan import EncryptedArrowScan
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
 
 TYPE_CHECKING = False
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas
     import pyarrow
-    from pyiceberg.table import FileScanTask, StaticTable
+    from pyiceberg.table import StaticTable
 
     from ags1.files import Progress
     from ags1.iceberg._audit import AuditReport
@@ -158,11 +159,20 @@ class EncryptedTable:
         Raises
         ------
         ValueError
-            No such snapshot, or both ways of naming one.
+            No such snapshot, or both ways of naming one; no such column; a filter that does not fit the columns.
+
+        Notes
+        -----
+        An older snapshot has the columns that it had then, under the names of then, in `row_filter` too.
         """
         from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.expressions.visitors import bind
         from pyiceberg.table import DataScan
 
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must not be negative, got {limit}")
+        if columns is not None and (isinstance(columns, str) or not columns):
+            raise ValueError("columns must be a sequence of at least one name")
         if as_of is not None:
             if snapshot_id is not None:
                 raise ValueError("give snapshot_id or as_of, not both")
@@ -170,16 +180,28 @@ class EncryptedTable:
         elif snapshot_id is not None and self.table.metadata.snapshot_by_id(snapshot_id) is None:
             known = ", ".join(str(each.snapshot_id) for each in self.snapshots()) or "none"
             raise ValueError(f"the table has no snapshot {snapshot_id}; it has {known}")
+        metadata = self._metadata_at(snapshot_id)
         plan = DataScan(
-            table_metadata=self.table.metadata,
+            table_metadata=metadata,
             io=self.io,
-            row_filter=AlwaysTrue() if row_filter is None else row_filter,
+            row_filter=AlwaysTrue() if row_filter is None else _parsed(row_filter),
             selected_fields=("*",) if columns is None else tuple(columns),
             case_sensitive=case_sensitive,
             snapshot_id=snapshot_id,
             limit=limit,
         )
+        # Now, because what is wrong with the arguments is not to be taken for what is wrong with the table.
+        plan.projection()
+        bind(metadata.schema(), plan.row_filter, case_sensitive=case_sensitive)
         return EncryptedTableScan(plan)
+
+    def _metadata_at(self, snapshot_id: int | None) -> Any:
+        """The table's metadata with the schema of a snapshot, which PyIceberg selects columns by but not rows."""
+        metadata = self.table.metadata
+        snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None or snapshot.schema_id not in {each.schema_id for each in metadata.schemas}:
+            return metadata
+        return metadata.model_copy(update={"current_schema_id": snapshot.schema_id})
 
     def files(self, snapshot_id: Snapshots = None, *, sizes: bool = False) -> pyarrow.Table:
         """List the table's files, one row each: how they are encrypted, how long they are, who needs them.
@@ -297,6 +319,19 @@ class EncryptedTable:
         return found
 
 
+def _parsed(row_filter: Any) -> Any:
+    from pyiceberg.expressions.parser import parse
+    from pyparsing import ParseBaseException
+
+    if not isinstance(row_filter, str):
+        return row_filter
+    try:
+        return parse(row_filter)
+    except ParseBaseException as error:
+        # Its own message lists the whole grammar.
+        raise ValueError(f"row_filter {row_filter!r} cannot be understood, from character {error.column} on") from None
+
+
 class EncryptedTableScan:
     """Rows and columns to be read. :meth:`EncryptedTable.scan` makes it; nothing is read before one asks for rows.
 
@@ -309,20 +344,27 @@ class EncryptedTableScan:
     def __init__(self, plan: Any) -> None:
         self.plan = plan
 
-    def plan_files(self) -> list[FileScanTask]:
-        """Data files that are to be read, with their delete files.
+    def plan_files(self) -> list[ScanTask]:
+        """Data files that are to be read, with the deletes that apply to them.
 
         Raises
         ------
-        FormatError
-            One of them cannot be read, such as an equality delete file: named, instead of left out.
+        FormatError, AuthenticationError
+            A manifest is damaged, or one of the files cannot be read: named, instead of left out.
+        KeyAccessError
+            A key cannot be had, or a file is plaintext and must not be.
         """
-        return refuse_unreadable(self.plan.plan_files)
+        return plan_scan(self.plan)
 
-    def _arrow_scan(self) -> EncryptedArrowScan:
+    def _arrow_scan(self, *, narrow: bool = False) -> EncryptedArrowScan:
         plan = self.plan
+        schema = plan.projection()
+        if narrow:
+            # One column is enough to count by, but there must be one.
+            simple = next((each.name for each in schema.fields if each.field_type.is_primitive), None)
+            schema = schema if simple is None else schema.select(simple)
         return EncryptedArrowScan(
-            plan.table_metadata, plan.io, plan.projection(), plan.row_filter, plan.case_sensitive, plan.limit
+            plan.table_metadata, plan.io, schema, plan.row_filter, plan.case_sensitive, plan.limit
         )
 
     def to_arrow(self) -> pyarrow.Table:
@@ -334,9 +376,9 @@ class EncryptedTableScan:
         import pyarrow
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-        schema = schema_to_pyarrow(self.plan.projection())
+        schema = schema_to_pyarrow(self.plan.projection(), include_field_ids=False)
         batches: Iterator[Any] = self._arrow_scan().to_record_batches(self.plan_files())
-        return pyarrow.RecordBatchReader.from_batches(schema, batches).cast(schema)
+        return pyarrow.RecordBatchReader.from_batches(schema, batches)
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
         """All rows as a pandas DataFrame; `options` are those of ``pyarrow.Table.to_pandas``."""
@@ -356,10 +398,12 @@ class EncryptedTableScan:
         """How many rows there are; from metadata alone, where that is exact."""
         from pyiceberg.expressions import AlwaysTrue
 
-        total = 0
+        total: int = 0
+        to_read = []
         for task in self.plan_files():
             if task.residual == AlwaysTrue() and not task.delete_files:
                 total += task.file.record_count
             else:
-                total += self._arrow_scan().to_table([task]).num_rows
+                to_read.append(task)
+        total += sum(batch.num_rows for batch in self._arrow_scan(narrow=True).to_record_batches(to_read))
         return total if self.plan.limit is None else min(total, self.plan.limit)

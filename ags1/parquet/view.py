@@ -1,11 +1,12 @@
 """An encrypted Parquet file as the plaintext file that any Parquet reader reads, decrypted where it is looked at.
 
     file    PARE  [module][module] [module][module] ...  [Bloom filter] [indexes]  [footer]
-    view    PAR1  header~   body   header~   body   ...   Bloom filter   indexes    footer
+    view    PAR1  header~   body   header~   body   ...   Bloom filter   indexes    gap   footer
 
 Every page, filter and index has the same offset and size in the view as in the file: what a module takes more than its
 plaintext is an unknown field in the header (~) that every reader of Thrift skips. So the footer is all that must be
-known when the view is opened, and a read of some pages touches nothing but those pages.
+known when the view is opened, and a read of some pages touches nothing but those pages. The gap is for readers that
+ask for the end of a file without knowing how long its footer is: they are not to decrypt the last column for that.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["ParquetView", "open"]
 
 MISSING_KEYS = ("error", "drop")
+# What Arrow asks for at once, to have a footer of usual size; others ask for less.
+_TAIL = 64 << 10
 
 
 def open(
@@ -102,8 +105,9 @@ class ParquetView(io.RawIOBase):
 
     Notes
     -----
-    Safe to use from several threads, also after a fork; :meth:`pread` by several at once, while the other methods
-    share a position, and wait for one another. A view that nobody refers to any more closes itself.
+    Safe to use from several threads, :meth:`pread` by several at once; the other methods share a position, and wait
+    for one another. A child that was forked while no thread was reading can read on. A view that nobody refers to any
+    more closes itself.
 
     Every page is authenticated when it is read, and so are indexes and Bloom filters. What has no tag is not: columns
     that the file has in plaintext, and the contents of pages in AES_GCM_CTR_V1 files (their headers have one).
@@ -111,12 +115,14 @@ class ParquetView(io.RawIOBase):
     What a view cannot do:
 
     - Be the file that was encrypted, byte for byte. It holds the same pages, indexes, filters and metadata, but
-      headers have fillers, sizes in the metadata count them, and where columns are left out, so is
-      what belongs to them; the Arrow schema in the footer is then adapted if PyArrow is installed, and otherwise left
-      out, which costs types that only Arrow has.
+      headers have fillers, sizes in the metadata count them, and up to 64 KiB of zeros are in front of the footer.
+    - Hide columns from whoever gets a copy of it. What is left out is not in the footer, but its bytes are there, as
+      the file has them: encrypted, or in plaintext if the column is. The Arrow schema in the footer is adapted if
+      PyArrow is installed, and otherwise left out, which costs types that only Arrow has.
     - Find damage before it is read. A read that meets a damaged page fails, whatever else it would have answered, and
       readers read more than was asked: PyArrow joins ranges with small gaps, unless it is told ``pre_buffer=False``.
-      Behind a damaged page header, the rest of its column chunk cannot be found.
+      Behind a damaged page header, the rest of its column chunk cannot be found; and from an object store, up to 16 MiB
+      of pages of a column chunk come and fail together.
     - Find a page without those before it in its column chunk. In a local file that takes their headers; from an object
       store, whole parts of the chunk, one request each. Other column chunks are not touched.
     - Make a reader lazy that reads all of a file object, as polars does (also scan_parquet): give `columns` here, or
@@ -125,6 +131,8 @@ class ParquetView(io.RawIOBase):
     """
 
     _file: SourceFile | None = None
+    # Offsets of the regions, and the regions; None once it is closed.
+    _layout: tuple[list[int], list[Region]] | None = None
 
     def __init__(
         self,
@@ -173,6 +181,8 @@ class ParquetView(io.RawIOBase):
                 error = missing.get(column)
                 self._missing[leaf.path] = error if error is not None else _of_collection(file, column, missing)
         footer = encode_view_footer(file, groups, kept)
+        if file.footer.algorithm is not None:
+            footer = bytes(max(0, _TAIL - len(footer))) + footer
         self.size = file.footer.start + len(footer)
         self.stored_size = file.footer.size
         regions: list[Region] = [FixedRegion(0, MAGIC), FixedRegion(file.footer.start, footer)]
@@ -180,13 +190,13 @@ class ParquetView(io.RawIOBase):
             for chunk, keep in zip(chunks, kept, strict=True):
                 if keep and chunk.encrypted:
                     regions += chunk_regions(self._cache, chunk)
-        self._regions = sorted(regions, key=lambda region: region.start)
-        self._starts = [region.start for region in self._regions]
+        regions.sort(key=lambda region: region.start)
         end = 0
-        for region in self._regions:
+        for region in regions:
             if region.start < end:
                 raise FormatError(f"{file.where}two parts of the file overlap at offset {region.start}")
             end = region.end
+        self._layout = [region.start for region in regions], regions
 
     def pread(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes at an offset; safe to call from several threads at once.
@@ -206,29 +216,32 @@ class ParquetView(io.RawIOBase):
         return out
 
     def _read_into(self, offset: int, out: memoryview) -> None:
-        source = self._open_file().source
+        file, layout = self._file, self._layout
+        if self.closed or file is None or layout is None:
+            raise ValueError("I/O operation on closed file.")
+        source = file.source
         if not isinstance(source, DescriptorSource):
-            self._fill(source, offset, out)
+            self._fill(source, *layout, offset, out)
             return
         # A close in another thread must wait: the number of the descriptor could be that of another file soon.
         source._enter()
         try:
-            self._fill(source, offset, out)
+            self._fill(source, *layout, offset, out)
         finally:
             source._leave()
 
-    def _fill(self, source: Source, offset: int, out: memoryview) -> None:
+    def _fill(self, source: Source, starts: list[int], regions: list[Region], offset: int, out: memoryview) -> None:
         end = offset + len(out)
-        index = bisect_right(self._starts, offset) - 1
+        index = bisect_right(starts, offset) - 1
         at = offset
         while at < end:
-            region = self._regions[index] if index >= 0 else None
+            region = regions[index] if index >= 0 else None
             if region is not None and region.start <= at < region.end:
                 stop = min(end, region.end)
                 region.read_into(at, out[at - offset : stop - offset])
                 at = stop
             following = index + 1
-            stop = min(end, self._starts[following]) if following < len(self._starts) else end
+            stop = min(end, starts[following]) if following < len(starts) else end
             if at < stop:
                 self._copy(source, at, out[at - offset : stop - offset])
                 at = stop
@@ -299,17 +312,14 @@ class ParquetView(io.RawIOBase):
         if not self.closed:
             super().close()
             if self._file is not None:
+                # It holds on to memory that the source is to give back.
+                self._layout = None
                 self._file.close()
                 self._cache.forget()
 
     def _check_open(self) -> None:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
-
-    def _open_file(self) -> SourceFile:
-        self._check_open()
-        assert self._file is not None
-        return self._file
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""

@@ -5,7 +5,6 @@ Encrypted files are damaged by somebody who has the keys: what no tag refuses mu
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import io
 import os
@@ -210,9 +209,12 @@ def attempt(call: Callable[[io.BytesIO], Any]) -> bytes | None:
     return made
 
 
-def sources(data: bytes) -> list[Callable[[], Any]]:
-    """The data in memory, in a file, and behind an object that can only seek and read."""
-    return [lambda: data, lambda: io.BytesIO(data), lambda: in_file(data)]
+def sources(data: bytes) -> Iterator[Any]:
+    """The data in memory, behind an object that can only seek and read, and in a file."""
+    yield data
+    yield io.BytesIO(data)
+    with in_file(data) as file:
+        yield file
 
 
 def in_file(data: bytes) -> Any:
@@ -248,8 +250,10 @@ def encrypt_parquet(data: bytes) -> None:
         data_page_v2=choices.one_of(["java", "arrow"]),
     )
     threads = choices.one_of([1, 2])
-    made = [attempt(lambda sink, s=source: parquet.encrypt_file(s(), sink, encryption, threads=threads))
-            for source in sources(plain)]  # fmt: skip
+    made = [
+        attempt(lambda sink, s=source: parquet.encrypt_file(s, sink, encryption, threads=threads))
+        for source in sources(plain)
+    ]
     assert len({each is None for each in made}) == 1, "what is refused depends on where it lies"
     for each in made:
         if each is not None:
@@ -269,12 +273,13 @@ def decrypt_parquet(data: bytes) -> None:
     changed = change_sealed_footer(choices, whole) if has_keys else change_bytes(choices, whole)
     decryption = parquet.DecryptionConfig(KEY, column_keys={"a": COLUMN_KEY} if own_key else None)
     threads = choices.one_of([1, 2])
-    made = [attempt(lambda sink, s=source: parquet.decrypt_file(s(), sink, decryption, threads=threads))
-            for source in sources(changed)]  # fmt: skip
+    made = [
+        attempt(lambda sink, s=source: parquet.decrypt_file(s, sink, decryption, threads=threads))
+        for source in sources(changed)
+    ]
     assert len({each is None for each in made}) == 1, "what is refused depends on where it lies"
     for source in sources(changed):
-        with contextlib.closing(io.BytesIO()):
-            read_all(source(), decryption)
+        read_all(source, decryption)
     encryption = parquet.EncryptionConfig(COLUMN_KEY)
     attempt(lambda sink: parquet.rekey_file(changed, sink, decryption, encryption, threads=threads))
     if changed == whole:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Iterator
 from typing import Any
 
-from ags1.parquet import DecryptionConfig
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ags1.parquet import DecryptionConfig, ParquetView
 from tests.parquet import corpus
 from tests.parquet.reference import open_encrypted, open_plain
 from tests.parquet.reference_model import CTR_PAGES, File
@@ -15,6 +19,8 @@ from tests.parquet.reference_writer import Encryption, encrypt_reference
 
 FOOTER_KEY = b"footer key, 24 bytes ..."
 PREFIX = b"table/part-7"
+# A file with nearly everything: levels, V2 pages, row groups, indexes, Bloom filters, CRCs.
+NAME = "everything-v2"
 # By their dotted paths: each test takes those that its file has.
 COLUMN_KEYS = {
     "name": b"column key, 32 bytes ...........",
@@ -26,7 +32,7 @@ COLUMN_KEYS = {
 # Between them, everything that writers do in different ways.
 WAYS: dict[str, dict[str, Any]] = {
     "uniform": {},
-    "java": {"pad_thrift": True, "column_keys": COLUMN_KEYS, "footer_key_metadata": b"kf"},
+    "java": {"pad_thrift": True, "column_keys": COLUMN_KEYS, "encrypt_all": True, "footer_key_metadata": b"kf"},
     "arrow": {"data_page_v2": "arrow", "column_keys": COLUMN_KEYS, "encrypt_all": True, "hidden_fields": ()},
     "ctr": {"algorithm": CTR_PAGES, "column_keys": COLUMN_KEYS, "encrypt_all": True},
     "ctr-arrow-signed": {"algorithm": CTR_PAGES, "data_page_v2": "arrow", "plaintext_footer": True},
@@ -55,6 +61,21 @@ def opened(name: str, way: str) -> File:
     """Such a file, taken apart."""
     supplied = PREFIX if WAYS[way].get("store_aad_prefix") is False else None
     return open_encrypted(encrypted(name, way), FOOTER_KEY, COLUMN_KEYS, supplied, strict=False)
+
+
+def view_of(name: str = NAME, way: str = "uniform", **options: Any) -> ParquetView:
+    """The view of a file of the corpus that was encrypted in one of the ways."""
+    return ParquetView(encrypted(name, way), decryption(way), **options)
+
+
+def table_of(view: ParquetView, **options: Any) -> pa.Table:
+    """The rows of a view, read in a way in which errors are harmless to PyArrow."""
+    return pq.read_table(view, use_threads=False, pre_buffer=False, **options)
+
+
+def plain_table(name: str, **options: Any) -> pa.Table:
+    """What PyArrow reads from a file of the corpus before it is encrypted."""
+    return pq.read_table(io.BytesIO(corpus.build(name)), **options)
 
 
 def view_of_plain(data: bytes) -> tuple[File, list[str]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import ags1
 from ags1 import _blocks, _buffer, _gcm, _layout, files, verify
+from tests.sanitize import parquet_steps
 
 SCALE = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 KEYS = [bytes(range(length)) for length in (16, 24, 32)]
@@ -217,8 +218,12 @@ def forked() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def parquet() -> None:
+    parquet_steps.parquet(SCALE)
+
+
 if __name__ == "__main__":
-    for step in (small_things, one_shot, hostile, batches, paths_and_streams, together, forked):
+    for step in (small_things, one_shot, hostile, batches, paths_and_streams, together, forked, parquet):
         if len(sys.argv) < 3 or step.__name__ in sys.argv[2:]:
             step()
             gc.collect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import random
 import tempfile
 import threading
@@ -105,8 +106,8 @@ def to_file(content: bytes, pages: PageList, threads: int) -> None:
         conversion = Conversion(SOURCE_AAD, TARGET_AAD, threads=threads)
         source = PageSource(file.fileno())
         conversion.launch(pages, source, target.fileno(), 4)
-        for call in (pages.clear, lambda: conversion.launch(pages, source, target.fileno(), 4)):
-            refused(call)
+        refused(pages.clear)
+        refused(functools.partial(conversion.launch, pages, source, target.fileno(), 4))
         if len(content) % 2:
             assert conversion.land() > 4
         else:

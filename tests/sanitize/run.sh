@@ -91,7 +91,8 @@ under_valgrind() {
 
 instrumented() { # The modules call the sanitizer: a build without it would find nothing.
     local module
-    for module in "$work/$1"/ags1/_{batch,blocks,buffer,descriptors,gcm,layout}.*.so; do
+    for module in "$work/$1"/ags1/_{batch,blocks,buffer,descriptors,gcm,layout}.*.so \
+        "$work/$1"/ags1/parquet/_{conversion,module,nodes,pages,thrift}.*.so; do
         grep -q "$2" "$module" || { echo "$module is not instrumented" >&2; return 1; }
     done
 }
@@ -102,6 +103,7 @@ check "driver under AddressSanitizer and UBSan" under_address "$python" tests/sa
 check "tests under AddressSanitizer and UBSan" under_address "$python" -m pytest -q -p no:cacheprovider --tb=short \
     tests/test_buffer.py tests/test_layout.py tests/test_gcm.py tests/test_blocks.py tests/test_batch.py \
     tests/test_codec.py tests/test_fuzz_targets.py tests/threats/test_release.py \
+    tests/parquet/test_module.py tests/parquet/test_pages.py tests/parquet/test_conversion.py \
     -k "not left_in_memory and not anywhere_in_the_process"
 check "driver under ThreadSanitizer" under_thread "$python" tests/sanitize/driver.py 30
 check "driver under valgrind" under_valgrind "$python" tests/sanitize/driver.py 3

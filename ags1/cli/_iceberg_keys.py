@@ -1,0 +1,214 @@
+"""``ags1 iceberg rewrap`` and ``prune``: a new metadata file with other keys, and what its catalog has to be told."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+
+from ags1.cli import OutputClosed, describe, exit_code, printable, say, warn
+from ags1.cli._iceberg_metadata import Successor
+from ags1.cli._iceberg_open import Opened, beside, opened, version_of
+from ags1.cli._parser import UsageError
+from ags1.errors import FormatError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ags1.iceberg import EncryptionKeys, PruneReport, RewrapReport
+
+__all__ = ["prune", "rewrap"]
+
+_SHOWN = 20
+_KEY_ID = "encryption.key-id"
+
+
+def rewrap(options: argparse.Namespace) -> int:
+    """Run ``ags1 iceberg rewrap``."""
+
+    def work(table: Opened) -> int:
+        from ags1.iceberg import EncryptionKeys
+
+        successor = _successor(table, options)
+        keys = EncryptionKeys(successor.document.entries())
+        table.require_kms()
+        with contextlib.ExitStack() as stack:
+            new_kms = stack.enter_context(_new_client(options)) if options.new_kms else None
+            # The calls and checks of a dry run are the same; what is thrown away is the result.
+            changed = keys.rewrap(table.kms, options.new_key_id, new_kms)
+        report: Any = changed.report
+        successor.set_property(_KEY_ID, options.new_key_id)
+        _finish(options, table, successor, changed)
+        _tell_of_rewrap(options, table, successor, report)
+        return 0
+
+    return _reporting(options, work)
+
+
+def prune(options: argparse.Namespace) -> int:
+    """Run ``ags1 iceberg prune``."""
+
+    def work(table: Opened) -> int:
+        from ags1.iceberg import EncryptionKeys
+
+        successor = _successor(table, options)
+        keys = EncryptionKeys(successor.document.entries())
+        for key_id in options.keep:
+            if key_id not in keys:
+                raise UsageError(f"--keep {key_id}: the table has no such key")
+        changed = keys.prune(successor.document.fields, keep=options.keep)
+        report: Any = changed.report
+        if report.dropped:
+            _finish(options, table, successor, changed)
+        _tell_of_prune(options, table, successor, report)
+        return 0
+
+    return _reporting(options, work)
+
+
+def _reporting(options: argparse.Namespace, work: Callable[[Opened], int]) -> int:
+    try:
+        with opened(options) as table:
+            return work(table)
+    except OutputClosed:
+        raise
+    except Exception as error:
+        if options.json and not isinstance(error, UsageError):
+            say(json.dumps({"old_metadata": options.table, "new_metadata": None, "error": describe(error)}))
+            return exit_code(error)
+        raise
+
+
+def _successor(table: Opened, options: argparse.Namespace) -> Successor:
+    """The metadata to be changed; refused where there is nothing to change."""
+    successor = Successor(table.location, table.io)
+    if not successor.document.entries() and not successor.properties.get(_KEY_ID):
+        raise FormatError(
+            f"{table.location}: the table is not encrypted: it has neither the property {_KEY_ID} nor encryption-keys"
+        )
+    version = version_of(table.location)
+    newer = sorted(name for name in beside(table.location, table.io) if (version_of(name) or 0) > (version or 0))
+    if newer and not options.quiet:
+        warn(
+            f"ags1: warning: beside {table.location} there is {newer[-1]}, with a higher number: make sure that the "
+            "catalog has the older one, or the commits in between are lost"
+        )
+    return successor
+
+
+def _new_client(options: argparse.Namespace) -> Any:
+    from ags1.cli._kms import client_of
+
+    # --password-file and --key-file are those of --kms; another local keystore has its own in its URL.
+    local = options.new_kms.lower().startswith("local:")
+    both_local = local and str(options.kms).lower().startswith("local:")
+    secret = {} if both_local else {"password_file": None, "key_file": None}
+    return client_of(argparse.Namespace(**{**vars(options), **secret, "kms": options.new_kms}))
+
+
+def _finish(options: argparse.Namespace, table: Opened, successor: Successor, keys: EncryptionKeys) -> None:
+    successor.set_keys(keys)
+    successor.write(dry_run=options.dry_run)
+
+
+# -- what is said --------------------------------------------------------------------------------------------------
+
+
+def _tell_of_rewrap(options: argparse.Namespace, table: Opened, successor: Successor, report: RewrapReport) -> None:
+    if options.json:
+        _say_json(
+            successor,
+            options,
+            old_key_ids=list(report.old_table_key_ids),
+            new_key_id=report.new_table_key_id,
+            keys=list(report.rewrapped),
+            unopened=list(report.unopened),
+            untouched=list(report.untouched),
+        )
+        return
+    would = "would be" if options.dry_run else "is" if len(report.rewrapped) == 1 else "are"
+    count = len(report.rewrapped)
+    what = "1 key encryption key" if count == 1 else f"{count:,} key encryption keys"
+    old = ", ".join(map(repr, report.old_table_key_ids)) or "any other"
+    if not options.quiet:
+        say(printable(f"{what} {would} under the master key {report.new_table_key_id!r}, no more under {old}"))
+    _list(options, "warning", "does not open, neither before nor now", report.unopened)
+    _list(options, "warning", "is under no key encryption key, and stays as it is", report.untouched)
+    _tell_of_catalog(options, successor, new_key_id=report.new_table_key_id)
+
+
+def _tell_of_prune(options: argparse.Namespace, table: Opened, successor: Successor, report: PruneReport) -> None:
+    if options.json:
+        fields = ("dropped", "kept", "unjudged", "missing")
+        _say_json(successor, options, **{name: list(getattr(report, name)) for name in fields})
+        return
+    _list(options, "warning", "is named by a snapshot and missing: that snapshot cannot be opened", report.missing)
+    if not report.dropped:
+        if not options.quiet:
+            say(printable(f"{table.location}: all {len(report.kept):,} keys are in use; nothing was written"))
+        return
+    if not options.quiet:
+        for key_id in report.dropped:
+            say(printable(f"  {key_id}"))
+        verb = "would be dropped" if options.dry_run else "dropped"
+        count = "1 key" if len(report.dropped) == 1 else f"{len(report.dropped):,} keys"
+        say(printable(f"{count} {verb}, {len(report.kept):,} kept"))
+    _list(options, "note", "stays because it has what this version does not know", report.unjudged)
+    _tell_of_catalog(options, successor)
+
+
+def _say_json(successor: Successor, options: argparse.Namespace, **fields: Any) -> None:
+    record = {
+        "old_metadata": successor.old,
+        "new_metadata": successor.new if successor.written else None,
+        **fields,
+        "dry_run": options.dry_run,
+        "error": None,
+    }
+    say(json.dumps(record))
+
+
+def _list(options: argparse.Namespace, kind: str, what: str, key_ids: tuple[str, ...]) -> None:
+    if kind == "note" and options.quiet:
+        return
+    for key_id in key_ids[:_SHOWN]:
+        warn(f"ags1: {kind}: key {key_id} {what}")
+    if len(key_ids) > _SHOWN:
+        warn(f"ags1: {kind}: and {len(key_ids) - _SHOWN:,} more (--json names them all)")
+
+
+def _tell_of_catalog(options: argparse.Namespace, successor: Successor, new_key_id: str | None = None) -> None:
+    if options.dry_run:
+        if not options.quiet:
+            say(
+                printable(
+                    f"would write metadata file {version_of(successor.new)} beside {successor.old}; nothing was written"
+                )
+            )
+        return
+    if options.quiet:
+        say(printable(successor.new))
+        return
+    say(printable(f"wrote {successor.new}"))
+    new, old = successor.new, successor.old
+    sql = new.replace("'", "''")
+    for line in (
+        "",
+        "The table changes when its catalog is told, which still has",
+        f"  {old}",
+        "Take the table out of the catalog without deleting its files, and register the new file:",
+        f"  PyIceberg  catalog.drop_table(NAME); catalog.register_table(NAME, {new!r})",
+        "  Spark      DROP TABLE NAME  (never with PURGE)",
+        f"             CALL CATALOG.system.register_table(table => 'NAME', metadata_file => '{sql}')",
+        "or, in a catalog that keeps nothing but the property metadata_location, replace that, if it is the old one still.",
+    ):
+        say(printable(line))
+    if new_key_id is not None:
+        for line in (
+            f"A Hive catalog keeps {_KEY_ID} and a hash of the metadata too, and takes neither from a new",
+            "metadata_location: with it, register the table.",
+            f"Writers and readers need a KMS that unwraps with {new_key_id!r} from then on.",
+        ):
+            say(printable(line))

@@ -1,0 +1,524 @@
+"""``ags1 iceberg`` on real tables: what it shows and writes is what Spark reads, and what it changes, Java still reads."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+
+from ags1 import Key
+from ags1.cli import main
+from ags1.iceberg import EncryptionKeys
+from ags1.kms import LocalKms
+from tests.checks import flip
+from tests.cli.conftest import Result
+from tests.iceberg_tables.canonical import arrow_rows
+from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.warehouse import SparkReader, SparkTable, SparkTables, local_path
+
+Run = Callable[..., Result]
+SCANNED = ("events", "events_avro", "maintained", "types", "evolution", "evolution_avro", "emptied")
+
+
+@pytest.fixture
+def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command in this process, in an empty directory, with a local keystore that has the tables' master keys."""
+    directory = tmp_path / "work"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("COLUMNS", "80")
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(range(32)))
+    secret.chmod(0o600)
+    with LocalKms(tmp_path / "keys.json", key_file=secret) as client:
+        client.make({key_id: Key(key) for key_id, key in MASTER_KEYS.items()})
+    monkeypatch.setenv("AGS1_KMS", f"local:{tmp_path / 'keys.json'}?key_file={secret}")
+
+    def run_(*arguments: str | os.PathLike[str]) -> Result:
+        code = main(["iceberg", *(os.fspath(each) for each in arguments)])
+        captured = capsysbinary.readouterr()
+        for key in MASTER_KEYS.values():
+            for form in (key, key.hex().encode(), base64.b64encode(key)):
+                assert form not in captured.out + captured.err
+        err = captured.err.decode()
+        assert "Traceback" not in err
+        return Result(code, captured.out, err)
+
+    return run_
+
+
+@pytest.fixture
+def without_kms(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The same with no KMS named."""
+    monkeypatch.delenv("AGS1_KMS")
+    return run
+
+
+def copied(table: SparkTable, directory: str = "table") -> Path:
+    """A copy of the metadata file, alone in a directory."""
+    Path(directory, "metadata").mkdir(parents=True)
+    return table.copy_metadata(Path(directory, "metadata"))
+
+
+def data_file(table: SparkTable) -> Path:
+    return next(each.path for each in table.files if each.content == 0)
+
+
+# -- scan ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCANNED)
+def test_a_parquet_file_of_a_scan_has_the_rows_that_spark_reads(spark_tables: SparkTables, run: Run, name: str) -> None:
+    table = spark_tables[name]
+    assert table.current is not None
+    found = run("scan", table.metadata, "--format", "parquet", "-o", "rows.parquet")
+    assert (found.code, found.out) == (0, "")
+    written = pq.read_table("rows.parquet")
+    assert written.column_names == table.current.columns
+    assert arrow_rows(written) == table.current.rows
+    assert f"wrote {len(table.current.rows)} rows to rows.parquet, which is plaintext" in found.err
+
+
+def test_every_snapshot_can_be_scanned_by_its_id_and_by_its_time(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["events"]
+    by_id = {each["snapshot-id"]: each for each in table.document["snapshots"]}
+    for snapshot in table.snapshots:
+        found = run("scan", table.metadata, "--snapshot", str(snapshot.id), "--format", "json")
+        assert sorted(row["id"] for row in found.records) == sorted(row[0] for row in snapshot.rows)
+        then = run("scan", table.metadata, "--as-of", str(by_id[snapshot.id]["timestamp-ms"]), "--format", "json")
+        assert then.records == found.records
+    assert run("scan", table.metadata, "--as-of", "2001-01-01").code == 2
+    assert "the table has no snapshot 5" in run("scan", table.metadata, "--snapshot", "5").err
+
+
+def test_rows_and_columns_are_chosen(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["events"]
+    assert table.current is not None
+    wanted = sorted(row[0] for row in table.current.rows if row[0] > 50)
+    chosen = run("scan", table.metadata, "--columns", "region,id", "--filter", "id > 50", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(chosen.out)))
+    assert chosen.out.startswith("region,id\n")
+    assert sorted(int(row["id"]) for row in rows) == wanted
+    limited = run("scan", table.metadata, "--limit", "3", "--columns", "id")
+    assert [line.strip() for line in limited.out.splitlines()[:2]] == ["id", "--"]
+    assert len(limited.out.splitlines()) == 5
+    assert run("scan", table.metadata, "--limit", "0", "--columns", "id").out == "id\n--\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--filter", "id >"), "--filter 'id >' cannot be understood: write amount > 10"),
+        (("--filter", "nothing > 3"), "nothing, case_sensitive=True; the columns are id, "),
+        (("--columns", "nothing"), "'nothing'; the columns are id, "),
+        (("--columns", "id,"), "--columns: there is an empty column name"),
+        (("--format", "parquet"), "a Parquet file is not for standard output: say --output FILE"),
+        (("-o", "s3://bucket/file"), "--output takes a local file"),
+        (("--snapshot", "x"), "'x' is not the id of a snapshot"),
+        (("--as-of", "yesterday"), "'yesterday' is not a time such as 2026-11-01"),
+    ],
+)
+def test_what_cannot_be_scanned_is_told_in_words_of_the_command(
+    spark_tables: SparkTables, run: Run, arguments: tuple[str, ...], message: str
+) -> None:
+    found = run("scan", spark_tables["events"].metadata, *arguments)
+    assert (found.code, found.out) == (2, "")
+    assert message in found.err
+    assert len(found.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_an_output_file_appears_whole_or_not_at_all(spark_tables: SparkTables, run: Run, form: str) -> None:
+    table = spark_tables["maintained"]
+    path = data_file(table)
+    Path("rows").write_text("before")
+    with table.damaged(path, flip(path.read_bytes(), 40)):
+        damaged = run("scan", table.metadata, "--format", form, "-o", "rows")
+    assert damaged.code == 1
+    assert path.name in damaged.err
+    assert os.listdir() == ["rows"]
+    assert Path("rows").read_text() == "before"
+    assert run("scan", table.metadata, "--format", form, "-o", "rows", "-q").err == ""
+    assert Path("rows").read_bytes()[:6] != b"before"
+
+
+def test_plaintext_files_are_taken_only_on_request(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["mixed"]
+    assert table.current is not None
+    refused = run("scan", table.metadata)
+    assert refused.code == 3
+    assert "is not encrypted, although its table is" in refused.err
+    assert "say --allow-plaintext to take it" in refused.err
+    taken = run("scan", table.metadata, "--allow-plaintext", "--format", "json")
+    assert len(taken.records) == len(table.current.rows)
+
+
+def test_equality_deletes_are_refused_and_named(spark_tables: SparkTables, run: Run) -> None:
+    refused = run("scan", spark_tables["deletes"].metadata)
+    assert refused.code == 1
+    assert "equality delete" in refused.err
+
+
+# -- keys ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["files", "scan", "audit", "verify", "cat", "rewrap"])
+def test_without_a_kms_an_encrypted_table_is_refused(spark_tables: SparkTables, without_kms: Run, action: str) -> None:
+    more = {"cat": ["x.avro"], "rewrap": ["--new-key-id", "keyB"]}.get(action, [])
+    refused = without_kms(action, spark_tables["maintained"].metadata, *more)
+    assert (refused.code, refused.out) == (3, "")
+    assert "a KMS is needed for the table's keys: --kms URL or the variable AGS1_KMS" in refused.err
+
+
+@pytest.mark.parametrize("action", ["inspect", "files", "scan", "audit", "verify"])
+def test_a_kms_with_other_keys_is_a_missing_key(
+    spark_tables: SparkTables, run: Run, tmp_path: Path, action: str
+) -> None:
+    secret = tmp_path / "secret"
+    with LocalKms(tmp_path / "other.json", key_file=secret) as client:
+        client.make({"keyA": Key.generate()})
+    # The key encryption keys of the process's cache belong to another client.
+    other = f"local:{tmp_path / 'other.json'}?key_file={secret}"
+    assert run(action, spark_tables["maintained"].metadata, "--kms", other).code == 3
+
+
+def test_another_master_key_than_the_trusted_one_is_refused(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["maintained"]
+    assert run("scan", table.metadata, "--table-key-id", "keyA").code == 0
+    refused = run("scan", table.metadata, "--table-key-id", "keyB")
+    assert refused.code == 3
+    assert "is under master key 'keyA', not 'keyB'" in refused.err
+
+
+# -- inspect, files, audit, verify ---------------------------------------------------------------------------
+
+
+def test_inspect_draws_the_table_as_a_tree(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["maintained"]
+    shown = run("inspect", table.metadata)
+    assert (shown.code, shown.err) == (0, "")
+    lines = shown.out.splitlines()
+    assert lines[0] == table.metadata
+    assert "├── encrypted, master key 'keyA'" in lines
+    assert "wraps the keys of 8 manifest lists, 5 of which no snapshot uses" in shown.out
+    assert "├── 3 snapshots" in lines
+    assert f"{table.current_id}  " in shown.out
+    assert "(current, branch main)" in shown.out
+    assert "(tag kept)" in shown.out
+    assert lines[-1].split() == [
+        "└──",
+        "data",
+        "2",
+        "files,",
+        "6.0",
+        "kB,",
+        "60",
+        "rows",
+        "Parquet",
+        "AES_GCM_V1",
+        "uniform",
+    ]
+    for entry in table.document["encryption-keys"]:
+        assert entry["encrypted-key-metadata"] not in shown.out
+    verbose = run("inspect", table.metadata, "-vv", "--all").out
+    for entry in table.document["encryption-keys"]:
+        assert entry["key-id"] in verbose
+        assert entry["encrypted-key-metadata"] not in verbose
+    for file in table.files:
+        assert file.location in verbose
+    assert str(data_file(table)) not in shown.out
+
+
+def test_inspect_without_a_kms_shows_what_the_metadata_says(spark_tables: SparkTables, without_kms: Run) -> None:
+    table = spark_tables["maintained"]
+    shown = without_kms("inspect", table.metadata)
+    assert (shown.code, shown.err) == (0, "")
+    assert "encrypted: say --kms URL to see what is in it" in shown.out
+    for snapshot in table.snapshots:
+        assert str(snapshot.id) in shown.out
+    record = without_kms("inspect", table.metadata, "--json").records[0]
+    assert (record["error"], record["manifests"]) == (None, [])
+
+
+def test_inspect_says_which_part_of_a_table_cannot_be_read(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["maintained"]
+    path = local_path(
+        next(s["manifest-list"] for s in table.document["snapshots"] if s["snapshot-id"] == table.current_id)
+    )
+    with table.damaged(path, flip(path.read_bytes(), 40)):
+        shown = run("inspect", table.metadata)
+    assert shown.code == 1
+    assert "NOT READ: " in shown.out
+    assert "as far as they could be seen" in shown.out
+    assert path.name in shown.err
+
+
+def test_inspect_for_machines_agrees_with_the_metadata(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["events"]
+    record = run("inspect", table.metadata, "--json", "-vv").records[0]
+    assert (record["encrypted"], record["master_key_id"], record["error"]) == (True, "keyA", None)
+    assert {each["key_id"] for each in record["keys"]} == {each["key-id"] for each in table.document["encryption-keys"]}
+    assert [each["snapshot_id"] for each in record["snapshots"] if each["current"]] == [table.current_id]
+    assert {each["path"] for each in record["each_file"]} >= {each.location for each in table.files}
+    assert record["table_uuid"] == table.document["table-uuid"]
+
+
+@pytest.mark.parametrize("name", ["empty", "events_plain"])
+def test_inspect_draws_tables_without_keys(spark_tables: SparkTables, run: Run, name: str) -> None:
+    shown = run("inspect", spark_tables[name].metadata)
+    assert shown.code == 0
+    expected = {
+        "empty": "no snapshot: the table never had a row",
+        "events_plain": "not encrypted: neither the property",
+    }
+    assert expected[name] in shown.out
+
+
+def test_files_are_those_that_spark_names(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["events"]
+    listed = run("files", table.metadata, "--format", "json", "--sizes").records
+    below = {each["path"]: each for each in listed if not each["kind"].startswith("manifest")}
+    assert set(below) == {each.location for each in table.files}
+    for file in table.files:
+        assert (
+            below[file.location]["stored_length"] == below[file.location]["physical_size"] == file.path.stat().st_size
+        )
+    everything = run("files", table.metadata, "--all", "--format", "csv").out
+    assert len(everything.splitlines()) > len(listed) + 1
+    shown = run("files", table.metadata).out
+    assert data_file(table).name in shown
+    assert "..." not in shown
+
+
+def test_audit_tells_errors_from_notes(spark_tables: SparkTables, run: Run) -> None:
+    clean = run("audit", spark_tables["maintained"].metadata)
+    assert (clean.code, clean.err) == (0, "")
+    assert "note: key-unused: " in clean.out
+    assert run("audit", spark_tables["maintained"].metadata, "-q").out == ""
+    mixed = run("audit", spark_tables["mixed"].metadata)
+    assert mixed.code == 1
+    assert "ags1: error: file-plaintext: " in mixed.err
+    record = run("audit", spark_tables["mixed"].metadata, "--json").records[0]
+    assert (record["ok"], record["error"]) == (False, "1 error")
+    assert record["findings"][0]["code"] == "file-plaintext"
+    assert run("audit", spark_tables["mixed"].metadata, "--allow-plaintext").code == 0
+
+
+def test_verify_names_the_file_that_was_changed(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["maintained"]
+    clean = run("verify", table.metadata)
+    assert (clean.code, clean.err) == (0, "")
+    assert ": all authentic" in clean.out
+    path = data_file(table)
+    with table.damaged(path, flip(path.read_bytes(), 40)):
+        found = run("verify", table.metadata, "--progress", "never")
+        record = run("verify", table.metadata, "--json", "--current").records[0]
+    assert found.code == 1
+    assert path.name in found.err
+    assert "1 file failed" in found.out
+    assert (record["ok"], record["failure_count"], record["error"]) == (False, 1, "1 file failed")
+
+
+def test_verify_calls_a_plaintext_file_a_finding(spark_tables: SparkTables, run: Run) -> None:
+    found = run("verify", spark_tables["mixed"].metadata)
+    assert found.code == 1
+    assert "say --allow-plaintext if that is meant to be" in found.err
+    assert run("verify", spark_tables["mixed"].metadata, "--allow-plaintext").code == 0
+
+
+# -- cat -----------------------------------------------------------------------------------------------------
+
+
+def test_cat_of_a_manifest_list_in_json_shows_no_key(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["maintained"]
+    path = table.document["snapshots"][0]["manifest-list"]
+    raw = run("cat", table.metadata, path)
+    assert raw.code == 0
+    assert raw.err == "ags1: warning: the plaintext of this manifest list contains keys of the files below it\n"
+    entries = list(fastavro.reader(io.BytesIO(raw.raw)))
+    shown = run("cat", table.metadata, Path(path).name, "--json")
+    assert [each["manifest_path"] for each in shown.records] == [each["manifest_path"] for each in entries]
+    for each in entries:
+        assert each["key_metadata"].hex() not in shown.out
+    assert all(each["key_metadata"].startswith("redacted (") for each in shown.records)
+    manifest = run("cat", table.metadata, entries[0]["manifest_path"], "--json").records
+    assert all(each["data_file"]["key_metadata"].startswith("redacted (") for each in manifest)
+
+
+def test_cat_of_a_data_file_is_a_plaintext_one(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["maintained"]
+    found = run("cat", table.metadata, data_file(table))
+    assert (found.code, found.err) == (0, "")
+    assert pq.read_table(io.BytesIO(found.raw)).column_names == ["id", "text"]
+    avro = spark_tables["events_avro"]
+    rows = run("cat", avro.metadata, data_file(avro), "--json").records
+    assert rows
+    assert "region" in rows[0]
+
+
+def test_cat_refuses_what_is_no_file_of_the_table(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["maintained"]
+    missing = run("cat", table.metadata, "nothing.parquet")
+    assert missing.code == 4
+    assert "nothing.parquet: the table has no such file" in missing.err
+    assert "--json is for Avro files" in run("cat", table.metadata, data_file(table), "--json").err
+
+
+# -- which metadata file -------------------------------------------------------------------------------------
+
+
+def test_a_directory_stands_for_its_newest_metadata_file(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["maintained"]
+    path = copied(table)
+    for older in ("00009-a", "00002-b", "v3"):
+        path.with_name(f"{older}.metadata.json").write_text("{}")
+    for given in ("table", "table/", "table/metadata", f"file:{Path.cwd()}/table"):
+        found = run("scan", given, "--limit", "1")
+        assert found.code == 0
+        assert f"{path.name} is the newest there by its number" in found.err
+    path.with_name("00011-other.metadata.json").write_text("{}")
+    refused = run("scan", "table")
+    assert refused.code == 2
+    assert "2 metadata files of the number 11" in refused.err
+
+
+def test_what_is_no_table_is_refused(spark_tables: SparkTables, run: Run) -> None:
+    Path("void").mkdir()
+    Path("text").write_text("{}")
+    Path("00001-a.metadata.json").write_text("{")
+    assert "there are no metadata files in void" in run("scan", "void").err
+    assert "ends with .metadata.json" in run("scan", "text").err
+    assert run("scan", "nowhere").code == 4
+    assert run("inspect", "00009-b.metadata.json").code == 4
+    for action in ("inspect", "scan", "prune"):
+        assert run(action, "00001-a.metadata.json").code == 1
+
+
+# -- rewrap and prune ----------------------------------------------------------------------------------------
+
+
+def changed_fields(old: dict[str, Any], new: dict[str, Any]) -> set[str]:
+    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+
+
+def only_new(before: set[str]) -> Path:
+    """The one metadata file that was not there before."""
+    (name,) = set(os.listdir("table/metadata")) - before
+    return Path("table/metadata", name)
+
+
+@pytest.mark.parametrize("name", ["maintained", "events_avro"])
+def test_java_reads_a_table_that_was_rewrapped_and_pruned(
+    spark_tables: SparkTables, spark_reader: SparkReader, run: Run, name: str
+) -> None:
+    table = spark_tables[name]
+    assert table.current is not None
+    path = copied(table)
+    done = run("rewrap", path, "--new-key-id", "keyB")
+    assert (done.code, done.err) == (0, "")
+    rewrapped = only_new({path.name})
+    assert f"wrote {rewrapped.resolve()}" in done.out
+    assert "CALL CATALOG.system.register_table(table => 'NAME', metadata_file => " in done.out
+    document = json.loads(rewrapped.read_bytes())
+    assert changed_fields(table.document, document) == {
+        "encryption-keys",
+        "properties",
+        "metadata-log",
+        "last-updated-ms",
+    }
+    assert document["properties"] == {**table.document["properties"], "encryption.key-id": "keyB"}
+    assert spark_reader.read(rewrapped) == (table.current.columns, table.current.rows)
+    assert run("verify", rewrapped, "--table-key-id", "keyB").code == 0
+
+    pruned = run("prune", rewrapped)
+    assert pruned.code == 0
+    if name != "maintained":
+        assert "9 keys are in use; nothing was written" in pruned.out
+        return
+    after = only_new({path.name, rewrapped.name})
+    assert "5 keys dropped, 4 kept" in pruned.out
+    assert len(json.loads(after.read_bytes())["encryption-keys"]) == 4
+    for snapshot in table.snapshots:
+        assert spark_reader.read(after, snapshot.id) == (snapshot.columns, snapshot.rows)
+    assert run("audit", after).out.splitlines()[0].endswith(": ok")
+
+
+def test_the_new_file_has_the_next_number_and_continues_the_history(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["maintained"]
+    path = copied(table)
+    record = run("rewrap", path, "--new-key-id", "key256", "--json").records[0]
+    new = only_new({path.name})
+    assert new.name.startswith("00012-")
+    assert record["new_metadata"] == str(new.resolve())
+    assert (record["old_key_ids"], record["new_key_id"], record["dry_run"]) == (["keyA"], "key256", False)
+    document = json.loads(new.read_bytes())
+    added = {"timestamp-ms": table.document["last-updated-ms"], "metadata-file": str(path.resolve())}
+    assert document["metadata-log"] == [*table.document["metadata-log"], added]
+    assert document["last-updated-ms"] >= table.document["last-updated-ms"]
+    assert path.read_bytes() == table.metadata_path.read_bytes()
+    keys = EncryptionKeys.from_table_metadata(document)
+    assert {each.encrypted_by_id for each in keys if each.timestamp is not None} == {"key256"}
+
+
+@pytest.mark.parametrize("action", [("rewrap", "--new-key-id", "keyB"), ("prune",)])
+def test_a_dry_run_writes_nothing(spark_tables: SparkTables, run: Run, action: tuple[str, ...]) -> None:
+    path = copied(spark_tables["maintained"])
+    done = run(action[0], path, *action[1:], "--dry-run")
+    assert done.code == 0
+    assert "would write metadata file 12 beside " in done.out
+    assert os.listdir("table/metadata") == [path.name]
+    record = run(action[0], path, *action[1:], "--dry-run", "--json").records[0]
+    assert (record["dry_run"], record["new_metadata"], record["error"]) == (True, None, None)
+    assert os.listdir("table/metadata") == [path.name]
+
+
+def test_a_rewrap_that_fails_writes_nothing(spark_tables: SparkTables, run: Run) -> None:
+    path = copied(spark_tables["maintained"])
+    failed = run("rewrap", path, "--new-key-id", "nothing")
+    assert failed.code == 3
+    assert "nothing" in failed.err
+    assert run("rewrap", path, "--new-key-id", "nothing", "--json").records[0]["error"]
+    assert os.listdir("table/metadata") == [path.name]
+    plain = copied(spark_tables["events_plain"], "plain")
+    for action in (("rewrap", "--new-key-id", "keyB"), ("prune",)):
+        refused = run(action[0], plain, *action[1:])
+        assert refused.code == 1
+        assert "the table is not encrypted" in refused.err
+
+
+def test_prune_needs_no_kms_and_keeps_what_it_is_told_to(spark_tables: SparkTables, without_kms: Run) -> None:
+    table = spark_tables["maintained"]
+    path = copied(table)
+    used = {each["key-id"] for each in table.document["snapshots"]}
+    spare = next(each["key-id"] for each in table.document["encryption-keys"][1:] if each["key-id"] not in used)
+    record = without_kms("prune", path, "--keep", spare, "--json").records[0]
+    assert spare in record["kept"]
+    assert len(record["dropped"]) == 4
+    assert "has no such key" in without_kms("prune", path, "--keep", "x").err
+
+
+def test_a_table_without_snapshots_is_rewrapped_by_its_property_alone(
+    spark_tables: SparkTables, spark_reader: SparkReader, run: Run
+) -> None:
+    path = copied(spark_tables["empty"])
+    assert run("rewrap", path, "--new-key-id", "keyB").code == 0
+    new = only_new({path.name})
+    assert json.loads(new.read_bytes())["properties"]["encryption.key-id"] == "keyB"
+    assert spark_reader.read(new)[1] == []
+
+
+def test_an_older_metadata_file_is_changed_only_with_a_warning(spark_tables: SparkTables, run: Run) -> None:
+    path = copied(spark_tables["maintained"])
+    assert run("rewrap", path, "--new-key-id", "keyB", "-q").err == ""
+    again = run("prune", path)
+    assert again.code == 0
+    assert "with a higher number: make sure that the catalog has the older one" in again.err
