@@ -45,8 +45,8 @@ def sources() -> list[Path]:
 def headers() -> list[str]:
     """What every extension module is rebuilt for when it changes."""
     found = [
-        *(ROOT / INCLUDE).glob("*.pxd"),
-        *(ROOT / INCLUDE).glob("*.h"),
+        *(ROOT / INCLUDE).rglob("*.pxd"),
+        *(ROOT / INCLUDE).rglob("*.h"),
         *(ROOT / "ags1").glob("**/*.pxd"),
     ]
     return sorted(str(path.relative_to(ROOT)) for path in found)
@@ -141,8 +141,8 @@ class build_py(_build_py):
 
     def _include_files(self) -> dict[str, str]:
         target = Path(self.build_lib, "ags1", "include", "ags1")
-        files = sorted(path for path in INCLUDE.glob("*") if path.suffix in {".pxd", ".h"})
-        return {str(target / path.name): str(path) for path in files}
+        files = sorted(path for path in INCLUDE.rglob("*") if path.suffix in {".pxd", ".h"})
+        return {str(target / path.relative_to(INCLUDE)): str(path) for path in files}
 
     def run(self) -> None:
         """Copy the modules, then the include files; an editable install uses those of the checkout."""

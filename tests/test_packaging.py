@@ -139,8 +139,9 @@ class TestWheel:
         with zipfile.ZipFile(built.wheel) as wheel:
             names = set(wheel.namelist())
             size = sum(entry.compress_size for entry in wheel.infolist())
-        for path in sorted((ROOT / "include" / "ags1").iterdir()):
-            assert f"ags1/include/ags1/{path.name}" in names
+        contract = ROOT / "include" / "ags1"
+        for path in sorted(each for each in contract.rglob("*") if each.is_file()):
+            assert f"ags1/include/ags1/{path.relative_to(contract).as_posix()}" in names
         for path in (ROOT / "ags1").rglob("*"):
             if path.name == "py.typed" or path.suffix in {".py", ".pyi"}:
                 assert path.relative_to(ROOT).as_posix() in names

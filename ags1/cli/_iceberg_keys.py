@@ -202,7 +202,7 @@ def _tell_of_catalog(options: argparse.Namespace, successor: Successor, new_key_
         f"  PyIceberg  catalog.drop_table(NAME); catalog.register_table(NAME, {new!r})",
         "  Spark      DROP TABLE NAME  (never with PURGE)",
         f"             CALL CATALOG.system.register_table(table => 'NAME', metadata_file => '{sql}')",
-        "or, in a catalog that keeps nothing but the property metadata_location, replace that, if it is the old one still.",
+        "or, in a catalog that keeps nothing but metadata_location, replace that, if it is the old one still.",
     ):
         say(printable(line))
     if new_key_id is not None:

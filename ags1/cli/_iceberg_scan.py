@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-    from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan
+    from ags1.iceberg.tables import EncryptedTable
 
 __all__ = ["rows_of", "scan", "writer_of"]
 
@@ -45,38 +45,41 @@ def scan(options: argparse.Namespace) -> int:
 
         table.require_kms()
         chosen = EncryptedTable(table.location, table.io)
-        found = chosen.scan(
-            columns=columns,
-            row_filter=_expression(options.filter),
-            snapshot_id=options.snapshot,
-            as_of=options.as_of,
-            limit=options.limit,
-        )
         with _naming(table.location, chosen):
-            count = _written(options.format, found, target)
+            found = chosen.scan(
+                columns=columns,
+                row_filter=_expression(options.filter),
+                snapshot_id=options.snapshot,
+                as_of=options.as_of,
+                limit=options.limit,
+            )
+            count = _written(options.format, found.to_record_batches(), columns, target)
     if target != STANDARD and not options.quiet:
         rows = "1 row" if count == 1 else f"{count:,} rows"
         warn(f"ags1: note: wrote {rows} to {target}, which is plaintext: whoever can read it can read them")
     return 0
 
 
-def _written(form: str, found: EncryptedTableScan, target: str) -> int:
+def _written(form: str, reader: pyarrow.RecordBatchReader, columns: list[str] | None, target: str) -> int:
+    """Write the rows where they go, and answer how many there were."""
+    names: list[str] = list(reader.schema.names)
+    if columns is not None and len(columns) == len(names) and set(columns) == set(names):
+        # PyIceberg keeps the table's order. Parts of a struct come as the struct, so their order is not to be had.
+        names = columns
     if form == "parquet":
-        return _write_parquet(found, target)
+        return _write_parquet(reader, names, target)
     if target == STANDARD:
-        return _write_rows(form, found)
+        return _write_rows(form, reader, names)
     with _text_output(target):
-        return _write_rows(form, found)
+        return _write_rows(form, reader, names)
 
 
-def _write_rows(form: str, found: EncryptedTableScan) -> int:
+def _write_rows(form: str, reader: pyarrow.RecordBatchReader, names: list[str]) -> int:
     written = writer_of(form)
-    reader = found.to_record_batches()
-    names = list(reader.schema.names)
     written.begin(None)
     written.write(names, [])
     count = 0
-    for rows in rows_of(reader):
+    for rows in rows_of(batch.select(names) for batch in reader):
         written.write(names, rows)
         count += len(rows)
     written.end()
@@ -149,31 +152,31 @@ def _text_output(path: str) -> Iterator[None]:
         raise
 
 
-def _write_parquet(found: EncryptedTableScan, path: str) -> int:
+def _write_parquet(reader: pyarrow.RecordBatchReader, names: list[str], path: str) -> int:
     import pyarrow.parquet
 
     from ags1._atomic import AtomicFile
 
-    reader = found.to_record_batches()
+    schema = pyarrow.schema([reader.schema.field(name) for name in names], reader.schema.metadata)
     output = AtomicFile(path)
     try:
         count = waiting_bytes = waiting_rows = 0
         waiting: list[Any] = []
         with (
             open(output.descriptor, "wb", closefd=False) as raw,
-            pyarrow.parquet.ParquetWriter(raw, reader.schema, compression="zstd") as writer,
+            pyarrow.parquet.ParquetWriter(raw, schema, compression="zstd") as writer,
         ):
             for batch in reader:
                 # Filters leave small batches, and small row groups are slow for ever.
-                waiting.append(batch)
+                waiting.append(batch.select(names))
                 waiting_bytes += batch.nbytes
                 waiting_rows += batch.num_rows
                 if waiting_bytes >= _GROUP_BYTES or waiting_rows >= _GROUP_ROWS:
-                    writer.write_table(pyarrow.Table.from_batches(waiting, reader.schema), row_group_size=_GROUP_ROWS)
+                    writer.write_table(pyarrow.Table.from_batches(waiting, schema), row_group_size=_GROUP_ROWS)
                     waiting, waiting_bytes, waiting_rows = [], 0, 0
                 count += batch.num_rows
             if waiting_rows:
-                writer.write_table(pyarrow.Table.from_batches(waiting, reader.schema), row_group_size=_GROUP_ROWS)
+                writer.write_table(pyarrow.Table.from_batches(waiting, schema), row_group_size=_GROUP_ROWS)
         output.commit()
     except BaseException:
         output.abort()

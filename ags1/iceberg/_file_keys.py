@@ -12,6 +12,7 @@ Source: Iceberg table spec, "Manifest Lists" and "Manifests"; FileIO of PyIceber
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import threading
@@ -38,6 +39,8 @@ RECORD_COUNT = 103
 
 _CONTENTS = ("data", "position deletes", "equality deletes")
 _KEPT_TABLES = 256
+# Deflate's best is a byte for 1032.
+_MOST_RECORDS_PER_BYTE = 1032
 
 
 class KnownFile:
@@ -194,17 +197,18 @@ class FileKeys:
     def learn_manifest_list(self, above: KnownFile, data: bytes) -> list[KnownFile]:
         """Take in the plaintext of a manifest list; answer its manifests."""
         names = {MANIFEST_PATH: "path", MANIFEST_LENGTH: "length", MANIFEST_KEY_METADATA: "key"}
-        found = [
-            KnownFile(
-                entry["path"],
-                "manifest",
-                "avro",
-                _key_metadata(entry.get("key"), entry["path"]),
-                entry.get("length"),
-                above.encrypted_table,
-            )
-            for entry in _rows(above.path, data, names)
-        ]
+        with _reading(above.path):
+            found = [
+                KnownFile(
+                    _text(entry["path"]),
+                    "manifest",
+                    "avro",
+                    _key_metadata(entry.get("key"), entry["path"]),
+                    entry.get("length"),
+                    above.encrypted_table,
+                )
+                for entry in _rows(above.path, data, names)
+            ]
         self._keep(above, found)
         return found
 
@@ -219,20 +223,8 @@ class FileKeys:
             KEY_METADATA: "key",
             RECORD_COUNT: "records",
         }
-        found = []
-        for entry in _rows(above.path, data, names):
-            file = entry["file"]
-            content = file.get("content") or 0
-            if content not in range(len(_CONTENTS)):
-                raise FormatError(f"{above.path}: has a file with content {content}, which this version does not know")
-            file_format = str(file["format"]).lower()
-            kind = "deletion vectors" if file_format == "puffin" else _CONTENTS[content]
-            key = _key_metadata(file.get("key"), file["path"])
-            found.append(
-                KnownFile(
-                    file["path"], kind, file_format, key, file.get("size"), above.encrypted_table, file.get("records")
-                )
-            )
+        with _reading(above.path):
+            found = [_known_file(above, entry["file"]) for entry in _rows(above.path, data, names)]
         self._keep(above, found)
         return found
 
@@ -243,6 +235,32 @@ class FileKeys:
             self._read.add(above.path)
             for known in found:
                 self._files.setdefault(known.path, known)
+
+
+def _known_file(above: KnownFile, file: dict[str, Any]) -> KnownFile:
+    path, file_format, content = _text(file["path"]), _text(file["format"]).lower(), file.get("content") or 0
+    if content not in range(len(_CONTENTS)):
+        raise FormatError(f"{above.path}: has a file with content {content}, which this version does not know")
+    kind = "deletion vectors" if file_format == "puffin" else _CONTENTS[content]
+    key = _key_metadata(file.get("key"), path)
+    return KnownFile(path, kind, file_format, key, file.get("size"), above.encrypted_table, file.get("records"))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of text")
+    return value
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Gives whatever the wrong bytes lead fastavro to raise, and us, the type that the caller knows."""
+    try:
+        yield
+    except (Ags1Error, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        raise FormatError(f"{path}: is not the Avro file that it should be: {error!r}") from None
 
 
 def _key_metadata(data: bytes | None, path: str) -> KeyMetadata | None:
@@ -260,17 +278,15 @@ def _rows(path: str, data: bytes, names: dict[int, str]) -> Iterator[dict[str, A
         import fastavro
     except ImportError:
         raise ImportError("reading Iceberg tables needs fastavro: pip install 'ags1[iceberg]'") from None
-    try:
-        records = fastavro.reader(io.BytesIO(data))
-        written = records.writer_schema
+    with _reading(path):
+        written = fastavro.reader(io.BytesIO(data)).writer_schema
         schema = json.loads(json.dumps(written))
         renames = _project(schema, names)
-        for record in fastavro.reader(io.BytesIO(data), reader_schema=schema):
+        for count, record in enumerate(fastavro.reader(io.BytesIO(data), reader_schema=schema)):
+            if count > _MOST_RECORDS_PER_BYTE * len(data):
+                # Records without content take no bytes, and a few bytes can promise any number of them.
+                raise FormatError(f"{path}: says that it has more records than can be in it")
             yield _renamed(record, renames)
-    except (ValueError, KeyError, EOFError, TypeError, IndexError, StopIteration) as error:
-        if isinstance(error, Ags1Error):
-            raise
-        raise FormatError(f"{path}: is not the Avro file that it should be: {error!r}") from None
 
 
 _Renames = dict[str, "tuple[str, _Renames | None]"]

@@ -198,7 +198,8 @@ class _naming:
         if error is None or not isinstance(error, Exception) or isinstance(error, (MemoryError, ImportError)):
             return
         if isinstance(error, Ags1Error):
-            if self._path not in str(error):
+            # Messages about local files have the path without its scheme.
+            if self._path.rpartition("/")[2] not in str(error):
                 error.args = (f"{self._path}: {error}",)
             return
         if isinstance(error, OSError) and error.errno is not None:

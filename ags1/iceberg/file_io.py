@@ -228,17 +228,17 @@ class EncryptedInputFile(InputFile):
             )
         size = len(self)
         hint = known.length_hint
-        if policy == "metadata-hint":
-            if hint is None:
-                raise FormatError(
-                    f"{self.location}: nothing authenticated says how long this {known.kind} is: only the length "
-                    "policy 'file' opens it"
-                )
+        if hint is not None:
             if size != hint and _plaintext_length(size) != hint:
                 raise TruncatedError(
                     f"{self.location}: has {size} bytes, but the file above it says {hint}: it was cut off or replaced"
                 )
             return size
+        if policy == "metadata-hint":
+            raise FormatError(
+                f"{self.location}: nothing authenticated says how long this {known.kind} is: only the length policy "
+                "'file' opens it"
+            )
         warnings.warn(
             f"{self.location}: opened without a trusted length; blocks missing at its end would go unnoticed",
             UntrustedLengthWarning,

@@ -48,7 +48,8 @@ def open_table(
         For PyIceberg's FileIO: endpoints, credentials.
     length_policy : {"trusted", "metadata-hint", "file"}
         What to do with AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them;
-        accept them where an authenticated file above agrees with their size; accept them with a warning.
+        accept them where an authenticated file above agrees with their size; accept those of which none says a size
+        too, with an UntrustedLengthWarning.
     allow_plaintext : bool
         Read plaintext files of the encrypted table too, such as those from before it was encrypted.
     table_key_id : str, optional
@@ -108,7 +109,9 @@ class EncryptedTable:
         except Exception as error:
             if isinstance(error, FormatError):
                 raise
-            raise FormatError(f"{metadata_location}: PyIceberg cannot read this table's metadata: {error}") from error
+            raise FormatError(
+                f"{metadata_location}: PyIceberg cannot read this table's metadata: {_problem(error)}"
+            ) from error
         self.table: StaticTable = StaticTable(
             identifier=("static-table", metadata_location),
             metadata=metadata,
@@ -317,6 +320,22 @@ class EncryptedTable:
             raise ValueError(f"the table had no snapshot at {as_of}")
         found: int = snapshot.snapshot_id
         return found
+
+
+def _problem(error: Exception) -> str:
+    """What PyIceberg does not like, without the metadata itself, which pydantic would repeat."""
+    from pydantic import ValidationError
+
+    # PyIceberg has an error of the same name, with pydantic's as its cause.
+    invalid = error.__cause__
+    if not isinstance(invalid, ValidationError):
+        return f"{type(error).__name__}: {error}"
+    (first, *others) = invalid.errors(include_url=False, include_input=False)
+    if first["type"] == "union_tag_invalid":
+        tags = first["ctx"]
+        return f"format version {tags['tag']} is not one that it reads, which are {tags['expected_tags']}"
+    where = ".".join(map(str, first["loc"])) or "format-version"
+    return f"{where}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")
 
 
 def _parsed(row_filter: Any) -> Any:

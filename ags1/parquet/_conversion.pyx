@@ -1,74 +1,49 @@
-"""Pages from one protection to another, over a crew of threads, without the GIL and without decoding a value.
+"""Lists of pages from one protection to another, over a crew of threads and without the GIL.
 
-    encrypt   header body            -->  [module: header']  [module: body]
-    decrypt   [module] [module]      -->  header' body
-    re-key    [module] [module]      -->  [module'] [module']
-    view      [module] [module]      -->  header'+filler body       the same size and place as in the file
-    verify    [module] [module]      -->  nothing
+    walked pages   [ segment ] [ segment ] [ segment ] ...      neighbouring pages, about a mebibyte
+    a worker       read in one call, convert each page, wait for its turn, write in one call
 
-header' is the header with another compressed_page_size and CRC; all its other bytes, known fields or not, stay as they
-are. A V2 page has its levels before its module (as parquet-java writes it) or inside (as Arrow does).
-
-A worker takes a segment (neighbouring pages, about a mebibyte), reads it in one call, converts its pages, and waits for
-its turn to take its place in the target, because the length of a varint may depend on a CRC that nobody knew before::
+A worker waits for its turn to take its place in the target, because the length of a varint may depend on a CRC that
+nobody knew before::
 
     conversion.launch(pages, source, target, offset)      threads start
     ... walk the next pages ...
     offset = conversion.land()
 
-In the view, a header is stretched to the size that it has in the file by an unknown field full of zeros, which every
-reader of Thrift skips: so all offsets and sizes of the file's metadata hold in the view.
-Source: Parquet encryption specification, "Encrypted pages"; parquet.thrift on the CRC: over the bytes as stored.
+What becomes of one page is in _page_conversion. Source: Parquet encryption specification, "Encrypted pages".
 """
 
 cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.errno cimport errno
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memmove, memset
+from libc.stdint cimport int64_t, uint8_t
+
+from libc.string cimport memcpy, memset
 
 from ags1._blocks cimport choose_threads
 from ags1._buffer cimport BufferView, readable, writable
 from ags1._gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, gcm_last_error, gcm_random, raise_status
-from ags1.compact cimport ags1_compact_put_zigzag
-from ags1.crc32 cimport ags1_crc32, ags1_crc32_prepare
-from ags1.layout cimport ags1_load_le32
+
+
 from ags1.ordered cimport ags1_line, ags1_line_break, ags1_line_destroy, ags1_line_enter, ags1_line_init
 from ags1.parquet._module cimport (
-    CTR_OVERHEAD,
     GCM_OVERHEAD,
-    LENGTH_WORD,
-    MODULE_BAD_LENGTH,
-    MODULE_DATA_PAGE,
-    MODULE_DATA_PAGE_HEADER,
-    MODULE_DICTIONARY_PAGE,
-    MODULE_DICTIONARY_PAGE_HEADER,
-    Modules,
     count_modules,
-    module_open,
-    module_seal,
-    modules_free,
-    modules_init,
 )
-from ags1.parquet._pages cimport (
-    CTR,
-    DATA_PAGE_V2,
-    DICTIONARY,
-    GCM,
-    PAGE_BAD_CRC,
-    PAGE_BAD_LEVELS,
-    PAGE_DOWNGRADED,
-    PAGE_TOO_LARGE,
-    PLAIN,
-    RAW_BYTES,
-    Chunk,
-    Page,
-    PageList,
-    PageSource,
-    raise_page,
+from ags1.parquet._page_conversion cimport (
+    HEADER_SLACK,
+    Ends,
+    Worker,
+    convert_page,
+    grow,
+    verify_page,
+    view_page,
+    worker_free,
+    worker_init,
 )
+from ags1.parquet._page_header cimport DICTIONARY, PLAIN, RAW_BYTES, Page
+from ags1.parquet._pages cimport Chunk, PageList, PageSource, raise_page
 from ags1.positioned cimport ags1_read_at, ags1_write_at
 from ags1.workers cimport (
     ags1_crew,
@@ -89,31 +64,13 @@ cdef int64_t forks = 0
 
 # What a worker reads and writes at once, unless one page is larger.
 cdef int64_t SEGMENT_BYTES = 1 << 20
-cdef int64_t MAX_BODY = 0x7fffffff
 cdef enum:
     NONCE = 12
-    CRC_VARINT = 5               # the longest zigzag varint of an int32
-    HEADER_SLACK = 12            # by how much header' may be longer than header
-    FILLER_FIELD = 32767         # the id of the view's filler
 
 cdef enum Task:
     CONVERT = 0
     VIEW = 1
     VERIFY = 2
-
-
-cdef struct Ends:
-    # What a worker needs of a chunk.
-    int source_mode
-    int target_mode
-    const uint8_t *source_key
-    size_t source_key_length
-    const uint8_t *target_key
-    size_t target_key_length
-    int source_row_group
-    int source_column
-    int target_row_group
-    int target_column
 
 
 cdef struct Job:
@@ -142,282 +99,6 @@ cdef struct Job:
     ags1_failure failure
 
 
-cdef struct Worker:
-    Modules opener
-    Modules sealer
-    uint8_t *stored              # a segment as it was read
-    int64_t stored_capacity
-    uint8_t *plain               # a body between two protections
-    int64_t plain_capacity
-    uint8_t *header              # header' before it is sealed
-    int64_t header_capacity
-    uint8_t *converted           # a segment as it will be written
-    int64_t converted_capacity
-
-
-cdef inline bint _grow(uint8_t **memory, int64_t *capacity, int64_t needed) noexcept nogil:
-    if needed <= capacity[0]:
-        return True
-    free(memory[0])
-    capacity[0] = 0
-    memory[0] = <uint8_t *>malloc(<size_t>needed)
-    if memory[0] == NULL:
-        return False
-    capacity[0] = needed
-    return True
-
-
-cdef inline int64_t _overhead(int mode) noexcept nogil:
-    if mode == PLAIN:
-        return 0
-    return CTR_OVERHEAD if mode == CTR else GCM_OVERHEAD
-
-
-cdef int64_t _new_header(
-        const Page *page, const uint8_t *header, int64_t body, uint32_t crc, uint8_t *out) noexcept nogil:
-    """Write the header with another size and CRC; answer its length."""
-    cdef int64_t first_start, first_end, second_start, second_end
-    cdef bint size_first = page.crc_end == 0 or page.size_start < page.crc_start
-    cdef uint8_t *end = out
-    first_start = page.size_start if size_first else page.crc_start
-    first_end = page.size_end if size_first else page.crc_end
-    memcpy(end, header, first_start)
-    end += first_start
-    end += ags1_compact_put_zigzag(end, body if size_first else <int64_t><int32_t>crc)
-    if page.crc_end == 0:
-        memcpy(end, header + first_end, page.header_length - first_end)
-        return end + (page.header_length - first_end) - out
-    second_start = page.crc_start if size_first else page.size_start
-    second_end = page.crc_end if size_first else page.size_end
-    memcpy(end, header + first_end, second_start - first_end)
-    end += second_start - first_end
-    end += ags1_compact_put_zigzag(end, <int64_t><int32_t>crc if size_first else body)
-    memcpy(end, header + second_end, page.header_length - second_end)
-    return end + (page.header_length - second_end) - out
-
-
-cdef bint _stretch(uint8_t *header, int64_t length, int64_t wanted) noexcept nogil:
-    """Lengthen a header in place by an unknown binary field before its end; False if there is too little room."""
-    cdef int64_t extra = wanted - length, zeros, at
-    cdef int width = 0
-    if extra == 0:
-        return True
-    # Kind and id of the field in the long form take 4 bytes, its size at least 1.
-    if extra < 5:
-        return False
-    at = length - 1
-    header[at] = 0x08
-    at += 1
-    at += ags1_compact_put_zigzag(header + at, FILLER_FIELD)
-    zeros = extra - 5
-    # The size's varint takes from the zeros; where its shortest form would be a byte off, a longer one is as good.
-    width = 1
-    while zeros - (width - 1) >= <int64_t>1 << (7 * width):
-        width += 1
-    zeros -= width - 1
-    while width > 1:
-        header[at] = <uint8_t>(zeros & 0x7f) | 0x80
-        zeros >>= 7
-        at += 1
-        width -= 1
-    header[at] = <uint8_t>zeros
-    at += 1
-    memset(header + at, 0, <size_t>(wanted - at))
-    return True
-
-
-cdef int _open_modules(
-        Worker *worker, const Ends *ends, const Page *page, const uint8_t *body, uint8_t *out) noexcept nogil:
-    """Plaintext of a page's body; `out` has room for it."""
-    cdef bint ctr = ends.source_mode == CTR
-    cdef int module_type = MODULE_DICTIONARY_PAGE if page.page_type == DICTIONARY else MODULE_DATA_PAGE
-    cdef int64_t length = page.body_stored, levels = page.levels
-    cdef bint inside
-    if ends.source_mode == PLAIN:
-        memcpy(out, body, length)
-        return GCM_OK
-    if page.page_type != DATA_PAGE_V2 or levels == 0:
-        levels = 0
-    else:
-        # Both arrangements have the same size; the length word says which it is.
-        inside = length >= LENGTH_WORD and ags1_load_le32(body) == <uint32_t>(length - LENGTH_WORD)
-        if inside and levels + _overhead(ends.source_mode) <= length \
-                and ags1_load_le32(body + levels) == <uint32_t>(length - levels - LENGTH_WORD):
-            # Levels that happen to look like a length word, or ciphertext that does: the tag decides.
-            if not ctr and module_open(
-                    &worker.opener, ends.source_key, ends.source_key_length, ctr, module_type, ends.source_row_group,
-                    ends.source_column, page.ordinal, body, length, out) == GCM_OK:
-                return GCM_OK
-            gcm_last_error()
-            inside = ctr
-        if inside:
-            levels = 0
-        elif levels > length:
-            return PAGE_BAD_LEVELS
-    if ctr and (page.page_type == DICTIONARY or page.ordinal == 0):
-        # Nothing authenticates the algorithm that an encrypted footer is read by. One page of a chunk tells whether it
-        # was changed alone; whoever changes the pages too, is not found out.
-        if module_open(
-                &worker.opener, ends.source_key, ends.source_key_length, False, module_type, ends.source_row_group,
-                ends.source_column, page.ordinal, body + levels, length - levels, out) == GCM_OK:
-            memset(out, 0, <size_t>(length - levels - GCM_OVERHEAD))
-            return PAGE_DOWNGRADED
-        gcm_last_error()
-    if levels:
-        memcpy(out, body, levels)
-    return module_open(
-        &worker.opener, ends.source_key, ends.source_key_length, ctr, module_type, ends.source_row_group,
-        ends.source_column, page.ordinal, body + levels, length - levels, out + levels)
-
-
-cdef inline bint _crc_is_wrong(const Page *page, const uint8_t *body) noexcept nogil:
-    return page.crc_end != 0 and ags1_crc32(body, page.body_stored) != page.crc
-
-
-cdef int _open_body(
-        Worker *worker, const Ends *ends, const Page *page, const uint8_t *body, uint8_t *out) noexcept nogil:
-    """Plaintext of a page's body, its CRC checked; `out` has room for it."""
-    cdef int status
-    # A tag says more than a CRC, so that tampering is called that. The CRC still covers levels before the module.
-    if ends.source_mode != GCM and _crc_is_wrong(page, body):
-        return PAGE_BAD_CRC
-    status = _open_modules(worker, ends, page, body, out)
-    if status == GCM_OK and ends.source_mode == GCM and _crc_is_wrong(page, body):
-        return PAGE_BAD_CRC
-    return status
-
-
-cdef int _convert(
-        Job *job, Worker *worker, int64_t index, const uint8_t *stored, uint8_t *out, int64_t *length) noexcept nogil:
-    """Convert one page; `out` has room for its stored size and HEADER_SLACK + 2 * GCM_OVERHEAD more."""
-    cdef Page *page = &job.pages[index]
-    cdef const Ends *ends = &job.ends[page.chunk]
-    cdef const uint8_t *body = stored + page.header_stored
-    cdef const uint8_t *header = job.arena + page.header_at
-    cdef const uint8_t *nonces = job.nonces + 2 * NONCE * index
-    cdef const uint8_t *values
-    cdef int64_t plain_length, levels, new_body, header_room, header_length
-    cdef int64_t header_overhead = GCM_OVERHEAD if ends.target_mode != PLAIN else 0
-    cdef bint has_crc = page.crc_end != 0
-    cdef bint dictionary = page.page_type == DICTIONARY
-    cdef uint8_t *place
-    cdef uint8_t *plain
-    cdef uint32_t crc = 0
-    cdef int status
-
-    if page.page_type == RAW_BYTES:
-        memcpy(out, stored, page.body_stored)
-        page.new_header = 0
-        page.new_body = page.body_stored
-        length[0] = page.body_stored
-        return GCM_OK
-    plain_length = page.body_stored - _overhead(ends.source_mode)
-    if plain_length < 0:
-        return MODULE_BAD_LENGTH
-    levels = page.levels if page.page_type == DATA_PAGE_V2 and not job.levels_inside else 0
-    if levels > plain_length:
-        return PAGE_BAD_LEVELS
-    new_body = plain_length + _overhead(ends.target_mode)
-    if new_body > MAX_BODY:
-        return PAGE_TOO_LARGE
-
-    # 1. The body, where it will be if the CRC's varint is as long as it can be.
-    header_room = page.header_length - (page.crc_end - page.crc_start) - (page.size_end - page.size_start)
-    header_room += ags1_compact_put_zigzag(worker.header, new_body) + (CRC_VARINT if has_crc else 0)
-    place = out + header_room + header_overhead
-    if ends.target_mode == PLAIN:
-        status = _open_body(worker, ends, page, body, place)
-        if status != GCM_OK:
-            return status
-    else:
-        plain = <uint8_t *>body
-        if ends.source_mode == PLAIN:
-            if _crc_is_wrong(page, body):
-                return PAGE_BAD_CRC
-        else:
-            if not _grow(&worker.plain, &worker.plain_capacity, plain_length):
-                return GCM_NO_MEMORY
-            plain = worker.plain
-            status = _open_body(worker, ends, page, body, plain)
-            if status != GCM_OK:
-                return status
-        values = plain + levels
-        if levels:
-            memcpy(place, plain, levels)
-        status = module_seal(
-            &worker.sealer, ends.target_key, ends.target_key_length, ends.target_mode == CTR,
-            MODULE_DICTIONARY_PAGE if dictionary else MODULE_DATA_PAGE, ends.target_row_group, ends.target_column,
-            page.ordinal, nonces, values, plain_length - levels, place + levels)
-        if status != GCM_OK:
-            return status
-
-    # 2. The header, now that the CRC is known; the body moves up if the varint turned out shorter.
-    if has_crc:
-        crc = ags1_crc32(place, new_body)
-    if not _grow(&worker.header, &worker.header_capacity, page.header_length + HEADER_SLACK):
-        return GCM_NO_MEMORY
-    header_length = _new_header(page, header, new_body, crc, worker.header)
-    if header_length != header_room:
-        memmove(out + header_length + header_overhead, place, new_body)
-    if ends.target_mode == PLAIN:
-        memcpy(out, worker.header, header_length)
-    else:
-        status = module_seal(
-            &worker.sealer, ends.target_key, ends.target_key_length, False,
-            MODULE_DICTIONARY_PAGE_HEADER if dictionary else MODULE_DATA_PAGE_HEADER, ends.target_row_group,
-            ends.target_column, page.ordinal, nonces + NONCE, worker.header, header_length, out)
-        if status != GCM_OK:
-            return status
-    page.new_header = <int32_t>(header_length + header_overhead)
-    page.new_body = <int32_t>new_body
-    length[0] = header_length + header_overhead + new_body
-    return GCM_OK
-
-
-cdef int _view(Job *job, Worker *worker, const Page *page, const uint8_t *stored, uint8_t *out) noexcept nogil:
-    """Plaintext of a page in the place and size that its modules have."""
-    cdef const Ends *ends = &job.ends[page.chunk]
-    cdef const uint8_t *body = stored + page.header_stored
-    cdef int64_t total = <int64_t>page.header_stored + page.body_stored
-    cdef int64_t plain_length = page.body_stored - _overhead(ends.source_mode)
-    cdef int64_t header_length
-    cdef uint32_t crc = 0
-    cdef int status
-    if plain_length < 0:
-        return MODULE_BAD_LENGTH
-    status = _open_body(worker, ends, page, body, out + total - plain_length)
-    if status != GCM_OK:
-        return status
-    if page.crc_end != 0:
-        crc = ags1_crc32(out + total - plain_length, plain_length)
-    if not _grow(&worker.header, &worker.header_capacity, page.header_length + HEADER_SLACK):
-        return GCM_NO_MEMORY
-    header_length = _new_header(page, job.arena + page.header_at, plain_length, crc, worker.header)
-    # Two modules' overhead is always enough for the filler.
-    if header_length > total - plain_length:
-        return PAGE_TOO_LARGE
-    memcpy(out, worker.header, header_length)
-    if not _stretch(out, header_length, total - plain_length):
-        return PAGE_TOO_LARGE
-    return GCM_OK
-
-
-cdef int _verify(Worker *worker, const Ends *ends, const Page *page, const uint8_t *stored) noexcept nogil:
-    cdef const uint8_t *body = stored + page.header_stored
-    cdef int64_t plain_length = page.body_stored - _overhead(ends.source_mode)
-    if page.page_type == RAW_BYTES:
-        return GCM_OK
-    if plain_length < 0:
-        return MODULE_BAD_LENGTH
-    if ends.source_mode == PLAIN:
-        if _crc_is_wrong(page, body):
-            return PAGE_BAD_CRC
-        return GCM_OK
-    if not _grow(&worker.plain, &worker.plain_capacity, plain_length):
-        return GCM_NO_MEMORY
-    return _open_body(worker, ends, page, body, worker.plain)
-
-
 cdef int _segment(Job *job, Worker *worker, int64_t ticket, int64_t *failed) noexcept nogil:
     """Convert one segment; on a failure say which page it was."""
     cdef int64_t first = job.segments[ticket], last = job.segments[ticket + 1], index
@@ -429,7 +110,7 @@ cdef int _segment(Job *job, Worker *worker, int64_t ticket, int64_t *failed) noe
     failed[0] = first
     length = page.offset + page.header_stored + <int64_t>page.body_stored - start
     if job.source >= 0:
-        if not _grow(&worker.stored, &worker.stored_capacity, length):
+        if not grow(&worker.stored, &worker.stored_capacity, length):
             return GCM_NO_MEMORY
         status = ags1_read_at(job.source, worker.stored, length, start)
         if status != GCM_OK:
@@ -441,7 +122,7 @@ cdef int _segment(Job *job, Worker *worker, int64_t ticket, int64_t *failed) noe
     if job.task == VERIFY:
         for index in range(first, last):
             page = &job.pages[index]
-            page.status = _verify(worker, &job.ends[page.chunk], page, stored + (page.offset - start))
+            page.status = verify_page(worker, &job.ends[page.chunk], page, stored + (page.offset - start))
             if page.status == GCM_BACKEND or page.status == GCM_NO_MEMORY:
                 failed[0] = index
                 return page.status
@@ -452,19 +133,23 @@ cdef int _segment(Job *job, Worker *worker, int64_t ticket, int64_t *failed) noe
         for index in range(first, last):
             page = &job.pages[index]
             failed[0] = index
-            status = _view(job, worker, page, stored + (page.offset - start), job.out + (page.offset - job.out_base))
+            status = view_page(
+                worker, &job.ends[page.chunk], page, job.arena + page.header_at, stored + (page.offset - start),
+                job.out + (page.offset - job.out_base))
             if status != GCM_OK:
                 return status
         return GCM_OK
 
     at = length + (last - first) * (HEADER_SLACK + 2 * GCM_OVERHEAD)
-    if not _grow(&worker.converted, &worker.converted_capacity, at):
+    if not grow(&worker.converted, &worker.converted_capacity, at):
         return GCM_NO_MEMORY
     for index in range(first, last):
         page = &job.pages[index]
         failed[0] = index
         page.new_offset = done
-        status = _convert(job, worker, index, stored + (page.offset - start), worker.converted + done, &length)
+        status = convert_page(
+            worker, &job.ends[page.chunk], page, job.arena + page.header_at, job.nonces + 2 * NONCE * index,
+            stored + (page.offset - start), worker.converted + done, &length)
         if status != GCM_OK:
             return status
         done += length
@@ -485,14 +170,8 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef Job *job = <Job *>argument
     cdef Worker worker
     cdef int64_t ticket, failed = 0
-    cdef int status, opened
-    memset(&worker, 0, sizeof(Worker))
-    opened = modules_init(&worker.opener, job.source_aad, job.source_aad_length, False)
-    status = modules_init(&worker.sealer, job.target_aad, job.target_aad_length, True)
-    if opened != GCM_OK:
-        status = opened
-    if status == GCM_OK and not _grow(&worker.header, &worker.header_capacity, 1024):
-        status = GCM_NO_MEMORY
+    cdef int status = worker_init(
+        &worker, job.source_aad, job.source_aad_length, job.target_aad, job.target_aad_length, job.levels_inside)
     while not ags1_has_failed(&job.failure):
         ticket = ags1_take(&job.next_segment)
         if ticket >= job.segment_count:
@@ -505,12 +184,7 @@ cdef void *_work(void *argument) noexcept nogil:
             ags1_fail(&job.failure, status, failed, 0, errno, gcm_last_error())
             ags1_line_break(&job.line)
             break
-    modules_free(&worker.opener)
-    modules_free(&worker.sealer)
-    free(worker.stored)
-    free(worker.plain)
-    free(worker.header)
-    free(worker.converted)
+    worker_free(&worker)
     return NULL
 
 
@@ -868,43 +542,10 @@ cdef class Conversion:
         return failures
 
 
-def crc32(data):
-    """CRC-32 of a buffer, as pages have it."""
-    cdef BufferView source = readable(data, "data")
-    cdef uint32_t crc
-    with nogil:
-        crc = ags1_crc32(source.data, source.nbytes)
-    return crc
-
-
 def _forked():
     global forks
     forks += 1
 
 
-def stretch(structure, int64_t length):
-    """Lengthen an encoded Thrift struct by an unknown field that readers skip.
-
-    Parameters
-    ----------
-    structure : bytes-like
-        Ends with the struct's end.
-    length : int
-        Bytes wanted: as many as there are, or at least 5 more.
-    """
-    cdef BufferView source = readable(structure, "structure")
-    cdef bytearray out
-    cdef uint8_t *target
-    if source.nbytes == 0 or length < source.nbytes:
-        raise ValueError(f"{source.nbytes} bytes cannot become {length}")
-    out = bytearray(length)
-    target = out
-    memcpy(target, source.data, source.nbytes)
-    if not _stretch(target, source.nbytes, length):
-        raise ValueError(f"{source.nbytes} bytes cannot become {length}: the filler takes at least 5")
-    return bytes(out)
-
-
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-ags1_crc32_prepare()

@@ -53,6 +53,10 @@ class DecryptionConfig:
         Verify the signature of a plaintext footer, which needs the footer key.
     allow_plaintext : bool
         Read files that are not encrypted, too, rather than refuse them.
+    algorithm : str, optional
+        "AES_GCM_V1" or "AES_GCM_CTR_V1": refuse files that name another. With an encrypted footer the name of the
+        algorithm is authenticated by nothing, so whoever can change a file can turn AES_GCM_V1, which authenticates
+        page contents, into the other, which does not: give it if you know it. :meth:`for_iceberg` does.
 
     Raises
     ------
@@ -66,6 +70,7 @@ class DecryptionConfig:
 
     __slots__ = (
         "_aad_prefix",
+        "_algorithm",
         "_allow_plaintext",
         "_check_footer_integrity",
         "_column_keys",
@@ -83,7 +88,11 @@ class DecryptionConfig:
         key_retriever: Callable[[bytes], KeyLike | None] | None = None,
         check_footer_integrity: bool = True,
         allow_plaintext: bool = False,
+        algorithm: str | None = None,
     ) -> None:
+        if algorithm not in (None, "AES_GCM_V1", "AES_GCM_CTR_V1"):
+            raise ValueError(f"algorithm must be 'AES_GCM_V1' or 'AES_GCM_CTR_V1', got {algorithm!r}")
+        self._algorithm = algorithm
         if key_retriever is not None and not callable(key_retriever):
             raise TypeError(f"key_retriever must be callable, not {type(key_retriever).__name__}")
         self._footer_key = None if footer_key is None else as_key(footer_key, "footer_key")
@@ -104,6 +113,7 @@ class DecryptionConfig:
         aad_prefix: Buffer | None = None,
         check_footer_integrity: bool = True,
         allow_plaintext: bool = False,
+        algorithm: str | None = None,
         cache_seconds: float = CACHE_SECONDS,
     ) -> Self:
         """Read files of the key tools of parquet-java, PyArrow and :meth:`EncryptionConfig.from_kms`.
@@ -114,14 +124,17 @@ class DecryptionConfig:
             As for :meth:`EncryptionConfig.from_kms`.
         cache_seconds : float
             How long an unwrapped key encryption key is kept; 0 keeps none.
-        aad_prefix, check_footer_integrity, allow_plaintext
+        aad_prefix, check_footer_integrity, allow_plaintext, algorithm
             As for the constructor.
         """
         from ags1.parquet._kms_keys import DataKeyUnwrapper, as_key_service, retriever
 
         unwrapper = DataKeyUnwrapper(as_key_service(kms), cache_seconds=cache_seconds)
         made = cls(
-            aad_prefix=aad_prefix, check_footer_integrity=check_footer_integrity, allow_plaintext=allow_plaintext
+            aad_prefix=aad_prefix,
+            check_footer_integrity=check_footer_integrity,
+            allow_plaintext=allow_plaintext,
+            algorithm=algorithm,
         )
         made._retriever_for = lambda source: retriever(unwrapper, source)
         return made
@@ -141,7 +154,7 @@ class DecryptionConfig:
             Bytes that are no key metadata.
         """
         metadata = as_key_metadata(key_metadata)
-        return cls(metadata.encryption_key, aad_prefix=metadata.aad_prefix)
+        return cls(metadata.encryption_key, aad_prefix=metadata.aad_prefix, algorithm="AES_GCM_V1")
 
     def with_aad_prefix(self, aad_prefix: Buffer | None) -> DecryptionConfig:
         """The same for a file of another identity; keys that are cached stay so."""
@@ -184,19 +197,30 @@ class FileDecryption:
         Whether the signature of a plaintext footer is to be verified.
     allow_plaintext : bool
         Whether the file may be unencrypted.
+    algorithm : str or None
+        The one that the file must have, if any.
 
     Notes
     -----
     Safe to share between threads; two that ask for one key at once may both ask the key retriever.
     """
 
-    __slots__ = ("_config", "_retrieved", "_retriever", "allow_plaintext", "check_footer_integrity", "name")
+    __slots__ = (
+        "_config",
+        "_retrieved",
+        "_retriever",
+        "algorithm",
+        "allow_plaintext",
+        "check_footer_integrity",
+        "name",
+    )
 
     def __init__(
         self, config: DecryptionConfig, name: str | None, retriever: Callable[[bytes], KeyLike | None] | None
     ) -> None:
         self.name = name
         self.check_footer_integrity = config._check_footer_integrity
+        self.algorithm = config._algorithm
         self.allow_plaintext = config._allow_plaintext
         self._config = config
         self._retriever = retriever

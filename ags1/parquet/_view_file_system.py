@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ViewHandler", "lend"]
 
+# Seconds: for Arrow to be done with everything; and without a new file, if a dataset is still there.
 _LONGEST_WAIT = 0.5
+_QUIET = 0.05
 
 _lent: weakref.WeakSet[ParquetView] = weakref.WeakSet()
+_handlers: weakref.WeakSet[ViewHandler] = weakref.WeakSet()
 
 
 def lend(view: ParquetView) -> ParquetView:
-    """Remember that threads of Arrow hold a view, and do not let the process end under them.
+    """Remember that threads of Arrow hold a view, so that the process does not end under them.
 
-    They may let go of it a moment after the scan is over; where the interpreter is gone by then, they take the process
-    with them. What the program itself still holds is waited for, too, but not for long.
+    They may let go of it a moment after a scan is over, and after one that failed they may open some more files; where
+    the interpreter is gone by then, they take the process with them.
     """
     _lent.add(view)
     return view
@@ -36,9 +39,16 @@ def lend(view: ParquetView) -> ParquetView:
 
 @atexit.register
 def _wait_for_arrow() -> None:
-    deadline = time.monotonic() + _LONGEST_WAIT
-    while len(_lent) and time.monotonic() < deadline:
+    """Wait until Arrow has let go of everything; for what the program itself still holds, not for long."""
+    begin = quiet = time.monotonic()
+    opened = sum(handler.opened for handler in list(_handlers))
+    while (_lent or _handlers) and time.monotonic() - begin < _LONGEST_WAIT:
         time.sleep(0.001)
+        count = sum(handler.opened for handler in list(_handlers))
+        if _lent or count != opened:
+            quiet, opened = time.monotonic(), count
+        elif time.monotonic() - quiet > _QUIET:
+            return
 
 
 class ViewHandler(fs.FileSystemHandler):  # type: ignore[misc]
@@ -50,11 +60,18 @@ class ViewHandler(fs.FileSystemHandler):  # type: ignore[misc]
         Where the files are listed.
     view : callable
         Opens the view of the file at a path; called by several threads at once.
+
+    Attributes
+    ----------
+    opened : int
+        About how many times a file was asked for.
     """
 
     def __init__(self, base: Any, view: Callable[[str], ParquetView]) -> None:
         self._base = base
         self._view = view
+        self.opened = 0
+        _handlers.add(self)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -77,6 +94,7 @@ class ViewHandler(fs.FileSystemHandler):  # type: ignore[misc]
         return [_without_size(info) for info in self._base.get_file_info(selector)]
 
     def open_input_file(self, path: str) -> Any:
+        self.opened += 1
         return pyarrow.PythonFile(lend(self._view(path)), mode="r")
 
     def open_input_stream(self, path: str) -> Any:

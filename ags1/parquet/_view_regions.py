@@ -19,7 +19,8 @@ from collections.abc import Callable
 from ags1 import _blocks
 from ags1.errors import Ags1Error, FormatError
 from ags1.parquet import _module
-from ags1.parquet._conversion import Conversion, stretch
+from ags1.parquet._conversion import Conversion
+from ags1.parquet._page_conversion import stretch
 from ags1.parquet._pages import PageList, PageSource
 from ags1.parquet._source_file import SourceChunk, SourceFile
 

@@ -11,7 +11,7 @@ Source: Parquet encryption specification, "Encrypted footer mode" and "Plaintext
 from __future__ import annotations
 
 from ags1._gcm import Key
-from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.parquet import _module
 from ags1.parquet._thrift import BINARY, BOOL, STRUCT, Struct
 
@@ -155,6 +155,7 @@ def _read_encrypted(footer: Footer, data: bytes, decryption: FileDecryption | No
     _read_algorithm(footer, crypto.struct(1), where)
     if decryption is None:
         return
+    _check_algorithm(footer, decryption, where)
     _find_key(footer, decryption, optional, needed=True)
     if footer.key is None:
         return
@@ -179,6 +180,7 @@ def _read_plain(footer: Footer, data: bytes, decryption: FileDecryption | None, 
     _read_algorithm(footer, algorithm, where)
     if decryption is None:
         return
+    _check_algorithm(footer, decryption, where)
     _find_key(footer, decryption, optional, needed=decryption.check_footer_integrity)
     _resolve_prefix(footer, decryption)
     if footer.key is not None and decryption.check_footer_integrity:
@@ -199,6 +201,14 @@ def _read_algorithm(footer: Footer, union: Struct | None, where: str) -> None:
     footer.aad_file_unique = details.binary(2, b"")
     footer.supply_aad_prefix = details.boolean(3)
     footer.file_aad = (footer.aad_prefix or b"") + footer.aad_file_unique
+
+
+def _check_algorithm(footer: Footer, decryption: FileDecryption, where: str) -> None:
+    if decryption.algorithm is not None and footer.algorithm != decryption.algorithm:
+        raise AuthenticationError(
+            f"{where}says that it is encrypted with {footer.algorithm}, but {decryption.algorithm} is asked for: it "
+            "was changed, or it is another file"
+        )
 
 
 def _find_key(footer: Footer, decryption: FileDecryption, optional: bool, needed: bool) -> None:

@@ -78,7 +78,8 @@ def decrypt_file(
 ) -> None:
     """Decrypt a Parquet file without decoding its pages; every module is authenticated before the target appears.
 
-    Pages of AES_GCM_CTR_V1 files carry no tag: what is authenticated is everything but their contents.
+    Pages of AES_GCM_CTR_V1 files carry no tag: what is authenticated is everything but their contents. Nor is the
+    algorithm that a file with an encrypted footer names: if it was changed and nothing else was, that is found.
 
     Parameters
     ----------

@@ -125,8 +125,10 @@ class ParquetView(io.RawIOBase):
       of pages of a column chunk come and fail together.
     - Find a page without those before it in its column chunk. In a local file that takes their headers; from an object
       store, whole parts of the chunk, one request each. Other column chunks are not touched.
-    - Make a reader lazy that reads all of a file object, as polars does (also scan_parquet): give `columns` here, or
-      give it ``ags1.parquet.dataset``.
+    - Make a reader lazy that reads all of a file object, as polars does (also scan_parquet), and DuckDB: give
+      `columns` here, or give them an ``ags1.parquet.dataset``.
+    - Give threads that share it positions of their own. Whoever seeks and reads in several threads, as DuckDB does with
+      files of a registered file system, needs :meth:`pread`.
     - Stand in for a path. It has no file descriptor, cannot be mapped into memory, pickled, or sent to another process.
     """
 

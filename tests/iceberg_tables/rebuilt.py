@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ class RebuiltTable:
     def manifest_path(self, index: int) -> Path:
         """A manifest that was written."""
         return self._directory / f"manifest-{index}.avro"
+
+    def copy_files(self) -> list[Path]:
+        """Give the table copies of its data files, which a test may damage; not for tables with deletes by path."""
+        copies = []
+        for index, file in enumerate(self.data_files):
+            path = local_path(file["file_path"])
+            copies.append(Path(shutil.copy(path, self._directory / f"data-{index}{path.suffix}")))
+            file["file_path"] = copies[-1].as_uri()
+        return copies
 
     def write(
         self, *, with_lengths: bool = True, encrypted: bool = True, contents: dict[int, bytes] | None = None

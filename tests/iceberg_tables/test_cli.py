@@ -1,4 +1,4 @@
-"""``ags1 iceberg`` on real tables: what it shows and writes is what Spark reads, and what it changes, Java still reads."""
+"""``ags1 iceberg`` on real tables: it shows and writes the rows that Spark reads, and Java reads what it changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import SparkReader, SparkTable, SparkTables, local_path
 
 Run = Callable[..., Result]
-SCANNED = ("events", "events_avro", "maintained", "types", "evolution", "evolution_avro", "emptied")
+SCANNED = ("events", "events_avro", "maintained", "types", "evolution", "evolution_avro", "emptied", "deletes")
 
 
 @pytest.fixture
@@ -160,12 +160,6 @@ def test_plaintext_files_are_taken_only_on_request(spark_tables: SparkTables, ru
     assert "say --allow-plaintext to take it" in refused.err
     taken = run("scan", table.metadata, "--allow-plaintext", "--format", "json")
     assert len(taken.records) == len(table.current.rows)
-
-
-def test_equality_deletes_are_refused_and_named(spark_tables: SparkTables, run: Run) -> None:
-    refused = run("scan", spark_tables["deletes"].metadata)
-    assert refused.code == 1
-    assert "equality delete" in refused.err
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
@@ -401,6 +395,49 @@ def test_what_is_no_table_is_refused(spark_tables: SparkTables, run: Run) -> Non
     assert run("inspect", "00009-b.metadata.json").code == 4
     for action in ("inspect", "scan", "prune"):
         assert run(action, "00001-a.metadata.json").code == 1
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, list[str]]]:
+    """A client for a store with the bucket `lake`, and the options that lead to it."""
+    boto3 = pytest.importorskip("boto3")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        monkeypatch.setenv("A_SECRET", "testing")
+        client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
+        client.create_bucket(Bucket="lake")
+        given = (f"s3.endpoint={endpoint}", "s3.region=us-east-1", "s3.access-key-id=testing")
+        yield client, [each for text in (*given, "s3.secret-access-key=env:A_SECRET") for each in ("--property", text)]
+    finally:
+        server.stop()
+
+
+def test_a_table_in_a_store_is_found_read_and_rewrapped(
+    spark_tables: SparkTables, run: Run, bucket: tuple[Any, list[str]]
+) -> None:
+    table = spark_tables["maintained"]
+    client, options = bucket
+    name = table.metadata_path.name
+    client.put_object(Bucket="lake", Key=f"t/metadata/{name}", Body=table.metadata_path.read_bytes())
+    client.put_object(Bucket="lake", Key="t/metadata/00001-a.metadata.json", Body=b"{}")
+    shown = run("scan", "s3://lake/t", *options, "--limit", "1")
+    assert (shown.code, len(shown.out.splitlines())) == (0, 3)
+    assert f"s3://lake/t/metadata/{name} is the newest there" in shown.err
+    record = run("rewrap", "s3://lake/t", *options, "--new-key-id", "keyB", "--json").records[0]
+    listed = {each["Key"] for each in client.list_objects_v2(Bucket="lake")["Contents"]}
+    assert record["old_metadata"] == f"s3://lake/t/metadata/{name}"
+    assert record["new_metadata"].removeprefix("s3://lake/") in listed
+    assert run("verify", record["new_metadata"], *options, "--table-key-id", "keyB").code == 0
+    assert run("scan", "s3://lake/nothing", *options).code in (2, 4)
 
 
 # -- rewrap and prune ----------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 import ags1
 from ags1 import parquet
 from ags1.parquet import _module
-from ags1.parquet._conversion import Conversion, crc32, stretch
+from ags1.parquet._conversion import Conversion
+from ags1.parquet._page_conversion import crc32, stretch
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
 from tests.checks import KEYS, OTHER_KEY, flip, os_threads, pattern, run_python
 from tests.parquet import reference_writer

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ags1 import AuthenticationError, FormatError, Key, KeyAccessError, KeyMetadata
+import ags1
+from ags1 import AuthenticationError, FormatError, Key, KeyAccessError, KeyMetadata, parquet
 from ags1.kms import MemoryKms
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from tests.checks import BUFFER_KINDS, KEY, KEYS, OTHER_KEY, PREFIX, BufferKind
@@ -434,3 +435,38 @@ def test_no_repr_shows_a_key_and_nothing_is_pickled_or_copied(index: int) -> Non
 def test_a_repr_in_the_traceback_of_a_failed_constructor_works() -> None:
     for kind in (EncryptionConfig, DecryptionConfig):
         assert "not made" in repr(kind.__new__(kind))
+
+
+# -- the algorithm that a reader asks for --------------------------------------------------------------------
+
+
+def test_a_file_that_names_another_algorithm_than_asked_for_is_refused() -> None:
+    from tests.parquet import corpus
+
+    plain, key = corpus.build("snappy-v1"), bytes(range(16))
+    for asked, other in (("AES_GCM_V1", "AES_GCM_CTR_V1"), ("AES_GCM_CTR_V1", "AES_GCM_V1")):
+        for plaintext_footer in (False, True):
+            target = io.BytesIO()
+            encryption = EncryptionConfig(key, algorithm=other, plaintext_footer=plaintext_footer)
+            parquet.encrypt_file(plain, target, encryption)
+            parquet.decrypt_file(target.getvalue(), io.BytesIO(), DecryptionConfig(key, algorithm=other))
+            with pytest.raises(ags1.AuthenticationError, match=f"encrypted with {other}, but {asked} is asked for"):
+                parquet.decrypt_file(target.getvalue(), io.BytesIO(), DecryptionConfig(key, algorithm=asked))
+
+
+def test_iceberg_files_cannot_be_downgraded() -> None:
+    """Iceberg writes AES_GCM_V1 only, and FileCryptoMetaData, which names the algorithm, is not authenticated."""
+    from tests.parquet import corpus
+
+    metadata, target = ags1.KeyMetadata(bytes(range(16)), b"prefix"), io.BytesIO()
+    encryption = EncryptionConfig(
+        bytes(range(16)), aad_prefix=b"prefix", store_aad_prefix=False, algorithm="AES_GCM_CTR_V1"
+    )
+    parquet.encrypt_file(corpus.build("snappy-v1"), target, encryption)
+    with pytest.raises(ags1.AuthenticationError, match="AES_GCM_V1 is asked for"):
+        parquet.open(target.getvalue(), DecryptionConfig.for_iceberg(metadata))
+
+
+def test_an_algorithm_that_does_not_exist() -> None:
+    with pytest.raises(ValueError, match="algorithm must be 'AES_GCM_V1' or 'AES_GCM_CTR_V1', got 'AES'"):
+        DecryptionConfig(algorithm="AES")

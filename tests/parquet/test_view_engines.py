@@ -6,6 +6,7 @@ import datetime
 import importlib
 import io
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -90,6 +91,32 @@ def test_polars_takes_projections_of_the_view() -> None:
     assert found.equals(pl.read_parquet(io.BytesIO(corpus.build("everything-v2")))[["struct", "number"]])
 
 
+class Handle(io.RawIOBase):
+    """A view with a position for each thread: DuckDB shares a handle, and seeks and reads without a lock."""
+
+    def __init__(self, view: ParquetView) -> None:
+        super().__init__()
+        self._view = view
+        self._local = threading.local()
+        self.size = view.size
+
+    def tell(self) -> int:
+        return getattr(self._local, "position", 0)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self._local.position = offset + {0: 0, 1: self.tell(), 2: self.size}[whence]
+        return self.tell()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = self._view.pread(self.tell(), self.size if size is None or size < 0 else size)
+        self._local.position = self.tell() + len(data)
+        return data
+
+    def close(self) -> None:
+        self._view.close()
+        super().close()
+
+
 class ViewFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     """Views by name, for engines that want paths."""
 
@@ -100,8 +127,8 @@ class ViewFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         super().__init__()
         self._open_view = open_view
 
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> ParquetView:
-        return self._open_view(path)
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Handle:
+        return Handle(self._open_view(path))
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)

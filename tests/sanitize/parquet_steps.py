@@ -13,7 +13,8 @@ from typing import Any
 
 import ags1
 from ags1.parquet import _module, _thrift
-from ags1.parquet._conversion import Conversion, crc32, stretch
+from ags1.parquet._conversion import Conversion
+from ags1.parquet._page_conversion import crc32, stretch
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
 from tests.parquet.pages import DATA, DATA_V2, DICTIONARY, header, page
 from tests.parquet.reference_thrift import encode
