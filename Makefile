@@ -46,7 +46,7 @@ $(STAMPS)/$(1): $(STAMPS)/tools pyproject.toml setup.py | build
 endef
 $(eval $(call install,package,))
 $(eval $(call install,test,[all$(comma)test]))
-$(eval $(call install,demo,[cli]))
+$(eval $(call install,demo,[cli$(comma)arrow]))
 $(eval $(call install,check,[all$(comma)check]))
 $(eval $(call install,bench,[all$(comma)bench]))
 
@@ -59,7 +59,7 @@ build: $(STAMPS)/tools ## compile the extension modules in place
 test: build $(STAMPS)/test ## run the tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack a file, and say how fast
+demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say how fast
 	$(BIN)/python -m ags1.cli.demo
 
 check: build $(STAMPS)/check ## format, lint and type checks

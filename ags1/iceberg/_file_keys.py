@@ -39,6 +39,7 @@ RECORD_COUNT = 103
 
 _CONTENTS = ("data", "position deletes", "equality deletes")
 _KEPT_TABLES = 256
+_IMPLEMENTATION, _OURS = "py-io-impl", "ags1.iceberg.EncryptedFileIO"
 # Deflate's best is a byte for 1032.
 _MOST_RECORDS_PER_BYTE = 1032
 
@@ -96,8 +97,9 @@ class _Table:
     def __init__(self, document: Document) -> None:
         self.keys = EncryptionKeys(document.entries())
         properties = document.fields.get("properties")
-        promised = isinstance(properties, dict) and bool(properties.get("encryption.key-id"))
-        self.encrypted = promised or len(self.keys) > 0
+        properties = properties if isinstance(properties, dict) else {}
+        self.encrypted = bool(properties.get("encryption.key-id")) or len(self.keys) > 0
+        self._refuse_own_rules(properties)
         self.manifest_lists: dict[str, tuple[Any, str | None]] = {}
         snapshots = document.fields.get("snapshots")
         for snapshot in snapshots if isinstance(snapshots, list) else []:
@@ -108,6 +110,17 @@ class _Table:
                 raise FormatError(f"snapshot {snapshot.get('snapshot-id')} has a key-id that is no text")
             if isinstance(path, str):
                 self.manifest_lists[path] = (snapshot.get("snapshot-id"), key_id)
+
+    def _refuse_own_rules(self, properties: dict[str, Any]) -> None:
+        """PyIceberg lets a table's properties replace the catalog's, and nothing protects those of the table."""
+        ours = [name for name in properties if name.startswith("ags1.")]
+        if self.encrypted and properties.get(_IMPLEMENTATION, _OURS) != _OURS:
+            ours.append(_IMPLEMENTATION)
+        if ours:
+            raise FormatError(
+                f"the table's own properties set {', '.join(map(shown, ours))}: how a table is read is not for the "
+                "table to say; remove them there, and give them to the catalog or to open_table()"
+            )
 
 
 _tables: OrderedDict[str, _Table] = OrderedDict()
@@ -183,7 +196,8 @@ class FileKeys:
                 key_metadata = table.keys.unwrap(key_id, self._kms, table_key_id=self._table_key_id)
             except Ags1Error as error:
                 raise type(error)(f"snapshot {snapshot_id} (key-id {shown(key_id)}): {error}") from error
-        known = KnownFile(path, "manifest list", "avro", key_metadata, None, table.encrypted)
+        promised = table.encrypted or self._table_key_id is not None
+        known = KnownFile(path, "manifest list", "avro", key_metadata, None, promised)
         with self._lock:
             self._files[path] = known
         return known

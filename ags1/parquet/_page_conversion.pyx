@@ -62,7 +62,7 @@ cdef int64_t MAX_BODY = 0x7fffffff
 cdef enum:
     NONCE = 12
     CRC_VARINT = 5               # the longest zigzag varint of an int32
-    FILLER_FIELD = 32767         # the id of the view's filler
+    FILLER_FIELD = 0xf8          # kind and id of the view's filler: binary, 15 behind the last field
 
 
 cdef int worker_init(
@@ -137,14 +137,14 @@ cdef bint _stretch(uint8_t *header, int64_t length, int64_t wanted) noexcept nog
     cdef int width = 0
     if extra == 0:
         return True
-    # Kind and id of the field in the long form take 4 bytes, its size at least 1.
-    if extra < 5:
+    # Kind and id of the field take 1 byte, its size at least 1. The id is the last one's plus 15, behind all that the
+    # format has: fastparquet does not know the long form, which could say any.
+    if extra < 2:
         return False
     at = length - 1
-    header[at] = 0x08
+    header[at] = FILLER_FIELD
     at += 1
-    at += ags1_compact_put_zigzag(header + at, FILLER_FIELD)
-    zeros = extra - 5
+    zeros = extra - 2
     # The size's varint takes from the zeros; where its shortest form would be a byte off, a longer one is as good.
     width = 1
     while zeros - (width - 1) >= <int64_t>1 << (7 * width):
@@ -367,7 +367,7 @@ def stretch(structure, int64_t length):
     structure : bytes-like
         Ends with the struct's end.
     length : int
-        Bytes wanted: as many as there are, or at least 5 more.
+        Bytes wanted: as many as there are, or at least 2 more.
     """
     cdef BufferView source = readable(structure, "structure")
     cdef bytearray out
@@ -378,7 +378,7 @@ def stretch(structure, int64_t length):
     target = out
     memcpy(target, source.data, source.nbytes)
     if not _stretch(target, source.nbytes, length):
-        raise ValueError(f"{source.nbytes} bytes cannot become {length}: the filler takes at least 5")
+        raise ValueError(f"{source.nbytes} bytes cannot become {length}: the filler takes at least 2")
     return bytes(out)
 
 

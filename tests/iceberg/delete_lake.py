@@ -75,7 +75,9 @@ class DeleteLake:
         if file_format == FileFormat.AVRO:
             _write_avro(path, schema, rows)
         else:
-            pq.write_table(pa.Table.from_pylist(list(rows), schema=schema_to_pyarrow(schema)), path)
+            # Several batches, each a row group.
+            made = pa.Table.from_pylist(list(rows), schema=schema_to_pyarrow(schema))
+            pq.write_table(made, path, row_group_size=max(1, len(rows) // 3))
         lower, upper = {}, {}
         for field_id, (least, most) in (bounds or {}).items():
             kind = schema.find_type(field_id)

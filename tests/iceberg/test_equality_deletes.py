@@ -79,11 +79,11 @@ def test_a_delete_applies_to_strictly_older_files_only(tmp_path: Path) -> None:
 
 def test_of_several_deletes_of_a_row_the_newest_counts(tmp_path: Path) -> None:
     lake = DeleteLake(tmp_path, SCHEMA)
-    for number in (1, 3, 5):
+    for number in (1, 3, 4, 5):
         lake.add([{"id": 7, "text": f"from {number}"}], number)
     for number in (6, 2, 4):
         lake.add([{"id": 7 if number != 6 else 8}], number, schema=Schema(ID), equality_ids=[1])
-    assert lake.open().scan().to_arrow().column("text").to_pylist() == ["from 5"]
+    assert lake.open().scan().to_arrow().column("text").to_pylist() == ["from 4", "from 5"]
 
 
 def test_the_plan_names_the_deletes_that_apply(tmp_path: Path) -> None:
@@ -292,6 +292,15 @@ def test_a_column_that_older_files_lack_is_null_in_them(tmp_path: Path) -> None:
     lake.add([{"id": 1}], 1, schema=Schema(ID))
     lake.add(rows(2), 1)
     lake.add([{"text": None}], 2, schema=Schema(TEXT), equality_ids=[2])
+    assert ids(lake.open()) == [2]
+
+
+def test_a_column_with_a_default_has_it_in_older_files(tmp_path: Path) -> None:
+    text = NestedField(2, "text", StringType(), required=False, initial_default="from the start")
+    lake = DeleteLake(tmp_path, Schema(ID), Schema(ID, text))
+    lake.add([{"id": 1}], 1, schema=Schema(ID))
+    lake.add(rows(2), 1)
+    lake.add([{"text": "from the start"}], 2, schema=Schema(TEXT), equality_ids=[2])
     assert ids(lake.open()) == [2]
 
 

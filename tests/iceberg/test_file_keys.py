@@ -99,7 +99,7 @@ def test_another_object_finds_it_too_and_needs_a_kms_of_its_own() -> None:
     found = FileKeys(KMS).find(LIST)
     assert found is not None
     assert found.key_metadata == list_key
-    with pytest.raises(KeyAccessError, match="snapshot 1 is encrypted with key '.*': give a KMS"):
+    with pytest.raises(KeyAccessError, match=r"snapshot 1 is encrypted with key '.*': give a KMS"):
         FileKeys(None).find(LIST)
     with pytest.raises(KeyAccessError, match=r"snapshot 1 \(key-id .*lake"):
         FileKeys(KMS, table_key_id="another").find(LIST)
@@ -157,6 +157,36 @@ def test_metadata_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any]
     with pytest.raises(FormatError, match=message) as caught:
         FileKeys(KMS).learn_metadata("t.metadata.json", data)
     assert str(caught.value).startswith("t.metadata.json: ")
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"ags1.allow-plaintext": "true"},
+        {"ags1.kms": "module:somewhere.Kms"},
+        {"ags1.length-policy": "file", "encryption.key-id": "lake"},
+        {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"},
+    ],
+)
+def test_a_table_does_not_say_how_it_is_to_be_read(own: dict[str, str]) -> None:
+    data, _ = metadata(properties=own)
+    with pytest.raises(FormatError, match=rf"^t\.metadata\.json: the table's own properties set '{next(iter(own))}'"):
+        FileKeys(KMS).learn_metadata("t.metadata.json", data)
+    assert FileKeys(KMS).find(LIST) is None
+
+
+def test_a_table_may_name_this_file_io() -> None:
+    data, _ = metadata(properties={"py-io-impl": "ags1.iceberg.EncryptedFileIO"})
+    FileKeys(KMS).learn_metadata("t.metadata.json", data)
+    assert FileKeys(KMS).find(LIST) is not None
+
+
+def test_who_names_a_master_key_wants_an_encrypted_table() -> None:
+    plain = metadata(**{"encryption-keys": []}, properties={}, snapshots=[{"snapshot-id": 1, "manifest-list": LIST}])[0]
+    FileKeys(None).learn_metadata("t.metadata.json", plain)
+    found = FileKeys(None, table_key_id="lake").find(LIST)
+    assert found is not None
+    assert found.encrypted_table
 
 
 # -- from manifest lists and manifests ------------------------------------------------------------------------

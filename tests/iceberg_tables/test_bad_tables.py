@@ -236,6 +236,14 @@ def test_a_file_that_cannot_be_read_is_named(
     assert path in said or "content" in change
 
 
+def test_a_file_without_an_age_is_refused(rebuilt: RebuiltTable, table_kms: MemoryKms) -> None:
+    entry = rebuilt.manifests[0].records[0]
+    # Only files that were added inherit their manifest's number.
+    entry.update(status=0, sequence_number=None)
+    said = refuses(open_table(rebuilt.write(), table_kms), FormatError, "its manifest has no sequence number for it")
+    assert said.startswith(entry["data_file"]["file_path"])
+
+
 def test_a_data_file_that_is_not_there_is_an_error_of_the_file_system(
     copied: RebuiltTable, table_kms: MemoryKms
 ) -> None:

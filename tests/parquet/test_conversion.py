@@ -401,9 +401,11 @@ def test_viewed_headers_are_those_of_the_page_with_an_unknown_field(checksum: bo
         assert out[:4] == out[-8:-4] == b"####", "it wrote beyond the pages"
         structure, end = decode(bytes(out), 4)
         assert bytes(out[end : len(data)]) == body[1]
-        filler = structure[32_767]
+        known = set(header(1, DATA_V2).fields) | ({4} if checksum else set())
+        # 15 behind the last field: as far as the short form goes, which every reader knows.
+        filler = structure[max(known) + 15]
         assert filler == bytes(len(filler))
-        assert set(structure.fields) == set(header(1, DATA_V2).fields) | {32_767} | ({4} if checksum else set())
+        assert set(structure.fields) == known | {max(known) + 15}
         assert structure[3] == 50
         if checksum:
             assert structure[4] & 0xFFFFFFFF == zlib.crc32(body[1])
@@ -411,14 +413,14 @@ def test_viewed_headers_are_those_of_the_page_with_an_unknown_field(checksum: bo
 
 def test_structures_stretched_to_every_length() -> None:
     small = encode(header(5))
-    for more in (*range(5, 400), *range(16_300, 16_500), *range(2_097_140, 2_097_170)):
+    for more in (*range(2, 400), *range(16_300, 16_500), *range(2_097_140, 2_097_170)):
         made = stretch(small, len(small) + more)
         structure, end = decode(made, 0)
         assert end == len(made) == len(small) + more
-        assert structure.fields.pop(32_767)[0] == BINARY
+        assert structure.fields.pop(max(header(5).fields) + 15)[0] == BINARY
         assert structure == header(5)
     assert stretch(small, len(small)) == small
-    for wrong in (-1, 0, len(small) - 1, *range(len(small) + 1, len(small) + 5)):
+    for wrong in (-1, 0, len(small) - 1, len(small) + 1):
         with pytest.raises(ValueError, match="cannot become"):
             stretch(small, wrong)
     with pytest.raises(ValueError, match="cannot become"):
