@@ -425,7 +425,7 @@ def _content(file_io: EncryptedFileIO, file: TableFile) -> bytes:
         if data[:4] == b"AGS1":
             raise KeyAccessError(f"{known.path}: is an AGS1 stream, and the file above names no key for it")
         return data
-    with file_io.new_input(known.path).plaintext(known) as stream:
+    with file_io.new_input(known.path).plaintext(known, any_block_length=True) as stream:
         file.block_length = stream.block_length
         plain: bytes = stream.read()
     return plain

@@ -180,8 +180,14 @@ class EncryptedInputFile(InputFile):
             self._io.keys.learn_manifest(known, data)
         return data
 
-    def plaintext(self, known: KnownFile) -> Any:
-        """The file as a plaintext one, decrypted where it is read."""
+    def plaintext(self, known: KnownFile, *, any_block_length: bool = False) -> Any:
+        """The file as a plaintext one, decrypted where it is read.
+
+        Parameters
+        ----------
+        any_block_length : bool
+            Open AGS1 files with other blocks than Iceberg's, for whoever looks at what is wrong with them.
+        """
         if known.key_metadata is None:
             return self._plain(known)
         if known.file_format == "parquet":
@@ -200,7 +206,7 @@ class EncryptedInputFile(InputFile):
             reader = Reader(
                 source, key_metadata.encryption_key, aad_prefix=key_metadata.aad_prefix or b"", length=length
             )
-            if reader.block_length != layout.DEFAULT_BLOCK_LENGTH:
+            if reader.block_length != layout.DEFAULT_BLOCK_LENGTH and not any_block_length:
                 # The header is not authenticated: in a file of one block any other length would do as well.
                 reader.close()
                 raise FormatError(
@@ -228,13 +234,13 @@ class EncryptedInputFile(InputFile):
             )
         size = len(self)
         hint = known.length_hint
-        if hint is not None:
-            if size != hint and _plaintext_length(size) != hint:
-                raise TruncatedError(
-                    f"{self.location}: has {size} bytes, but the file above it says {hint}: it was cut off or replaced"
-                )
-            return size
+        if hint is not None and size != hint and _plaintext_length(size) != hint:
+            raise TruncatedError(
+                f"{self.location}: has {size} bytes, but the file above it says {hint}: it was cut off or replaced"
+            )
         if policy == "metadata-hint":
+            if hint is not None:
+                return size
             raise FormatError(
                 f"{self.location}: nothing authenticated says how long this {known.kind} is: only the length policy "
                 "'file' opens it"

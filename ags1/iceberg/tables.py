@@ -48,8 +48,8 @@ def open_table(
         For PyIceberg's FileIO: endpoints, credentials.
     length_policy : {"trusted", "metadata-hint", "file"}
         What to do with AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them;
-        accept them where an authenticated file above agrees with their size; accept those of which none says a size
-        too, with an UntrustedLengthWarning.
+        accept them where an authenticated file above agrees with their size; accept them with an
+        UntrustedLengthWarning each, unless a file above contradicts.
     allow_plaintext : bool
         Read plaintext files of the encrypted table too, such as those from before it was encrypted.
     table_key_id : str, optional

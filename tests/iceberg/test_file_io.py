@@ -135,10 +135,12 @@ def test_without_a_length_the_policy_decides(tmp_path: Path) -> None:
         location = learned(trusted, path, KEY, length_hint=hint)
         with pytest.raises(FormatError, match="the key metadata of this data has no file length"):
             trusted.new_input(location).open()
-        for policy in ("metadata-hint", "file"):
-            file_io = EncryptedFileIO({"ags1.length-policy": policy})
-            learned(file_io, path, KEY, length_hint=hint)
-            assert read(file_io, location) == PLAIN
+        hinted, by_file = (EncryptedFileIO({"ags1.length-policy": each}) for each in ("metadata-hint", "file"))
+        learned(hinted, path, KEY, length_hint=hint)
+        assert read(hinted, location) == PLAIN
+        learned(by_file, path, KEY, length_hint=hint)
+        with pytest.warns(UntrustedLengthWarning, match="file: opened without a trusted length"):
+            assert read(by_file, location) == PLAIN
     for policy in ("metadata-hint", "file"):
         file_io = EncryptedFileIO({"ags1.length-policy": policy})
         learned(file_io, path, KEY, length_hint=len(PLAIN) + 1)
