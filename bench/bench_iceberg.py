@@ -1,0 +1,178 @@
+"""Scans of encrypted Iceberg tables, beside PyIceberg on the same tables unencrypted, and beside Spark.
+
+Spark makes the tables: encrypted ones of format version 3, with a deletion vector, and their plaintext twins of
+version 2, with a position delete file. They hold the same rows, of which one in a thousand is deleted. A scan begins
+with the metadata file, for all sides: keys are unwrapped and manifests read each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import settings
+from bench.conftest import Record
+from bench.measure import Run, Subject, figure
+from bench.parquet_samples import size_name
+from bench.spark_peer import SparkPeer
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyiceberg")
+pytest.importorskip("fastavro")
+
+TARGET = 1.2
+WARM_UP = 2
+JVM_WARM_UP = 6
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is scanned."""
+
+    words: str
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+
+
+def question(which: str, rows: int) -> Question:
+    """One of the scans, over a table of so many rows."""
+    if which == "all":
+        return Question("all rows and columns")
+    if which == "column":
+        return Question("one column of three", columns=("amount",))
+    # In the middle, where statistics of row groups let a reader skip what lies before and after.
+    return Question("one row in a hundred", where=f"id >= {rows // 2} and id < {rows // 2 + rows // 100}")
+
+
+@pytest.fixture(scope="module")
+def rows(sizes: settings.Settings) -> int:
+    return 100_000 if sizes.quick else 2_000_000
+
+
+@pytest.fixture(scope="module")
+def tables(rows: int) -> Any:
+    """Tables by name; made when first needed, which takes Spark a minute or two, and kept between runs."""
+    try:
+        from tests.iceberg_tables import warehouse
+    except ImportError as error:
+        pytest.skip(f"no tables: {error}")
+    reason = warehouse.available()
+    if reason is not None:
+        pytest.skip(f"no tables, because Spark with Iceberg cannot run here: {reason}")
+    return warehouse.make_bulk(rows)
+
+
+@pytest.fixture(scope="module")
+def spark(tables: Any) -> Iterator[SparkPeer]:
+    """One JVM, for as long as this file takes."""
+    with SparkPeer() as peer:
+        yield peer
+
+
+def _ours(metadata: str, asked: Question) -> Callable[[], Any]:
+    import ags1.iceberg
+    from ags1.kms import MemoryKms
+    from tests.iceberg_tables.keys import MASTER_KEYS
+
+    kms = MemoryKms(MASTER_KEYS)
+
+    def scan() -> Any:
+        return ags1.iceberg.open_table(metadata, kms).scan(columns=asked.columns, row_filter=asked.where).to_arrow()
+
+    return scan
+
+
+def _theirs(metadata: str, asked: Question) -> Callable[[], Any]:
+    from pyiceberg.table import StaticTable
+
+    options: dict[str, Any] = {} if asked.where is None else {"row_filter": asked.where}
+    if asked.columns is not None:
+        options["selected_fields"] = asked.columns
+    return lambda: StaticTable.from_metadata(metadata).scan(**options).to_arrow()
+
+
+def _in_spark(spark: SparkPeer, metadata: str, asked: Question, *, to_python: bool) -> Subject:
+    def clock() -> float:
+        return float(spark.scan(metadata, asked.columns, asked.where, to_python=to_python)["seconds"])
+
+    return Subject(lambda: None, clock=clock)
+
+
+def _stored(table: Any) -> int:
+    """Bytes of its data files."""
+    return sum(path.stat().st_size for path in (Path(table.location) / "data").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("which", ["all", "column", "filter"])
+@pytest.mark.parametrize("file_format", ["Parquet", "Avro"])
+def test_iceberg_scan(
+    file_format: str, which: str, tables: Any, rows: int, interleave: Callable[..., Run], record: Record
+) -> None:
+    import pyiceberg
+
+    suffix = "_avro" if file_format == "Avro" else ""
+    encrypted, plain = (tables[f"{name}{suffix}"] for name in ("encrypted", "plain"))
+    asked = question(which, rows)
+    ours = _ours(encrypted.metadata, asked)
+    subjects = {"ags1": ours, "ags1, not encrypted": _ours(plain.metadata, asked)}
+    peer = f"PyIceberg {pyiceberg.__version__}, not encrypted"
+    if file_format == "Parquet":
+        subjects[peer] = _theirs(plain.metadata, asked)
+    found = {name: scan() for name, scan in subjects.items()}
+    # A scan that leaves rows out would be a fast one.
+    assert all(each.cast(found["ags1"].schema).equals(found["ags1"]) for each in found.values())
+    del found
+    run = interleave(subjects, warm_up=WARM_UP, min_rounds=3 if file_format == "Avro" else 5)
+    words = _words(encrypted, file_format, asked, rows)
+    if file_format == "Parquet":
+        figures = [figure(run, words, peer, kind="peer", measure="time", target=TARGET)]
+        note = ""
+    else:
+        figures, note = [], "PyIceberg reads no Avro data files"
+    figures.append(figure(run, words, "ags1, not encrypted", kind="reference", measure="time", note=note))
+    record(run, *figures)
+
+
+@pytest.mark.parametrize("which", ["all", "column", "filter"])
+@pytest.mark.parametrize("file_format", ["Parquet", "Avro"])
+def test_iceberg_spark(
+    file_format: str,
+    which: str,
+    tables: Any,
+    rows: int,
+    spark: SparkPeer,
+    sizes: settings.Settings,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    table = tables["encrypted_avro" if file_format == "Avro" else "encrypted"]
+    asked = question(which, rows)
+    ours = _ours(table.metadata, asked)
+    brought = spark.scan(table.metadata, asked.columns, asked.where, to_python=True)["rows"]
+    assert ours().num_rows == brought
+    names = {False: f"Spark {spark.version}", True: f"Spark {spark.version}, toArrow()"}
+    subjects: dict[str, Any] = {"ags1": Subject(ours)}
+    for to_python, name in names.items():
+        subjects[name] = _in_spark(spark, table.metadata, asked, to_python=to_python)
+        # The JVM compiles what runs often; before that it has a fraction of its speed.
+        for _ in range(1 if sizes.quick else JVM_WARM_UP):
+            subjects[name].clock()
+    run = interleave(subjects, min_rounds=3)
+    words = _words(table, file_format, asked, rows)
+    note = (
+        "Spark in local mode on two cores, after warm-up, by its own clock, JVM start-up excluded; it drops the rows "
+        "where it has them, and toArrow() hands them to Python as the same table that ags1 makes"
+    )
+    record(
+        run,
+        figure(run, words, names[False], kind="peer", measure="time", note=note),
+        figure(run, words, names[True], kind="peer", measure="time"),
+    )
+
+
+def _words(table: Any, file_format: str, asked: Question, rows: int) -> str:
+    return f"scan of an encrypted Iceberg table, {rows:,} rows in {size_name(_stored(table))} of {file_format}: {asked.words}"
