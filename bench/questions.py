@@ -237,6 +237,22 @@ def _parquet_view(place: Workplace, variant: str) -> Prepared:
     return _timed(work)
 
 
+def _iceberg_scan(place: Workplace) -> Prepared:
+    """A small table with partitions, several files and deletes: what a scan takes before and beside its data.
+
+    Data itself goes through the view, which has a question of its own. The table is the tests', made by Spark.
+    """
+    import ags1.iceberg
+    from ags1.kms import MemoryKms
+    from tests.iceberg_tables import warehouse
+    from tests.iceberg_tables.keys import MASTER_KEYS
+
+    if (reason := warehouse.available()) is not None:
+        raise RuntimeError(f"Spark with Iceberg cannot run here: {reason}")
+    metadata, kms = warehouse.make_tables()["events"].metadata, MemoryKms(MASTER_KEYS)
+    return _timed(lambda: ags1.iceberg.open_table(metadata, kms).scan().to_arrow())
+
+
 _LENGTHS = {"1MiB": 1 << 20, "64KiB": 64 << 10, "4KiB": 4096, "256B": 256}
 
 QUESTIONS: dict[str, Callable[[Workplace], Prepared]] = {
@@ -264,6 +280,7 @@ QUESTIONS: dict[str, Callable[[Workplace], Prepared]] = {
     "parquet-rekey_file": _parquet_rekey,
     "parquet-view": lambda place: _parquet_view(place, "large"),
     "parquet-view-8KiB-pages": lambda place: _parquet_view(place, "small"),
+    "iceberg-scan": _iceberg_scan,
     "import": _import,
 }
 

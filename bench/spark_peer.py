@@ -2,7 +2,7 @@
 
 The other side of the pipe is this file as a program; it answers one line of JSON for each line on standard input::
 
-    {"metadata": "file:/...", "columns": ["id"], "where": "id < 7", "to_python": false}  ->  {"seconds": 0.4, "rows": 7}
+    {"metadata": "file:/...", "columns": ["id"], "where": "id < 7", "to_python": false}  ->  {"seconds": 0.4}
 """
 
 from __future__ import annotations
@@ -18,15 +18,21 @@ from typing import Any
 
 from bench import processes
 
-# The JVM of the tests is set up for a short life; these come last, and it has the compiler and the collector, and the
-# memory, that anyone would measure Spark with.
+# The JVM of the tests is set up for a short life. These options are read after those on its command line, and give it
+# the compiler, the collector and the memory that anyone would measure Spark with.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseParallelGC -Xmx6g"
 
 
 class SparkPeer:
-    """A running Spark; a context manager. Only where tests.iceberg_tables.warehouse.available() answers None."""
+    """A running Spark; a context manager. Only where tests.iceberg_tables.warehouse.available() answers None.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    long_lived
+        Use the JVM's best compiler, which a scan or two never pay for.
+    """
+
+    def __init__(self, *, long_lived: bool = True) -> None:
         from tests.iceberg_tables.warehouse import build_classes
 
         class_path = build_classes()
@@ -34,7 +40,7 @@ class SparkPeer:
         self._log = Path(self._directory.name) / "log"
         # Without the address, Spark looks for one of the machine's and listens there.
         own = {"SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC", "PYSPARK_PYTHON": sys.executable}
-        env = {**processes.environment(), **own, "_JAVA_OPTIONS": _JAVA_OPTIONS}
+        env = {**processes.environment(), **own, **({"_JAVA_OPTIONS": _JAVA_OPTIONS} if long_lived else {})}
         env.pop("SPARK_HOME", None)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -74,7 +80,12 @@ class SparkPeer:
         Returns
         -------
         dict
-            ``seconds`` and, with `to_python`, ``rows``.
+            ``seconds`` and, with `to_python`, how many ``rows`` and ``columns``.
+
+        Raises
+        ------
+        RuntimeError
+            Spark ended, as it does on what it cannot read.
         """
         assert self._process.stdin is not None
         request = {"metadata": metadata, "columns": columns, "where": where, "to_python": to_python}
@@ -129,7 +140,8 @@ def serve(directory: Path, class_path: str) -> None:
         start = time.perf_counter()
         frame = lake.spark.sql(statement)
         if request["to_python"]:
-            answer["rows"] = frame.toArrow().num_rows
+            table = frame.toArrow()
+            answer["rows"], answer["columns"] = table.num_rows, table.num_columns
         else:
             frame.write.format("noop").mode("overwrite").save()
         answer["seconds"] = time.perf_counter() - start
