@@ -171,7 +171,7 @@ def _parser() -> _Parser:
     group.add_argument("--limit", type=_rows, metavar="N", help="no more than N rows")
     group = sub.add_argument_group("output")
     group.add_argument(
-        "--format", choices=("table", "csv", "json", "parquet"), default="table", help="form of rows (table)"
+        "--format", choices=("table", "csv", "json", "parquet"), help="form of rows (that of --output's name, or table)"
     )
     group.add_argument("-o", "--output", metavar="FILE", help="write to this file instead of standard output")
     group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")

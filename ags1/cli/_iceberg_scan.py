@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["rows_of", "scan", "writer_of"]
 
+# What a file is, if nobody says it.
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 # Rows at once: a table's widths are those of the first, and Python objects of no more are in memory.
 _BATCH = 1000
 # Of a row group of the Parquet file that is written.
@@ -37,6 +39,7 @@ def scan(options: argparse.Namespace) -> int:
     target = STANDARD if options.output is None else options.output
     if is_url(target):
         raise UsageError("--output takes a local file: copy it to a store from there")
+    options.format = options.format or _FORMATS.get(os.path.splitext(target)[1].lower(), "table")
     if options.format == "parquet" and target == STANDARD:
         raise UsageError("a Parquet file is not for standard output: say --output FILE")
     columns = None if options.columns is None else _names(options.columns)

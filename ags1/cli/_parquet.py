@@ -169,8 +169,6 @@ class _Transfer:
         self.kinds = kinds
         self._left_out = [job for job in jobs if kinds[job.source][0] not in (PARQUET, COPY)]
         past = [words[1]]
-        if any(kinds[job.source][0] == COPY for job in self.jobs):
-            past.append("copied")
         if options.resume:
             past.append("found finished")
         self._words = (words[0], " or ".join(past))
@@ -182,7 +180,15 @@ class _Transfer:
             return self._one(job, treatment_of, progress)
 
         say_left_out(self.options, [(_names(job), job.source, self.kinds[job.source][1]) for job in self._left_out])
-        return work_through(self.options, self._words, self.jobs, one, _names) if self.jobs else 0
+        # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
+        copies = [job for job in self.jobs if self.kinds[job.source][0] == COPY]
+        others = [job for job in self.jobs if self.kinds[job.source][0] != COPY]
+        code = work_through(self.options, self._words, others, one, _names) if others else 0
+        if code and copies:
+            say_left_out(self.options, [(_names(job), job.source, "a file before it failed") for job in copies])
+        elif copies:
+            code = work_through(self.options, ("copying", "copied"), copies, one, _names)
+        return code
 
     def _one(
         self, job: Job, treatment_of: Callable[[Job], Treatment], progress: Callable[..., None]

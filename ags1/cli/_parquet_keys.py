@@ -226,6 +226,10 @@ class Writing:
         self._config: EncryptionConfig | None = None
         if options.footer_key is not None:
             _refuse(options, "--footer-key", _KMS_OPTIONS)
+            if options.kms is not None and not hasattr(options, "old_kms"):
+                raise UsageError(
+                    "--kms has no meaning with --footer-key: for keys under a KMS give --footer-key-id ID instead"
+                )
             self._config = self._given(references)
         elif options.footer_key_id is not None:
             _refuse(options, "--footer-key-id", _GIVEN_OPTIONS)

@@ -64,6 +64,7 @@ def encrypt_file(
     OSError
         Reading or writing failed.
     """
+    _check_encryption(encryption)
     _rewrite(source, target, None, encryption, threads, progress, fsync)
 
 
@@ -99,6 +100,7 @@ def decrypt_file(
     OSError
         Reading or writing failed.
     """
+    _check_decryption(decryption)
     _rewrite(source, target, decryption, None, threads, progress, fsync)
 
 
@@ -115,9 +117,10 @@ def rekey_file(
     """Encrypt an encrypted Parquet file in another way, without plaintext on any disk and without decoding pages.
 
     From any configuration to any other: other keys, another algorithm or footer mode, more or fewer encrypted
-    columns. Where algorithm and AAD prefix stay the same, so does the unique part of the AAD, and column chunks whose
-    key stays the same too are copied as they are. (So whoever can write to the file could put a column back to what
-    it was before, if its key did not change: to rule that out, give another `aad_prefix`.)
+    columns; a column that `encryption` does not name becomes plaintext, and an AAD prefix that it does not have goes.
+    Where algorithm and AAD prefix stay the same, so does the unique part of the AAD, and column chunks whose key stays
+    the same too are copied as they are. (So whoever can write to the file could put a column back to what it was
+    before, if its key did not change: to rule that out, give another `aad_prefix`.)
 
     Parameters
     ----------
@@ -133,7 +136,23 @@ def rekey_file(
     AuthenticationError, KeyAccessError, FormatError, TruncatedError, LimitError, ValueError, OSError
         As :func:`decrypt_file` and :func:`encrypt_file`.
     """
+    _check_decryption(decryption)
+    _check_encryption(encryption)
     _rewrite(source, target, decryption, encryption, threads, progress, fsync)
+
+
+def _check_encryption(encryption: object) -> None:
+    from ags1.parquet.properties import EncryptionConfig
+
+    if not isinstance(encryption, EncryptionConfig):
+        raise TypeError(f"encryption must be an EncryptionConfig, not {type(encryption).__name__}")
+
+
+def _check_decryption(decryption: object) -> None:
+    from ags1.parquet.properties import DecryptionConfig
+
+    if not isinstance(decryption, DecryptionConfig):
+        raise TypeError(f"decryption must be a DecryptionConfig, not {type(decryption).__name__}")
 
 
 def _rewrite(

@@ -283,10 +283,16 @@ def _run(
         refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
     kept = [(each, COPY if kind == OTHER and others == "copy" else kind, reason) for each, kind, reason in plan]
     report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
-    chosen = [(each, kind) for each, kind, _ in kept if kind in (PARQUET, COPY)]
+    # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
+    chosen = [(each, kind) for each, kind, _ in kept if kind == PARQUET]
+    chosen += [(each, kind) for each, kind, _ in kept if kind == COPY]
     advance = _Advance(progress, sum(each.size for each, _ in chosen))
     for each, kind in chosen:
         goal = join(target, each.name)
+        if kind == COPY and report.errors:
+            report.left_out.append((each.name, "a file before it failed"))
+            advance.past(each.size)
+            continue
         try:
             if kind == PARQUET and resume and work.is_finished(each.path, goal, each.name):
                 report.finished_before.append(each.name)

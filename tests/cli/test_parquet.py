@@ -186,7 +186,7 @@ def test_a_tree_under_a_service_goes_and_comes_back(run: Run) -> None:
     Path("lake/.b.parquet.crc").write_bytes(b"crc")
     made = run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf", "--aad-prefix", "lake/{path}")
     assert made.code == 0
-    assert "encrypted or copied 3 files" in made.out
+    assert "encrypted 2 files" in made.out
     assert made.err == ("ags1: note: lake/.b.parquet.crc is left out: it is a checksum of what the file was before\n")
     assert set(files_below(Path("vault"))) == {*NAMES, "_SUCCESS"}
     assert run("parquet", "decrypt", "vault", "back", *KMS, "--aad-prefix", "lake/{path}").code == 0

@@ -444,3 +444,18 @@ def test_every_file_of_a_kms_configuration_has_keys_of_its_own() -> None:
     back = io.BytesIO()
     decrypt_file(second.getvalue(), back, DecryptionConfig.from_kms(kms))
     assert differences(open_plain(corpus.build(NAME)), open_plain(back.getvalue())) == []
+
+
+@pytest.mark.parametrize("wrong", [None, b"key", "key"])
+def test_nothing_is_written_without_a_configuration(wrong: object, tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    good = DecryptionConfig(bytes(range(16)))
+    for call in (
+        lambda: encrypt_file(b"", target, wrong),  # type: ignore[arg-type]
+        lambda: rekey_file(b"", target, good, wrong),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=r"^encryption must be an EncryptionConfig, not "):
+            call()
+    with pytest.raises(TypeError, match=r"^decryption must be a DecryptionConfig, not "):
+        decrypt_file(b"", target, wrong)  # type: ignore[arg-type]
+    assert not target.exists()

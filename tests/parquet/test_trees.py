@@ -336,3 +336,15 @@ def test_urls_name_directories_too(lake: Path) -> None:
             parquet.encrypt_tree("memory://tree/nowhere", "memory://tree/vault", from_kms())
     finally:
         memory.store.clear()
+
+
+def test_a_marker_comes_after_everything_that_it_stands_for(tmp_path: Path) -> None:
+    source, target = tmp_path / "lake", tmp_path / "vault"
+    source.mkdir()
+    (source / "_SUCCESS").write_bytes(b"")
+    (source / "bad.parquet").write_bytes(b"PAR1 this is no file of Parquet PAR1")
+    report = parquet.encrypt_tree(
+        source, target, parquet.EncryptionConfig(bytes(range(16))), on_error="collect", shared_keys=True
+    )
+    assert [name for name, _ in report.errors] == ["bad.parquet"]
+    assert not (target / "_SUCCESS").exists()
