@@ -80,8 +80,12 @@ def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str,
     import getpass
 
     name = printable(url.partition(":")[2].partition("?")[0])
-    password = getpass.getpass(f"{'New password' if new else 'Password'} of {name}: ")
-    if new and password != getpass.getpass("The same again: "):
+    try:
+        password = getpass.getpass(f"{'New password' if new else 'Password'} of {name}: ")
+        again = getpass.getpass("The same again: ") if new else password
+    except EOFError:
+        raise UsageError("no password was given") from None
+    if password != again:
         raise UsageError("these were two different passwords: nothing was made")
     if not password:
         raise UsageError("an empty password protects nothing: nothing was done")

@@ -155,13 +155,23 @@ def _module(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementC
     if not module or not all(part.isidentifier() for part in [*module.split("."), name]):
         raise ValueError("a module: URL names a class: module:package.module.Class")
     try:
-        made = getattr(importlib.import_module(module), name)(**options)
-    except AttributeError:
-        raise ValueError(f"the module {module} has no {name}") from None
+        maker = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise ImportError(f"there is no module {module}", name=error.name) from None
+            raise ImportError(
+                f"there is no module {module}; a client of your own must be on PYTHONPATH", name=error.name
+            ) from None
         raise
+    if maker is None:
+        raise ValueError(f"the module {module} has no {name}")
+    if not callable(maker):
+        raise ValueError(f"{module}.{name} is no class: a module: URL names a class that is made without arguments")
+    try:
+        made = maker(**options)
+    except TypeError as error:
+        raise ValueError(
+            f"{module}.{name} cannot be made without arguments ({error}): a module: URL names a class that can"
+        ) from None
     missing = [each for each in _METHODS if not callable(getattr(made, each, None))]
     if missing:
         raise ValueError(f"{module}.{name} is no KMS client: it has no {', '.join(missing)}")

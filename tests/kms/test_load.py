@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,26 @@ def test_a_missing_module_is_named_and_a_broken_one_keeps_its_own_error(
 def test_anything_else_is_no_kms(thing: Any) -> None:
     with pytest.raises(TypeError, match="kms must be a URL or a KMS client, not"):
         load(thing)
+
+
+class NeedsKeys(kms.MemoryKms):
+    """A client that cannot be made without arguments."""
+
+    def __init__(self, keys: dict[str, bytes]) -> None:
+        super().__init__(keys)
+
+
+ready_made = kms.MemoryKms({})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NeedsKeys", "cannot be made without arguments"),
+        ("ready_made", "is no class: a module: URL names a class that is made without arguments"),
+        ("Missing", "has no Missing"),
+    ],
+)
+def test_a_module_url_that_names_no_client_says_what_it_should_name(name: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        load(f"module:{HERE}.{name}")
