@@ -196,8 +196,8 @@ def _parser() -> _Parser:
         "_parquet:rekey",
         "encrypt encrypted Parquet files in another way",
         "SOURCE [...] TARGET --old-... (--footer-key KEY | ...)",
-        "Other keys, another algorithm or footer, more or fewer encrypted columns: the target is what the new\n"
-        "options say, so a column that they do not name becomes plaintext.",
+        "Other keys, another algorithm or footer, more or fewer encrypted columns. "
+        "A column that the new options do not name becomes plaintext.",
         _KEY_HELP + _REKEY_HELP + fields,
     )
     _add_files(sub, "encrypted Parquet file, glob ('*.parquet') or directory")
