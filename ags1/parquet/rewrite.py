@@ -303,8 +303,3 @@ def _state(file: SourceFile) -> tuple[int, int] | None:
         return None
     state = os.fstat(source._descriptor)
     return (state.st_size, state.st_mtime_ns) if stat.S_ISREG(state.st_mode) else None
-
-
-def is_path(file: object) -> bool:
-    """Whether a source or target is a path or URL rather than an object."""
-    return isinstance(file, (str, os.PathLike)) or (isinstance(file, str) and is_url(file))
