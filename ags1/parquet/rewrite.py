@@ -12,6 +12,7 @@ from ags1.parquet._material_file import key_material_path, read_key_material_fil
 from ags1.parquet._output import Output
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
+from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -209,6 +210,7 @@ def write_file(
         if progress is not None:
             progress(done, total)
 
+    _check_beginning(file)
     advance(0)
     before = _state(file)
     with Output(target) as output:
@@ -275,6 +277,16 @@ def _material_at(path: str) -> bytes | None:
         return read_key_material_file(path)
     except FileNotFoundError:
         return None
+
+
+def _check_beginning(file: SourceFile) -> None:
+    """Nothing authenticates the first four bytes, so they are compared with the last four."""
+    expected = ENCRYPTED_MAGIC if file.footer.encrypted else MAGIC
+    found = bytes(file.read(0, len(expected), f"{file.where}the first bytes"))
+    if found != expected:
+        raise FormatError(
+            f"{file.where}begins with {found!r} and ends with {expected!r}: damaged, or not the file that it was"
+        )
 
 
 def _bytes_of_pages(file: SourceFile) -> int:

@@ -459,3 +459,14 @@ def test_nothing_is_written_without_a_configuration(wrong: object, tmp_path: Pat
     with pytest.raises(TypeError, match=r"^decryption must be a DecryptionConfig, not "):
         decrypt_file(b"", target, wrong)  # type: ignore[arg-type]
     assert not target.exists()
+
+
+@pytest.mark.parametrize("plaintext_footer", [False, True])
+def test_a_flipped_bit_in_the_first_bytes_is_found(plaintext_footer: bool, tmp_path: Path) -> None:
+    key, target = bytes(range(16)), io.BytesIO()
+    encrypt_file(corpus.build("snappy-v1"), target, EncryptionConfig(key, plaintext_footer=plaintext_footer))
+    for position in range(4):
+        damaged = flip(target.getvalue(), position)
+        with pytest.raises(FormatError, match=r"begins with b'.*' and ends with b'PAR[1E]': damaged"):
+            decrypt_file(damaged, tmp_path / "out.parquet", DecryptionConfig(key))
+    assert list(tmp_path.iterdir()) == []
