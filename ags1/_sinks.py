@@ -58,7 +58,9 @@ class Sink(Protocol):
 
 
 def open_sink(file: Any) -> Sink:
-    """Make the sink for whatever a Writer accepts."""
+    """Make the sink for whatever a Writer accepts, a :class:`RemoteSink` too."""
+    if isinstance(file, RemoteSink):
+        return file
     if is_url(file):
         if file.startswith("file://"):
             return _local(file[len("file://") :])

@@ -332,9 +332,12 @@ class _PlainOutput:
 
     def __init__(self, target: Any) -> None:
         self._atomic: AtomicFile | None = None
-        if is_url(target) and not target.startswith("file://"):
+        self._sink: FileObjectSink
+        if isinstance(target, RemoteSink):
+            self._sink = target
+        elif is_url(target) and not target.startswith("file://"):
             file_system, path = remote_file_system(target)
-            self._sink: FileObjectSink = RemoteSink(file_system, path, target)
+            self._sink = RemoteSink(file_system, path, target)
         elif _is_path(target):
             self._atomic = AtomicFile(_local_path(target))
             self._sink = FileObjectSink(os.fdopen(os.dup(self._atomic.descriptor), "wb", buffering=0))

@@ -7,16 +7,14 @@ import os
 import posixpath
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
-import ags1.dataset._journal as _journal
 import ags1.dataset._read as _read
-import ags1.dataset._recovery as _recovery
 import ags1.dataset._tree as _tree
 import ags1.dataset._write as _write
-from ags1.dataset._control import CONTROL, METADATA, Lock, Metadata, read_local
+from ags1.dataset._control import CONTROL, METADATA, Metadata
 from ags1.dataset._keys import KeyRing
 from ags1.dataset._manifest import Entry, Manifest, checked_metadata
+from ags1.dataset._rewrap import rewrap
 from ags1.dataset._store import LocalStore, RemoteStore, open_manifest, open_store, read_metadata
 from ags1.dataset.reports import RewrapReport, RunReport, TreeReport
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
@@ -378,10 +376,11 @@ class Dataset:
         The old master key still opens copies of the old ``metadata.json``. Until this has returned, both keys are
         needed; called again after an interruption, it does what is left to be done.
         """
-        store = self._writable()
+        store = self._store
+        self._view()
         client, close = _client(new_kms) if new_kms is not None else (None, None)
         try:
-            report = _rewrap(store, self._kms, new_key_id, client, dry_run)
+            report = rewrap(store, self._kms, new_key_id, client, dry_run)
         except BaseException:
             if close is not None:
                 close()
@@ -618,54 +617,6 @@ def _load(
                 text = "the manifest of this dataset is missing: restore it from a copy"
                 raise FileNotFoundError(errno.ENOENT, text, store.join(CONTROL, metadata.manifest)) from None
     raise AssertionError
-
-
-def _rewrap(store: LocalStore, kms: Any, new_key_id: str, new_kms: Any, dry_run: bool) -> RewrapReport:
-    """Wrap all key encryption keys anew: those of unfinished runs first, because the metadata says that it is over."""
-    with Lock(store.root):
-        metadata = read_local(store.root)
-        if metadata is None:
-            raise FileNotFoundError(errno.ENOENT, "there is no ags1 dataset here any more", store.root)
-        if not dry_run:
-            metadata = _recovery.finish_moves(store.root, metadata)
-        count = 0
-        identity = _recovery.live_journal(store.root, metadata)
-        if identity is not None:
-            fields = _journal.read_fields(store.root, identity)
-            ring = KeyRing(fields["encryption-keys"], fields["table-key-id"], f"the journal {identity}")
-            if not _is_under(ring, fields["key-id"], new_key_id, new_kms):
-                ring = ring.rewrapped(kms, new_key_id, new_kms)
-                count += 1
-                if not dry_run:
-                    _journal.rewrite_keys(store.root, identity, fields, ring)
-        name = store.join(CONTROL, METADATA)
-        keys = KeyRing(metadata.encryption_keys, metadata.table_key_id, name)
-        # Whether it is authentic, before it is written anew.
-        open_manifest(store, metadata, keys, kms).close()
-        renewed = keys.rewrapped(kms, new_key_id, new_kms)
-        count += sum(1 for entry in renewed.to_list() if entry.get("encrypted-by-id") == new_key_id)
-        renewed.unwrap(metadata.manifest_key_id, new_kms if new_kms is not None else kms)
-        if not dry_run:
-            changed = replace(
-                metadata,
-                table_key_id=new_key_id,
-                encryption_keys=renewed.to_list(),
-                updated_ms=_recovery.now_ms(),
-            )
-            _recovery.commit(store.root, changed)
-            _recovery.sweep(store.root, changed, identity)
-        return RewrapReport(metadata.table_key_id, new_key_id, count, dry_run)
-
-
-def _is_under(ring: KeyRing, key_id: str, new_key_id: str, new_kms: Any) -> bool:
-    """Whether an interrupted rewrap was here already. Two services may have a key of one name: so ask the new one."""
-    if ring.table_key_id != new_key_id or new_kms is None:
-        return False
-    try:
-        ring.unwrap(key_id, new_kms)
-    except KeyAccessError:
-        return False
-    return True
 
 
 def _client(kms: Any) -> tuple[Any, Callable[[], object] | None]:

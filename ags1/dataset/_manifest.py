@@ -65,9 +65,19 @@ class Entry:
         Bytes of the plaintext, and of the encrypted file.
     source_size, source_mtime_ns : int or None
         What the source was like when it was encrypted: an incremental run compares them.
+    version : int or None
+        Version of the dataset that the file, as it is, came with; None in manifests of before it was recorded.
     """
 
-    __slots__ = ("_key_metadata", "file_length", "path", "plaintext_length", "source_mtime_ns", "source_size")
+    __slots__ = (
+        "_key_metadata",
+        "file_length",
+        "path",
+        "plaintext_length",
+        "source_mtime_ns",
+        "source_size",
+        "version",
+    )
 
     def __init__(
         self,
@@ -77,12 +87,14 @@ class Entry:
         key_metadata: bytes,
         source_size: int | None = None,
         source_mtime_ns: int | None = None,
+        version: int | None = None,
     ) -> None:
         self.path = path
         self.plaintext_length = plaintext_length
         self.file_length = file_length
         self.source_size = source_size
         self.source_mtime_ns = source_mtime_ns
+        self.version = version
         self._key_metadata = key_metadata
 
     @property
@@ -108,6 +120,8 @@ def entry_line(entry: Entry) -> bytes:
     if entry.source_mtime_ns is not None:
         fields["source-size"] = entry.source_size
         fields["source-mtime-ns"] = entry.source_mtime_ns
+    if entry.version is not None:
+        fields["version"] = entry.version
     # ASCII: half surrogates, which stand for bytes that are no UTF-8, survive as escapes.
     return json.dumps(fields, separators=(",", ":")).encode("ascii")
 
@@ -124,12 +138,12 @@ def parse_line(line: bytes, name: str) -> Entry:
         fields = json.loads(line)
         path, plaintext, stored = fields["path"], fields["plaintext-length"], fields["file-length"]
         metadata = base64.b64decode(fields["key-metadata"], validate=True)
-        size, mtime = fields.get("source-size"), fields.get("source-mtime-ns")
+        size, mtime, version = fields.get("source-size"), fields.get("source-mtime-ns"), fields.get("version")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error):
         raise FormatError(f"{name}: a line is no entry of a file") from None
     if not isinstance(path, str) or type(plaintext) is not int or type(stored) is not int:
         raise FormatError(f"{name}: an entry has a path or a length of a wrong type")
-    return Entry(check_path(path), plaintext, stored, metadata, size, mtime)
+    return Entry(check_path(path), plaintext, stored, metadata, size, mtime, version)
 
 
 def _path_key(line: bytes) -> bytes:
@@ -157,13 +171,13 @@ class ManifestWriter:
 
     Parameters
     ----------
-    path : str
+    path : str or sink
         Where it goes.
     header : bytes
         See :func:`header_line`.
     """
 
-    def __init__(self, path: str, header: bytes) -> None:
+    def __init__(self, path: Any, header: bytes) -> None:
         metadata = KeyMetadata.generate()
         self._writer = Writer(
             path, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", block_length=BLOCK_LENGTH
@@ -198,10 +212,10 @@ class ManifestWriter:
         self.file_count += 1
         self.plaintext_bytes += plaintext_length
 
-    def copy(self, base: Manifest, end: int, last: bytes, file_count: int, plaintext_bytes: int) -> None:
-        """Copy the first lines of another manifest, up to an offset of it."""
+    def copy(self, base: Manifest, start: int, end: int, last: bytes, file_count: int, plaintext_bytes: int) -> None:
+        """Copy lines of another manifest, from an offset of it to another; `last` is the key of the last of them."""
         self._flush()
-        for data in base.pieces(base.start, end):
+        for data in base.pieces(start, end):
             self._writer.write(data)
         self._last = last
         self.file_count += file_count

@@ -25,6 +25,7 @@ from ags1.dataset._control import (
     write_whole,
 )
 from ags1.dataset._manifest import Entry
+from ags1.dataset._runs import RECORD_NAME
 from ags1.errors import Ags1Error, FormatError
 
 __all__ = ["commit", "finish_moves", "is_in_place", "live_journal", "sweep"]
@@ -42,12 +43,7 @@ def finish_moves(root: str, metadata: Metadata) -> Metadata:
     if metadata.staged is None:
         return metadata
     waiting = os.path.join(root, CONTROL, metadata.staged)
-    directories = _tree.Directories(root)
-    if os.path.isdir(waiting):
-        for path, kind in _tree.walk(waiting):
-            if kind == "file":
-                directories.ensure(path.rpartition("/")[0])
-                os.replace(os.path.join(waiting, path), os.path.join(root, path))
+    _tree.move(waiting, root)
     settled = metadata.settled()
     commit(root, settled)
     shutil.rmtree(waiting, ignore_errors=True)
@@ -89,10 +85,10 @@ def live_journal(root: str, metadata: Metadata | None) -> str | None:
     return live[0] if live else None
 
 
-def sweep(root: str, metadata: Metadata | None, journal: str | None) -> None:
-    """Remove what interrupted runs left in the control directory and nobody needs."""
+def sweep(root: str, metadata: Metadata | None, journal: str | None, keep: frozenset[str] = frozenset()) -> None:
+    """Remove what interrupted runs left in the control directory and nobody needs, those of Spark too."""
     control = os.path.join(root, CONTROL)
-    keep = {f"staged-{journal}"} if journal is not None else set()
+    keep |= {f"staged-{journal}"} if journal is not None else set()
     if metadata is not None:
         keep |= {metadata.manifest, metadata.staged or ""}
     for name in os.listdir(control):
@@ -101,11 +97,16 @@ def sweep(root: str, metadata: Metadata | None, journal: str | None) -> None:
             continue
         if STAGED_NAME.fullmatch(name):
             shutil.rmtree(path, ignore_errors=True)
-        elif MANIFEST_NAME.fullmatch(name) or re.fullmatch(rf"\..*{re.escape(TEMPORARY_SUFFIX)}", name):
+        elif MANIFEST_NAME.fullmatch(name) or RECORD_NAME.fullmatch(name) or is_temporary(name):
             try:
                 os.unlink(path)
             except FileNotFoundError:
                 pass
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file is a temporary one of ours, which a kill left."""
+    return re.fullmatch(rf"\..*{re.escape(TEMPORARY_SUFFIX)}", name) is not None
 
 
 def is_in_place(path: str, entry: Entry) -> bool:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 
 import ags1.dataset._tree as _tree
+from ags1._sinks import RemoteSink
 from ags1._sources import is_url, remote_file_system
-from ags1.dataset._control import CONTROL, METADATA, Metadata, named
+from ags1.dataset._control import CONTROL, METADATA, Lock, Metadata, named, write_whole
 from ags1.dataset._keys import KeyRing
+from ags1.dataset._lease import LEASE, Lease
 from ags1.dataset._manifest import Manifest
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
@@ -70,9 +73,57 @@ class LocalStore:
         """Everything in the tree."""
         return _tree.walk(self.root)
 
+    def lock(self) -> Lock:
+        """Keep other writers out; see :class:`Lock`."""
+        return Lock(self.root)
+
+    def control_names(self) -> list[str]:
+        """Names in the control directory."""
+        try:
+            return sorted(os.listdir(self.join(CONTROL)))
+        except FileNotFoundError:
+            return []
+
+    def write_control(self, name: str, data: bytes) -> None:
+        """Replace a file in the control directory, atomically."""
+        write_whole(self.join(CONTROL, name), data)
+
+    def remove_control(self, name: str) -> None:
+        """Remove a file or a directory of the control directory, if it is there."""
+        path = self.join(CONTROL, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+            return
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def remove(self, path: str) -> None:
+        """Remove a file of the tree, if it is there, and the directories that it leaves empty."""
+        try:
+            os.unlink(self.join(path))
+        except FileNotFoundError:
+            pass
+        above = path.rpartition("/")[0]
+        while above:
+            try:
+                os.rmdir(self.join(above))
+            except OSError:
+                return
+            above = above.rpartition("/")[0]
+
+    def sink(self, name: str) -> str:
+        """What a Writer takes for a new file in the control directory."""
+        return self.join(CONTROL, name)
+
+    def finish_moves(self, staging: str) -> None:
+        """Move what waits in a staging directory to where it belongs; what was moved before is no error."""
+        _tree.move(self.join(CONTROL, staging), self.root)
+
 
 class RemoteStore:
-    """A dataset behind fsspec, to be read. Writing it is for local directories: upload the tree afterwards."""
+    """A dataset behind fsspec."""
 
     is_local = False
 
@@ -117,6 +168,55 @@ class RemoteStore:
             path = name[len(self.root) :].lstrip("/")
             if path.partition("/")[0] != CONTROL:
                 yield path, "file"
+
+    def lock(self) -> Lease:
+        """Keep other writers out; see :class:`Lease`."""
+        return Lease(self.file_system, self.join(CONTROL, LEASE), self.root)
+
+    def control_names(self) -> list[str]:
+        """Names in the control directory."""
+        self.file_system.invalidate_cache()
+        try:
+            listed = self.file_system.ls(self.join(CONTROL), detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in listed)
+
+    def write_control(self, name: str, data: bytes) -> None:
+        """Replace a file in the control directory: object stores do that atomically."""
+        self.file_system.pipe_file(self.join(CONTROL, name), data)
+
+    def remove_control(self, name: str) -> None:
+        """Remove a file or a directory of the control directory, if it is there."""
+        self.file_system.invalidate_cache()
+        try:
+            self.file_system.rm(self.join(CONTROL, name), recursive=True)
+        except FileNotFoundError:
+            pass
+
+    def remove(self, path: str) -> None:
+        """Remove a file of the tree, if it is there."""
+        try:
+            self.file_system.rm_file(self.join(path))
+        except FileNotFoundError:
+            pass
+
+    def sink(self, name: str) -> RemoteSink:
+        """What a Writer takes for a new file in the control directory."""
+        path = self.join(CONTROL, name)
+        return RemoteSink(self.file_system, path, path)
+
+    def finish_moves(self, staging: str) -> None:
+        """Copy what waits in a staging directory to where it belongs, and remove it there."""
+        waiting = self.join(CONTROL, staging)
+        self.file_system.invalidate_cache()
+        try:
+            names = self.file_system.find(waiting)
+        except FileNotFoundError:
+            return
+        for name in names:
+            self.file_system.cp_file(name, self.join(name[len(waiting) :].lstrip("/")))
+            self.file_system.rm_file(name)
 
 
 class _Remote:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Patterns: TypeAlias = str | Sequence[str] | None
 
-__all__ = ["Directories", "Filter", "Found", "Publisher", "read_source", "scan", "walk"]
+__all__ = ["Directories", "Filter", "Found", "Publisher", "move", "read_source", "scan", "walk"]
 
 
 class Filter:
@@ -231,6 +231,40 @@ def _read_all(descriptor: int, size: int) -> bytes:
             break
         data += piece
     return data
+
+
+def move(source: str, target: str) -> None:
+    """Move all of a tree into another, over what is there; whole directories at once where the target has none.
+
+    Repeated after an interruption, it moves what is left.
+
+    Raises
+    ------
+    NotADirectoryError
+        A file or a link is in the way of a directory.
+    """
+    try:
+        with os.scandir(source) as listing:
+            entries = list(listing)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        destination = os.path.join(target, entry.name)
+        if not entry.is_dir(follow_symlinks=False):
+            os.replace(entry.path, destination)
+            continue
+        if not os.path.lexists(destination):
+            try:
+                os.rename(entry.path, destination)
+            except FileExistsError:
+                # Somebody made it just now.
+                pass
+            else:
+                continue
+        if not stat.S_ISDIR(os.lstat(destination).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "is in the way of a directory of that name", destination)
+        move(entry.path, destination)
+        os.rmdir(entry.path)
 
 
 class Directories:

@@ -594,13 +594,14 @@ class _Output:
 
     def put(self, key: bytes, entry: Entry) -> None:
         """Take a new entry."""
+        entry.version = self._metadata.version
         self._begin().add(key, entry_line(entry), entry.plaintext_length)
 
     def _begin(self) -> ManifestWriter:
         if self._writer is None:
             self._writer = ManifestWriter(self.path, header_line(self._metadata))
             if self._base is not None and self._count:
-                self._writer.copy(self._base, self._end, self._last, self._count, self._bytes)
+                self._writer.copy(self._base, self._base.start, self._end, self._last, self._count, self._bytes)
         return self._writer
 
     def close(self) -> KeyMetadata:
