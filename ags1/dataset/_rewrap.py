@@ -42,7 +42,7 @@ def rewrap(store: LocalStore | RemoteStore, kms: Any, new_key_id: str, new_kms: 
                     _journal.rewrite_keys(store.root, identity, fields, ring)
         kept = {f"staged-{identity}"} if identity is not None else set()
         for run in unfinished_runs(store):
-            kept.add(run.staging)
+            kept |= {run.staging, f"parts-{run.run}"}
             if not _is_under(run.key_ring(), run.key_id, new_key_id, new_kms):
                 changed_run = run.rewrapped(run.key_ring().rewrapped(kms, new_key_id, new_kms))
                 count += 1

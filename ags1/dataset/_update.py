@@ -11,8 +11,10 @@ What was interrupted is gone on with: the next update finds the record of the ru
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Base", "Update", "clean", "find_metadata", "forget", "settle", "sweep", "unfinished_runs"]
 
 REMOVED = "removed-{}.jsonl"
+_LEFT = re.compile(r"removed-[0-9]+\.jsonl|parts-[0-9a-f]{16}")
 
 
 class Base:
@@ -193,7 +196,7 @@ class Update:
             identity = str(uuid.uuid4()) if metadata is None else metadata.uuid
             self.reference, self.keys = RunReference.create(identity, self.version, keys, self._kms)
             self.store.write_control(record_name(self.reference.run), self.reference.encode())
-        sweep(self.store, metadata, {self.reference.staging})
+        sweep(self.store, metadata, {self.reference.staging, f"parts-{self.reference.run}"})
 
     def _fits(self, found: RunReference) -> bool:
         """Whether an interrupted run belongs to the dataset as it is."""
@@ -217,6 +220,11 @@ class Update:
         if replaces or isinstance(self.store, LocalStore):
             return f"{CONTROL}/{self.reference.staging}/{path}"
         return path
+
+    def scratch(self, path: str) -> str:
+        """Path below the dataset of a directory in which many processes put together one file."""
+        name = hashlib.sha256(sort_key(path)).hexdigest()[:32]
+        return f"{CONTROL}/parts-{self.reference.run}/{name}"
 
     def lines(self) -> Iterator[Base]:
         """The files of the version that this began with."""
@@ -370,7 +378,7 @@ def sweep(store: Store, metadata: Metadata | None, keep: set[str]) -> None:
     for name in store.control_names():
         if name in needed:
             continue
-        rubbish = STAGED_NAME.fullmatch(name) or MANIFEST_NAME.fullmatch(name) or name.startswith("removed-")
+        rubbish = STAGED_NAME.fullmatch(name) or MANIFEST_NAME.fullmatch(name) or _LEFT.fullmatch(name)
         if rubbish or _recovery.is_temporary(name):
             store.remove_control(name)
 
@@ -400,6 +408,7 @@ def forget(store: Store, run: RunReference) -> None:
     metadata = find_metadata(store)
     if metadata is None or metadata.staged != run.staging:
         store.remove_control(run.staging)
+    store.remove_control(f"parts-{run.run}")
     store.remove_control(record_name(run.run))
 
 

@@ -1,0 +1,81 @@
+"""Encrypted files at the scale of a cluster: whole trees encrypted, decrypted and verified, and a data source.
+
+>>> import ags1.spark
+>>> result = ags1.spark.encrypt_files(  # doctest: +SKIP
+...     spark, "s3a://raw", "s3a://vault", kms="aws:", key_id="alias/lake"
+... )
+>>> ags1.spark.register(spark)  # doctest: +SKIP
+>>> spark.read.format("ags1").option("kms", "aws:").option("decode", "json").load("s3a://vault")  # doctest: +SKIP
+
+What is written is a dataset of :mod:`ags1.dataset`, and what that writes is read. No key travels: executors get wrapped
+ones, and ask the KMS themselves. Everything goes by way of DataFrames, so that it runs over Spark Connect too.
+Needs the extra "spark".
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1.spark._planning import Unit, plan
+    from ags1.spark._results import Result
+    from ags1.spark.decryption import decrypt_files
+    from ags1.spark.encryption import encrypt_files
+    from ags1.spark.iceberg import verify_table
+    from ags1.spark.maintenance import clean, rewrap
+    from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
+    from ags1.spark.source import register
+    from ags1.spark.verification import verify_files
+
+__all__ = [
+    "Result",
+    "Unit",
+    "clean",
+    "decrypt_files",
+    "decrypt_parquet",
+    "encrypt_files",
+    "encrypt_parquet",
+    "plan",
+    "register",
+    "rekey_parquet",
+    "rewrap",
+    "verify_files",
+    "verify_parquet",
+    "verify_table",
+]
+
+_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+if _MISSING:
+    raise ImportError(f"ags1.spark needs {' and '.join(_MISSING)}: pip install 'ags1[spark]'")
+
+# Imported when they are first used: each worker process imports this package for one of them.
+_HOMES = {
+    "Result": "_results",
+    "Unit": "_planning",
+    "clean": "maintenance",
+    "decrypt_files": "decryption",
+    "decrypt_parquet": "parquet",
+    "encrypt_files": "encryption",
+    "encrypt_parquet": "parquet",
+    "plan": "_planning",
+    "register": "source",
+    "rekey_parquet": "parquet",
+    "rewrap": "maintenance",
+    "verify_files": "verification",
+    "verify_parquet": "parquet",
+    "verify_table": "iceberg",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,279 @@
+"""Decryption and verification in a worker: the same reading, with and without something that is written.
+
+    small    read many -> decrypt_many -> publish each
+    large    one file to one file, window by window
+    a range  its blocks, from their place in the encrypted file to theirs in the plaintext
+
+The key metadata of each file is in the sealed payload of the task.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ags1 import _descriptors, layout
+from ags1.codec import decrypt_many
+from ags1.errors import Ags1Error, FormatError, TruncatedError
+from ags1.files import decrypt_file
+from ags1.keys import KeyMetadata
+from ags1.spark._assembly import Range
+from ags1.spark._encrypt_work import FATAL
+from ags1.spark._engine import Outcome
+from ags1.spark._locations import Location
+from ags1.spark._planning import Unit
+from ags1.spark._storage import Storage
+from ags1.stream import Reader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["DecryptWork"]
+
+SMALL = (1 << 20) + 1024
+_UNIT_FILES = 64
+_UNIT_BYTES = 4 << 20
+_WINDOW = 32 << 20
+
+
+@dataclass
+class DecryptWork:
+    """Decrypts files of a dataset into a tree, or, without a target, only authenticates them.
+
+    ``data`` of a unit: "key", the bytes of the key metadata; "stored", where the file is below the dataset;
+    "finished", nanoseconds since the epoch after which a target of the right size is one that an interrupted run
+    made, or None; for a range "assembly" and "index".
+    """
+
+    source: Location
+    target: Location | None
+    verb: str = "decrypt"
+
+    def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+        """Decrypt or verify some units."""
+        worker = _Worker(self, tell)
+        small: list[Unit] = []
+        size = 0
+        waiting = iter(units)
+        try:
+            for unit in waiting:
+                if unit.is_range:
+                    yield worker.open_range(unit)
+                elif unit.size > SMALL:
+                    yield worker.open_large(unit)
+                else:
+                    small.append(unit)
+                    size += unit.size
+                    if size >= _UNIT_BYTES or len(small) >= _UNIT_FILES:
+                        batch, small, size = small, [], 0
+                        yield from worker.open_small(batch)
+            yield from worker.open_small(small)
+            return
+        except OSError as error:
+            fatal = error
+        # The disk is full: what is left would only fail too, one by one.
+        for unit in [*worker.given_up, *small, *waiting]:
+            yield Outcome.failed(unit, fatal)
+
+
+class _Worker:
+    def __init__(self, work: DecryptWork, tell: Callable[[int, int], None]) -> None:
+        self._source = Storage(work.source)
+        self._target = None if work.target is None else Storage(work.target)
+        self._tell = tell
+        self.given_up: list[Unit] = []
+
+    def _outcome(self, unit: Unit, metadata: KeyMetadata, started: float, status: str = "ok") -> Outcome:
+        self._tell(1 if unit.start == 0 else 0, unit.size)
+        where = self._source if self._target is None else self._target
+        return Outcome(
+            unit.path,
+            where.location.url(unit.path),
+            unit.size,
+            metadata.file_length or 0,
+            status,
+            seconds=time.monotonic() - started,
+            start=unit.start,
+        )
+
+    def _failed(self, unit: Unit, error: Exception) -> Outcome:
+        if isinstance(error, OSError) and error.errno in FATAL:
+            self.given_up.append(unit)
+            raise error
+        self._tell(1 if unit.start == 0 else 0, unit.size)
+        name = self._source.location.url(unit.path)
+        text = str(error).removeprefix("buffer 0: ").removeprefix("buffer 0").strip(" :")
+        if isinstance(error, FileNotFoundError):
+            text = f"{name} is in the manifest, but missing from the dataset"
+        elif name not in text:
+            text = f"{name}: {text}"
+        where = self._source if self._target is None else self._target
+        outcome = Outcome.failed(unit, error, target=where.location.url(unit.path))
+        outcome.error = text
+        return outcome
+
+    def _is_there(self, unit: Unit) -> bool:
+        if self._target is None or unit.data.get("finished") is None:
+            return False
+        try:
+            found = self._target.stat(unit.path)
+        except OSError:
+            return False
+        return found.size == unit.size and found.mtime_ns >= unit.data["finished"]
+
+    # -- small files -----------------------------------------------------------------------------------------------
+
+    def open_small(self, units: list[Unit]) -> Iterator[Outcome]:
+        """Decrypt files of up to a block, in one native call."""
+        ready: list[tuple[Unit, bytes, KeyMetadata, float]] = []
+        for unit in units:
+            started = time.monotonic()
+            try:
+                metadata = KeyMetadata.decode(unit.data["key"])
+                if self._is_there(unit):
+                    yield self._outcome(unit, metadata, started, "skipped")
+                    continue
+                data = self._source.read_whole(unit.data["stored"])
+            except (OSError, Ags1Error) as error:
+                yield self._failed(unit, error)
+            else:
+                ready.append((unit, data, metadata, time.monotonic() - started))
+        if not ready:
+            return
+        started = time.monotonic()
+        try:
+            opened: list[Any] = list(_open_many(ready))
+        except Ags1Error:
+            # One of them is not as it should be: which, only each by itself can say.
+            opened = [_open_one(each) for each in ready]
+        share = (time.monotonic() - started) / len(ready)
+        for index, ((unit, _, metadata, seconds), plain) in enumerate(zip(ready, opened, strict=True)):
+            started = time.monotonic() - seconds - share
+            if isinstance(plain, Exception):
+                yield self._failed(unit, plain)
+                continue
+            try:
+                if self._target is not None:
+                    self._target.publish(unit.path, plain)
+            except OSError as error:
+                self.given_up = [each[0] for each in ready[index + 1 :]]
+                yield self._failed(unit, error)
+                self.given_up = []
+            else:
+                yield self._outcome(unit, metadata, started)
+
+    # -- large files -----------------------------------------------------------------------------------------------
+
+    def open_large(self, unit: Unit) -> Outcome:
+        """Decrypt a file of many blocks."""
+        started = time.monotonic()
+        told = 0
+
+        def progress(done: int, total: int | None) -> None:
+            nonlocal told
+            self._tell(0, done - told)
+            told = done
+
+        try:
+            metadata = KeyMetadata.decode(unit.data["key"])
+            if self._is_there(unit):
+                return self._outcome(unit, metadata, started, "skipped")
+            if self._target is None:
+                with self._reader(unit, metadata) as reader:
+                    self._authenticate(reader, 0, unit.size)
+            else:
+                self._target.ensure_parent(unit.path)
+                with self._target.target(unit.path) as target:
+                    decrypt_file(
+                        self._source.opened(unit.data["stored"]),
+                        target,
+                        key_metadata=metadata,
+                        threads=1,
+                        progress=progress,
+                    )
+        except (OSError, Ags1Error) as error:
+            return self._failed(unit, error)
+        outcome = self._outcome(unit, metadata, started)
+        self._tell(0, -told)
+        return outcome
+
+    def open_range(self, unit: Unit) -> Outcome:
+        """Decrypt some blocks of a file to their place in the plaintext."""
+        started = time.monotonic()
+        try:
+            metadata = KeyMetadata.decode(unit.data["key"])
+            with self._reader(unit, metadata) as reader:
+                if self._target is None:
+                    self._authenticate(reader, unit.start, unit.size)
+                    return self._outcome(unit, metadata, started)
+                with unit.data["assembly"].claim(unit.data["index"], unit.start, unit.size) as claimed:
+                    if claimed is None:
+                        return self._outcome(unit, metadata, started, "skipped")
+                    self._open_into(unit, metadata, reader, claimed)
+        except (OSError, Ags1Error) as error:
+            return self._failed(unit, error)
+        return self._outcome(unit, metadata, started)
+
+    def _reader(self, unit: Unit, metadata: KeyMetadata) -> Reader:
+        return Reader(
+            self._source.opened(unit.data["stored"]),
+            metadata.encryption_key,
+            aad_prefix=metadata.aad_prefix or b"",
+            length=metadata.file_length,
+            threads=1,
+        )
+
+    def _authenticate(self, reader: Reader, start: int, size: int) -> None:
+        memory = memoryview(bytearray(min(_WINDOW, size)))
+        for done in range(start, start + size, _WINDOW):
+            count = min(_WINDOW, start + size - done)
+            if reader.pread_into(done, memory[:count]) != count:
+                raise TruncatedError(f"only a part of {count} bytes could be read at offset {done}")
+            if size > _WINDOW:
+                self._tell(0, 0)
+
+    def _open_into(self, unit: Unit, metadata: KeyMetadata, reader: Reader, claimed: Range) -> None:
+        opened = self._source.opened(unit.data["stored"])
+        block_length = reader.block_length
+        if isinstance(opened, str) and claimed.descriptor is not None:
+            source = os.open(opened, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                for done in range(unit.start, unit.start + unit.size, _WINDOW):
+                    first = layout.plaintext_to_block(done, block_length)
+                    _descriptors.open_file(
+                        source, layout.block_to_ciphertext(first, block_length), claimed.descriptor, done,
+                        min(_WINDOW, unit.start + unit.size - done), metadata.encryption_key,
+                        metadata.aad_prefix or b"", block_length, first, 1, opened, unit.path,
+                    )  # fmt: skip
+            finally:
+                os.close(source)
+            return
+        memory = memoryview(bytearray(min(_WINDOW, unit.size)))
+        for done in range(unit.start, unit.start + unit.size, _WINDOW):
+            piece = memory[: min(_WINDOW, unit.start + unit.size - done)]
+            reader.pread_into(done, piece)
+            claimed.write(done, piece)
+
+
+def _open_many(files: list[tuple[Unit, bytes, KeyMetadata, float]]) -> list[memoryview]:
+    plain = decrypt_many(
+        [data for _, data, _, _ in files],
+        [metadata.encryption_key for _, _, metadata, _ in files],
+        aad_prefixes=[metadata.aad_prefix or b"" for _, _, metadata, _ in files],
+        lengths=[metadata.file_length for _, _, metadata, _ in files],
+        threads=1,
+    )
+    for (unit, *_), each in zip(files, plain, strict=True):
+        if len(each) != unit.size:
+            raise FormatError(f"{unit.path} has {len(each)} bytes of plaintext, but the manifest says {unit.size}")
+    return plain
+
+
+def _open_one(file: tuple[Unit, bytes, KeyMetadata, float]) -> memoryview | Ags1Error:
+    try:
+        return _open_many([file])[0]
+    except Ags1Error as error:
+        return error

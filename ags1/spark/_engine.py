@@ -1,0 +1,369 @@
+"""Runs planned work on Spark: with DataFrames only, so that it runs over Spark Connect too.
+
+    units  --100,000 at a time-->  a wave  --pack-->  bins  --one task each-->  outcomes, in the order of paths
+
+    spark.range(0, bins, 1, bins).mapInArrow(task)      task: bin number -> payload, opened -> work.run(units) -> rows
+
+While the tasks of one wave run, the next is gathered and started, so that no slot waits for a listing or for the last
+task of a wave. What is in memory on the driver are the units of two waves.
+
+A task answers a row for each unit and raises for none of them: Spark would do all of a task again for one bad file.
+Only what kills a worker, or what is wrong with a task as a whole, makes Spark repeat it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from ags1._gcm import random_bytes
+from ags1.spark._planning import PART_BYTES, Unit, bin_count, pack
+from ags1.spark._progress import Counters, Meter, open_meter
+from ags1.spark._sealing import Opener, Sealer
+from ags1.spark._sessions import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+else:
+    Protocol = object
+
+__all__ = ["FLUSH", "Engine", "Outcome", "Work"]
+
+FLUSH = None
+"""Among units: what was given so far is to be done without waiting for more."""
+_WAVE_UNITS = 100_000
+_WAVES_AT_ONCE = 2
+_BATCH_ROWS = 10_000
+_TELL_SECONDS = 0.2
+_COUNTER = struct.Struct("<QQ")
+
+_SCHEMA = (
+    "path string, target string, plaintext_length bigint, file_length bigint, status string, error string, "
+    "kind string, attempt int, seconds double, start bigint, detail binary"
+)
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("target", pa.string()),
+        ("plaintext_length", pa.int64()),
+        ("file_length", pa.int64()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("kind", pa.string()),
+        ("attempt", pa.int32()),
+        ("seconds", pa.float64()),
+        ("start", pa.int64()),
+        ("detail", pa.binary()),
+    ]
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a unit.
+
+    Attributes
+    ----------
+    path : str
+        Of the unit.
+    target : str
+        Where its file is, or is going to be.
+    plaintext_length, file_length : int
+        Bytes of the plaintext of this unit, and of the encrypted file.
+    status : str
+        "ok", "skipped" (it was done before) or "error".
+    error, kind : str or None
+        Message and class of the error.
+    attempt : int
+        Which attempt of its task this was, from 0.
+    seconds : float
+        Time that it took.
+    start : int
+        Of the unit.
+    detail : object
+        What the work wants to tell the driver besides; it can be pickled.
+    """
+
+    path: str
+    target: str = ""
+    plaintext_length: int = 0
+    file_length: int = 0
+    status: str = "ok"
+    error: str | None = None
+    kind: str | None = None
+    attempt: int = 0
+    seconds: float = 0.0
+    start: int = 0
+    detail: Any = None
+
+    @classmethod
+    def failed(cls, unit: Unit, error: BaseException, **more: Any) -> Outcome:
+        """What an error makes of a unit."""
+        return cls(unit.path, status="error", error=str(error), kind=type(error).__name__, start=unit.start, **more)
+
+
+class Work(Protocol):
+    """What is done in workers. It is pickled, and so has no secret."""
+
+    verb: str
+    """What it does, in one word: shown in progress and in Spark's pages."""
+
+    def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+        """Do some units; answer an outcome for each, in any order.
+
+        Parameters
+        ----------
+        units : list of Unit
+            Of one bin.
+        tell : callable
+            To be called as ``tell(files, plaintext_bytes)`` when so much more is done.
+        """
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What travels to the tasks of a wave."""
+
+    work: Work
+    label: bytes
+    payloads: list[bytes]
+    opener: Opener | None
+    counters: str | None
+    first_bin: int
+
+    def units(self, number: int) -> list[Unit]:
+        data = self.payloads[number]
+        if self.opener is not None:
+            data = self.opener.open(data, b"%s %d" % (self.label, number))
+        return [Unit(*fields) for fields in pickle.loads(data)]
+
+
+class _Teller:
+    """Writes what a task has done where the driver looks, a few times a second."""
+
+    def __init__(self, path: str | None, number: int) -> None:
+        self._file: Any = None
+        self._number = number
+        self._files = self._bytes = 0
+        self._next = 0.0
+        if path is not None:
+            try:
+                self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
+            except OSError:
+                # Progress is not worth a task.
+                self._file = None
+        self._write()
+
+    def __call__(self, files: int, plaintext_bytes: int) -> None:
+        self._files += files
+        self._bytes += plaintext_bytes
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _TELL_SECONDS
+            self._write()
+
+    def _write(self) -> None:
+        if self._file is not None:
+            self._file.seek(self._number * _COUNTER.size)
+            self._file.write(_COUNTER.pack(self._files, self._bytes))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._write()
+            self._file.close()
+
+
+def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a Spark task runs. It drains its input first: Spark does not use a worker again that did not."""
+    from pyspark import TaskContext
+
+    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    context = TaskContext.get()
+    attempt = context.attemptNumber() if context is not None else 0
+    for number in numbers:
+        tell = _Teller(task.counters, task.first_bin + number)
+        rows: list[Outcome] = []
+        for outcome in task.work.run(task.units(number), tell):
+            outcome.attempt = attempt
+            rows.append(outcome)
+            if len(rows) >= _BATCH_ROWS:
+                yield _to_batch(rows)
+                rows = []
+        tell.close()
+        yield _to_batch(rows)
+
+
+def _text(value: str) -> str:
+    # Names that are no UTF-8 have half surrogates, which Arrow refuses; the driver turns them back.
+    return value.encode("utf-8", "surrogateescape").decode("latin-1") if not value.isascii() else value
+
+
+def _from_text(value: str) -> str:
+    return value.encode("latin-1").decode("utf-8", "surrogateescape") if not value.isascii() else value
+
+
+def _to_batch(rows: list[Outcome]) -> pa.RecordBatch:
+    columns = [
+        [_text(each.path) for each in rows],
+        [_text(each.target) for each in rows],
+        [each.plaintext_length for each in rows],
+        [each.file_length for each in rows],
+        [each.status for each in rows],
+        [None if each.error is None else _text(each.error) for each in rows],
+        [each.kind for each in rows],
+        [each.attempt for each in rows],
+        [each.seconds for each in rows],
+        [each.start for each in rows],
+        [None if each.detail is None else pickle.dumps(each.detail) for each in rows],
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
+
+
+def _from_table(table: pa.Table) -> list[Outcome]:
+    found = [Outcome(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+    for each in found:
+        each.path, each.target = _from_text(each.path), _from_text(each.target)
+        if each.error is not None:
+            each.error = _from_text(each.error)
+        if each.detail is not None:
+            each.detail = pickle.loads(each.detail)
+    return found
+
+
+class Engine:
+    """Runs the units of one piece of work; used once.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect.
+    work : Work
+        What is done.
+    parallelism : int, optional
+        Tasks of a wave; by default as :func:`bin_count` says.
+    progress : bool or callable
+        True writes a line a second to standard error; a callable is called with the bytes that are done and their
+        total, None as long as that is not known.
+    seal : Sealer, optional
+        Seals what the tasks are sent.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        work: Work,
+        *,
+        parallelism: int | None = None,
+        progress: bool | Callable[[int, int | None], object] = True,
+        seal: Sealer | None = None,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        if parallelism is not None and parallelism < 1:
+            raise ValueError(f"parallelism must be at least 1, got {parallelism}")
+        if part_bytes < 1:
+            raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
+        self._session = Session(spark)
+        self._work = work
+        self._parallelism = parallelism
+        self._progress = progress
+        self._seal = seal
+        self._group = f"ags1-{random_bytes(6).hex()}"
+        self._bins = 0
+        self._waves = 0
+        self.part_bytes = part_bytes
+        self.slots = self._session.slots()
+
+    def run(self, units: Iterable[Unit | None]) -> Iterator[list[Outcome]]:
+        """Do all units.
+
+        Parameters
+        ----------
+        units : iterable of Unit
+            In the order of paths. :data:`FLUSH` among them ends a wave early.
+
+        Yields
+        ------
+        list of Outcome
+            For each wave, in the order of paths.
+
+        Raises
+        ------
+        Exception
+            What Spark raises if a task cannot be done at all.
+        """
+        waiting: deque[Future[list[Outcome]]] = deque()
+        waves = self._gathered(units)
+        with (
+            Counters(self._session.is_local) as counters,
+            open_meter(self._work.verb, self._progress, counters, self._session) as meter,
+        ):
+            pool = ThreadPoolExecutor(_WAVES_AT_ONCE, thread_name_prefix="ags1-spark")
+            try:
+                while True:
+                    wave = next(waves, None)
+                    if wave is None:
+                        meter.listed()
+                    else:
+                        meter.expect(_files(wave), sum(unit.size for unit in wave))
+                        waiting.append(pool.submit(self._run_wave, wave, counters, meter))
+                    while waiting and (wave is None or len(waiting) >= _WAVES_AT_ONCE):
+                        yield waiting.popleft().result()
+                    if wave is None:
+                        return
+            except BaseException:
+                self._session.cancel(self._group)
+                raise
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _gathered(self, units: Iterable[Unit | None]) -> Iterator[list[Unit]]:
+        wave: list[Unit] = []
+        for unit in units:
+            # The ranges of a file stay in one wave.
+            full = len(wave) >= _WAVE_UNITS and (unit is None or unit.path != wave[-1].path)
+            if wave and (full or unit is None):
+                yield wave
+                wave = []
+            if unit is not None:
+                wave.append(unit)
+        if wave:
+            yield wave
+
+    def _run_wave(self, wave: list[Unit], counters: Counters, meter: Meter) -> list[Outcome]:
+        bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
+        first_bin, self._bins = self._bins, self._bins + len(bins)
+        self._waves += 1
+        label = random_bytes(8)
+        payloads = []
+        for number, units in enumerate(bins):
+            fields = [(unit.path, unit.size, unit.data, unit.start, unit.whole) for unit in units]
+            data = pickle.dumps(fields, pickle.HIGHEST_PROTOCOL)
+            payloads.append(data if self._seal is None else self._seal.seal(data, b"%s %d" % (label, number)))
+        opener = None if self._seal is None else self._seal.opener
+        task = _Task(self._work, label, payloads, opener, counters.path, first_bin)
+        count, size = _files(wave), sum(unit.size for unit in wave)
+        text = f"ags1 {self._work.verb}: {count:,} files, {size / (1 << 20):,.0f} MiB in {len(bins):,} tasks"
+        with self._session.described(self._group, text):
+            frame = self._session.spark.range(0, len(bins), 1, len(bins)).mapInArrow(partial(_run_bins, task), _SCHEMA)
+            table = frame.toArrow()
+        outcomes = _from_table(table)
+        order = {(unit.path, unit.start): index for index, unit in enumerate(wave)}
+        outcomes.sort(key=lambda each: order[each.path, each.start])
+        if len(outcomes) != len(wave):
+            raise RuntimeError(f"{len(wave)} units were given to tasks, which answered {len(outcomes)}")
+        meter.finished(count, size, first_bin, len(bins))
+        return outcomes
+
+
+def _files(units: list[Unit]) -> int:
+    return sum(1 for unit in units if unit.start == 0)

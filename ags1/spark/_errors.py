@@ -1,0 +1,46 @@
+"""What a run raises for files that failed: the first error, by its class, with what to do next."""
+
+from __future__ import annotations
+
+import builtins
+
+from ags1 import errors
+from ags1.spark._engine import Outcome
+from ags1.spark._results import Result
+
+__all__ = ["FailedFiles", "raise_for"]
+
+
+class FailedFiles(Exception):
+    """Mixed into what a run raises, so that its result can be had.
+
+    Attributes
+    ----------
+    result : Result or None
+        What the run did until then.
+    """
+
+    result: Result | None = None
+
+
+def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool = True) -> None:
+    """Raise what a failed outcome says.
+
+    Raises
+    ------
+    AuthenticationError, FormatError, TruncatedError, KeyAccessError, OSError, ...
+        Of the class that it had in the worker, if that is one of this package's or Python's; else RuntimeError. The
+        exception has the attribute ``result``.
+    """
+    kind = getattr(errors, outcome.kind or "", None) or getattr(builtins, outcome.kind or "", None)
+    if not (isinstance(kind, type) and issubclass(kind, (errors.Ags1Error, OSError, ValueError))):
+        kind = RuntimeError
+    text = outcome.error or ""
+    if outcome.path not in text:
+        text = f"{outcome.path}: {text}"
+    more = (
+        " What was done is kept: run it again to go on, or with on_error='collect' to do the others." if keeps else ""
+    )
+    raised = type(kind.__name__, (kind, FailedFiles), {"__module__": kind.__module__})(f"{verb}: {text}.{more if keeps else ''}")
+    raised.result = result
+    raise raised

@@ -1,0 +1,172 @@
+"""A line a second that says how far a run is.
+
+    ags1 encrypt: 1,234 of 10,101 files, 1.2 of 2.3 GiB, 812 MiB/s, 2 s left
+
+On one machine tasks write what they have done to a file that the driver reads; on a cluster whole tasks are counted.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ags1.spark._sessions import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import Self
+
+__all__ = ["Counters", "Meter", "open_meter"]
+
+_SECOND = 1.0
+_COUNTER = struct.Struct("<QQ")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class Counters:
+    """Files and bytes by bin, in a file that tasks of this machine write to."""
+
+    def __init__(self, shared: bool) -> None:
+        self.path: str | None = None
+        if shared:
+            descriptor, self.path = tempfile.mkstemp(prefix="ags1-progress-")
+            os.close(descriptor)
+
+    def read(self, first: int = 0, count: int | None = None) -> tuple[int, int]:
+        """Files and bytes of some bins, or of all."""
+        if self.path is None:
+            return 0, 0
+        with open(self.path, "rb") as file:
+            file.seek(first * _COUNTER.size)
+            data = file.read() if count is None else file.read(count * _COUNTER.size)
+        data = data[: len(data) - len(data) % _COUNTER.size]
+        found = list(_COUNTER.iter_unpack(data))
+        return sum(each[0] for each in found), sum(each[1] for each in found)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.path is not None:
+            os.unlink(self.path)
+
+
+class Meter:
+    """What a run has done, and what it has to do. Safe to use from several threads."""
+
+    def __init__(self, verb: str, counters: Counters) -> None:
+        self._verb = verb
+        self._counters = counters
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
+        self._files = self._bytes = 0
+        self._done_files = self._done_bytes = 0
+        self._is_listed = False
+
+    def expect(self, files: int, size: int) -> None:
+        """There is so much more to be done."""
+        with self._lock:
+            self._files += files
+            self._bytes += size
+
+    def listed(self) -> None:
+        """There is nothing more to be expected."""
+        self._is_listed = True
+
+    def finished(self, files: int, size: int, first_bin: int, bins: int) -> None:
+        """A wave is over."""
+        with self._lock:
+            self._done_files += files
+            self._done_bytes += size
+
+    def read(self) -> tuple[int, int, int | None]:
+        """Files and bytes that are done, and the bytes of all, None as long as not all is listed."""
+        files, size = self._counters.read()
+        with self._lock:
+            total = self._bytes if self._is_listed else None
+            # What tasks tell never goes back, though one that is repeated begins anew.
+            self._done_files = min(self._files, max(self._done_files, files))
+            self._done_bytes = min(self._bytes, max(self._done_bytes, size))
+            return self._done_files, self._done_bytes, total
+
+    def line(self) -> str:
+        """The line."""
+        files, size, total = self.read()
+        seconds = max(1e-3, time.monotonic() - self._started)
+        rate = size / seconds
+        text = f"ags1 {self._verb}: "
+        if total is None:
+            text += f"{files:,} of {self._files:,} files and more, {in_units(size)}"
+        else:
+            text += f"{files:,} of {self._files:,} files, {in_units(size)} of {in_units(total)}"
+        text += f", {in_units(rate)}/s"
+        if total is not None and size < total and rate > 0:
+            text += f", {_duration((total - size) / rate)} left"
+        return text
+
+
+def in_units(size: float) -> str:
+    """A number of bytes for people."""
+    power = 0
+    while size >= 1024 and power + 1 < len(_UNITS):
+        size /= 1024
+        power += 1
+    return f"{size:,.0f} {_UNITS[power]}" if power == 0 or size >= 100 else f"{size:.1f} {_UNITS[power]}"
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds + 1)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@contextmanager
+def open_meter(
+    verb: str, progress: bool | Callable[[int, int | None], object], counters: Counters, session: Session
+) -> Iterator[Meter]:
+    """A meter that shows itself each second until it is closed."""
+    meter = Meter(verb, counters)
+    if progress is False:
+        yield meter
+        return
+    over = threading.Event()
+    show: Any = progress if callable(progress) else None
+
+    def tick() -> None:
+        while not over.wait(_SECOND):
+            _show(meter, show, end=False)
+
+    thread = threading.Thread(target=tick, name="ags1-progress", daemon=True)
+    thread.start()
+    try:
+        yield meter
+    finally:
+        over.set()
+        thread.join()
+        _show(meter, show, end=True)
+
+
+def _show(meter: Meter, show: Callable[[int, int | None], object] | None, *, end: bool) -> None:
+    if show is not None:
+        _, size, total = meter.read()
+        show(size, total)
+        return
+    stream = sys.stderr
+    # Terminals and notebooks go back to the beginning of the line; a log gets only the last word.
+    if stream.isatty() or "ipykernel" in sys.modules:
+        stream.write(f"\r\x1b[K{meter.line()}" if stream.isatty() else f"\r{meter.line():<100}")
+        stream.write("\n" if end else "")
+        stream.flush()
+    elif end:
+        stream.write(meter.line() + "\n")

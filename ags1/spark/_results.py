@@ -1,0 +1,195 @@
+"""What a run did, file by file: gathered as it goes, on the driver's disk, and made a DataFrame when it is asked for.
+
+It is over when there is a result: looking at it twice does nothing twice.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from ags1.spark._engine import Outcome
+from ags1.spark._progress import in_units
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["SCHEMA", "Recorder", "Result"]
+
+SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("target", pa.string()),
+        ("plaintext_length", pa.int64()),
+        ("file_length", pa.int64()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("attempt", pa.int32()),
+        ("seconds", pa.float64()),
+        ("bytes_per_second", pa.float64()),
+    ]
+)
+_ERRORS = 1000
+_ROWS = 50_000
+
+
+class Result:
+    """What a run did.
+
+    Attributes
+    ----------
+    ok : bool
+        Whether no file failed.
+    counts : dict of str to int
+        Files by status: "ok", "skipped", "error", and "unchanged" for those that the target had as they are.
+    plaintext_bytes : int
+        Of the files that were done.
+    seconds : float
+        From the beginning to the end.
+    errors : list of (str, str)
+        Paths and messages of the first thousand files that failed.
+    notes : list of (str, str)
+        What was left out, and why.
+    version : int or None
+        Version of the dataset, where there is one.
+    """
+
+    def __init__(self, spark: Any, verb: str, file: str) -> None:
+        self._spark = spark
+        self._verb = verb
+        self._file = file
+        self._remove = weakref.finalize(self, _unlink, file)
+        self.counts: dict[str, int] = {}
+        self.plaintext_bytes = 0
+        self.seconds = 0.0
+        self.errors: list[tuple[str, str]] = []
+        self.notes: list[tuple[str, str]] = []
+        self.version: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether no file failed."""
+        return not self.counts.get("error")
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, some at a time."""
+        with pa.memory_map(self._file) as source:
+            for batch in pa.ipc.open_stream(source):
+                yield pa.Table.from_batches([batch])
+
+    def table(self) -> pa.Table:
+        """All rows, as an Arrow table."""
+        with pa.memory_map(self._file) as source:
+            return pa.ipc.open_stream(source).read_all()
+
+    @property
+    def dataframe(self) -> Any:
+        """All rows, as a DataFrame.
+
+        Columns: path, target, plaintext_length, file_length, status, error, attempt, seconds, and bytes_per_second,
+        which is of plaintext.
+        """
+        return self._spark.createDataFrame(self.table())
+
+    def write_report(self, path: str) -> None:
+        """Write the rows to a Parquet file, or with the ending ``.json`` a line of JSON each."""
+        if path.endswith((".json", ".jsonl")):
+            import json
+
+            with open(path, "w", encoding="utf-8") as text:
+                for table in self.tables():
+                    text.writelines(json.dumps(row) + "\n" for row in table.to_pylist())
+            return
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(path, SCHEMA) as writer:
+            for table in self.tables():
+                writer.write_table(table)
+
+    def summary(self) -> str:
+        """What was done, in a line or some."""
+        done = self.counts.get("ok", 0)
+        rate = self.plaintext_bytes / self.seconds if self.seconds > 0 else 0.0
+        parts = [f"{done:,} files ({in_units(self.plaintext_bytes)}) in {self.seconds:.1f} s, {in_units(rate)}/s"]
+        names = {"skipped": "done before", "unchanged": "unchanged", "error": "failed"}
+        parts += [f"{self.counts[name]:,} {text}" for name, text in names.items() if self.counts.get(name)]
+        if self.version is not None:
+            parts.append(f"version {self.version}")
+        lines = [f"ags1 {self._verb}: " + ", ".join(parts)]
+        lines += [f"  {path}: {message}" for path, message in self.errors[:5]]
+        if len(self.errors) > 5:
+            lines.append(f"  ... and {self.counts['error'] - 5:,} more: see the rows with status 'error'")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary().splitlines()[0]}>"
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+class Recorder:
+    """Gathers outcomes; what it has in memory does not grow with them."""
+
+    def __init__(self, spark: Any, verb: str) -> None:
+        descriptor, file = tempfile.mkstemp(prefix="ags1-result-", suffix=".arrows")
+        os.close(descriptor)
+        self.result = Result(spark, verb, file)
+        self._sink = pa.OSFile(file, "wb")
+        self._writer = pa.ipc.new_stream(self._sink, SCHEMA)
+        self._rows: list[Outcome] = []
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Take rows: one for each file."""
+        result = self.result
+        for each in outcomes:
+            self._rows.append(each)
+            result.counts[each.status] = result.counts.get(each.status, 0) + 1
+            if each.status == "ok":
+                result.plaintext_bytes += each.plaintext_length
+            elif each.status == "error" and len(result.errors) < _ERRORS:
+                result.errors.append((each.path, each.error or ""))
+            if len(self._rows) >= _ROWS:
+                self._write()
+
+    def count(self, status: str, files: int = 1) -> None:
+        """Count files that get no row."""
+        self.result.counts[status] = self.result.counts.get(status, 0) + files
+
+    def _write(self) -> None:
+        rows, self._rows = self._rows, []
+        columns: list[list[Any]] = [
+            [_printable(each.path) for each in rows],
+            [_printable(each.target) for each in rows],
+            [each.plaintext_length for each in rows],
+            [each.file_length for each in rows],
+            [each.status for each in rows],
+            [None if each.error is None else _printable(each.error) for each in rows],
+            [each.attempt for each in rows],
+            [each.seconds for each in rows],
+            [each.plaintext_length / each.seconds if each.seconds > 0 else None for each in rows],
+        ]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+
+    def close(self, seconds: float) -> Result:
+        """Answer the result."""
+        self._write()
+        self._writer.close()
+        self._sink.close()
+        self.result.seconds = seconds
+        return self.result
+
+
+def _printable(text: str) -> str:
+    """A name that may be no UTF-8, as text: bytes that are none are shown as such."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

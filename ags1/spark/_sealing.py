@@ -1,0 +1,143 @@
+"""What a driver sends to its tasks, sealed: no path, and no key, can be read where Spark keeps or shows it.
+
+driver   Sealer: a fresh key, wrapped below the master key  ->  seal(payload)
+worker   Opener: the wrapped key and the URL of a KMS       ->  one call to the KMS in each worker process
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+from ags1._gcm import open_message, random_bytes, seal_message
+from ags1.dataset._keys import KeyRing
+from ags1.dataset._runs import RunKeys, RunReference
+from ags1.errors import AuthenticationError
+from ags1.kms import load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+__all__ = ["Opener", "Sealer", "kms_client", "kms_reference", "run_keys"]
+
+_NONCE = 12
+_KEPT = 8
+# One per worker process: Spark forks workers from a daemon that has used none of this.
+_clients: OrderedDict[tuple[int, str], Any] = OrderedDict()
+_run_keys: OrderedDict[tuple[int, str, str], RunKeys] = OrderedDict()
+
+
+def kms_reference(kms: object, name: str = "kms") -> str:
+    """Check that a KMS is given by reference.
+
+    Raises
+    ------
+    TypeError
+        It is a client, or something else that only this process has.
+    ValueError
+        No URL that :func:`ags1.kms.load` takes.
+    """
+    if not isinstance(kms, str):
+        raise TypeError(
+            f"{name} must be a URL such as 'aws:?region=eu-central-1' or 'local:keystore', not "
+            f"{type(kms).__name__}: every worker makes its own client from it, so that no secret travels"
+        )
+    return kms
+
+
+def kms_client(url: str) -> Any:
+    """The client of this process for a URL. It is kept, with what it has cached."""
+    return _kept(_clients, (os.getpid(), url), lambda: load(url))
+
+
+def run_keys(reference: RunReference, kms: str) -> RunKeys:
+    """The keys of a run, in this process: the KMS is asked once.
+
+    Raises
+    ------
+    KeyAccessError
+        It refused.
+    """
+    keys: RunKeys = _kept(_run_keys, (os.getpid(), kms, reference.run), lambda: reference.unwrap(kms_client(kms)))
+    return keys
+
+
+def _kept(kept: OrderedDict[Any, Any], name: Any, make: Any) -> Any:
+    found = kept.get(name)
+    if found is None:
+        found = kept[name] = make()
+        while len(kept) > _KEPT:
+            kept.popitem(last=False)
+    return found
+
+
+class Opener:
+    """Opens in a worker what a :class:`Sealer` sealed. It has no secret, and can be pickled.
+
+    Parameters
+    ----------
+    reference : RunReference
+        The wrapped key.
+    kms : str
+        URL of the KMS.
+    """
+
+    def __init__(self, reference: RunReference, kms: str) -> None:
+        self.reference = reference
+        self.kms = kms
+
+    def keys(self) -> RunKeys:
+        """The keys of the run."""
+        return run_keys(self.reference, self.kms)
+
+    def open(self, data: bytes, label: bytes) -> bytes:
+        """The payload.
+
+        Raises
+        ------
+        AuthenticationError
+            It is not the one of this label, or was changed.
+        KeyAccessError
+            The KMS refused.
+        """
+        plain = open_message(data[_NONCE:], self.keys().key, data[:_NONCE], b"ags1 payload " + label)
+        if plain is None:
+            raise AuthenticationError("what this task is to do was changed on its way, or belongs to another task")
+        return plain
+
+
+class Sealer:
+    """Seals on the driver; see :class:`Opener`.
+
+    Parameters
+    ----------
+    keys : RunKeys
+        The run whose key seals.
+    kms : str
+        URL of the KMS.
+    """
+
+    def __init__(self, keys: RunKeys, kms: str) -> None:
+        self._key = keys.key
+        self.opener = Opener(keys.reference, kms)
+
+    @classmethod
+    def create(cls, kms: str, key_id: str) -> Sealer:
+        """Seal with a key that is made for this, below a master key.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused.
+        """
+        _, keys = RunReference.create("", 0, KeyRing([], key_id, "this run"), kms_client(kms))
+        return cls(keys, kms)
+
+    def seal(self, data: bytes, label: bytes) -> bytes:
+        """Seal a payload for a task."""
+        nonce = random_bytes(_NONCE)
+        return nonce + seal_message(data, self._key, nonce, b"ags1 payload " + label)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Sealer cannot be pickled: it holds a key; send its opener")
