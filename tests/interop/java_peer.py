@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import queue
-import shutil
-import subprocess
-import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.interop.jvm import ANSWER_SECONDS, Jvm, PeerFailure, build_project
+from tests.interop.jvm import compiler_missing as available
+
+__all__ = ["JavaError", "JavaPeer", "PeerKeyList", "PeerKeyMetadata", "PeerVersion", "available"]
+
 PROJECT = Path(__file__).parent / "java"
 MAIN_CLASS = "ags1.interop.Ags1Peer"
-MINIMUM_JAVA = 17
-BUILD_SECONDS = 600.0
-ANSWER_SECONDS = 120.0
 
 
 class JavaError(Exception):
@@ -36,10 +30,6 @@ class JavaError(Exception):
         super().__init__(f"{java_class}: {java_message}")
         self.java_class = java_class.rpartition(".")[2]
         self.java_message = java_message
-
-
-class PeerFailure(RuntimeError):
-    """The JVM died, hung or said something that is not in the protocol."""
 
 
 @dataclass(frozen=True)
@@ -70,87 +60,10 @@ class PeerKeyList:
     unwraps: int
 
 
-def _tool(name: str) -> str | None:
-    home = os.environ.get({"java": "JAVA_HOME", "mvn": "MAVEN_HOME"}[name])
-    if home:
-        candidate = Path(home) / "bin" / name
-        if candidate.is_file():
-            return str(candidate)
-    return shutil.which(name)
-
-
-def _java_major(java: str) -> int:
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    quoted = said.partition('"')[2].partition('"')[0]
-    major = quoted.partition(".")[0].partition("-")[0]
-    return int(major) if major.isdigit() else 0
-
-
-def available() -> str | None:
-    """Return why the peer cannot be built or run here, or None if it can."""
-    java = _tool("java")
-    if java is None:
-        return "no java command"
-    if shutil.which("javac") is None and not (Path(java).resolve().parent / "javac").exists():
-        return "a Java runtime but no compiler (javac)"
-    if (major := _java_major(java)) < MINIMUM_JAVA:
-        return f"Java {major}, and the peer needs {MINIMUM_JAVA}"
-    if _tool("mvn") is None:
-        return "no mvn command (Apache Maven)"
-    return None
-
-
-def _cache_root() -> Path:
-    return Path(os.environ.get("AGS1_CACHE") or Path.home() / ".cache" / "ags1")
-
-
-def _project_files() -> list[Path]:
-    return [PROJECT / "pom.xml", *sorted((PROJECT / "src").rglob("*.java"))]
-
-
 def build(iceberg_version: str | None = None) -> Path:
-    """Build the Maven project and return a directory with its ``classes`` and ``lib``.
-
-    The directory lies in ``$AGS1_CACHE`` (``~/.cache/ags1`` without it) under a hash of the project's files,
-    so a second run starts at once and a changed source is never served stale. Nothing is written into the
-    source tree.
-
-    Parameters
-    ----------
-    iceberg_version
-        Another Iceberg release than the one the project file names.
-    """
-    digest = hashlib.sha256(f"{iceberg_version}\n".encode())
-    for path in _project_files():
-        digest.update(f"{path.relative_to(PROJECT)}\n".encode() + path.read_bytes())
-    root = _cache_root()
-    built = root / f"java-peer-{digest.hexdigest()[:20]}"
-    if built.is_dir():
-        return built
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="java-peer-build-", dir=root) as scratch:
-        work = Path(scratch) / "work"
-        for path in _project_files():
-            target = work / path.relative_to(PROJECT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-        command = [str(_tool("mvn")), "-q", "-B", "compile", "dependency:copy-dependencies"]
-        command.append(f"-DoutputDirectory={work / 'lib'}")
-        if iceberg_version is not None:
-            command.append(f"-Diceberg.version={iceberg_version}")
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
-        if done.returncode != 0:
-            raise PeerFailure(f"Maven failed ({done.returncode}):\n{(done.stdout + done.stderr)[-4000:]}")
-        ready = Path(scratch) / "ready"
-        ready.mkdir()
-        (work / "target" / "classes").rename(ready / "classes")
-        (work / "lib").rename(ready / "lib")
-        # Two sessions may build at once: the first rename wins, and both results are the same.
-        with contextlib.suppress(OSError):
-            ready.rename(built)
-    if not built.is_dir():
-        raise PeerFailure(f"{built} could not be made")
-    return built
+    """Build the Maven project, with another Iceberg release than the one that its file names if one is given."""
+    options = [f"-Diceberg.version={iceberg_version}"] if iceberg_version else []
+    return build_project(PROJECT, "java-peer", *options)
 
 
 def _bytes_field(value: bytes | None) -> str:
@@ -165,7 +78,7 @@ def _length_field(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-class JavaPeer:
+class JavaPeer(Jvm):
     """One JVM with Iceberg on its class path; a context manager.
 
     Not for use from several threads at once: the protocol has one request under way.
@@ -188,53 +101,7 @@ class JavaPeer:
     ) -> None:
         if (reason := available()) is not None:
             raise PeerFailure(reason)
-        built = build(iceberg_version)
-        class_path = os.pathsep.join([str(built / "classes"), str(built / "lib" / "*")])
-        self._timeout = timeout
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self._process = subprocess.Popen(
-            [str(_tool("java")), *jvm_options, "-cp", class_path, MAIN_CLASS],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            encoding="utf-8",
-        )
-        # A pipe has no timeout of its own, so a thread waits on it and a queue has the timeout.
-        self._answers: queue.Queue[str] = queue.Queue()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._answers.put(line)
-        self._answers.put("")
-
-    def __enter__(self) -> JavaPeer:  # noqa: PYI034 - typing.Self came with Python 3.11
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the JVM; a second call does nothing."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._listener.join(10)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._errors.close()
-
-    def _said_on_stderr(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode("utf-8", "replace")[-2000:]
+        super().__init__(build(iceberg_version), MAIN_CLASS, timeout, jvm_options)
 
     def ask(self, *fields: str, timeout: float | None = None) -> list[str]:
         """Send one request and return the fields of its answer.
@@ -249,19 +116,8 @@ class JavaPeer:
         """
         if any("\t" in field or "\n" in field for field in fields):
             raise ValueError("a field with a tab or a line feed has no place in the protocol")
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write("\t".join(fields) + "\n")
-            self._process.stdin.flush()
-            line = self._answers.get(timeout=self._timeout if timeout is None else timeout)
-        except (OSError, ValueError) as error:
-            raise PeerFailure(f"the JVM is gone: {error}") from error
-        except queue.Empty:
-            self._process.kill()
-            raise PeerFailure(f"no answer to {fields[0]}") from None
-        if not line:
-            raise PeerFailure(f"the JVM ended during {fields[0]}: {self._said_on_stderr()}")
-        status, *answer = line.rstrip("\n").split("\t")
+        line = self.exchange("\t".join(fields), timeout)
+        status, *answer = line.split("\t")
         if status == "error":
             raise JavaError(*answer)
         if status != "ok":

@@ -22,30 +22,16 @@ struct                an object
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import queue
-import shutil
 import struct
-import subprocess
-import tempfile
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.interop.java_peer import (
-    ANSWER_SECONDS,
-    BUILD_SECONDS,
-    JavaError,
-    PeerFailure,
-    _cache_root,
-    _tool,
-    available,
-)
+from tests.interop.java_peer import JavaError
+from tests.interop.jvm import ANSWER_SECONDS, Jvm, PeerFailure, build_project, compiler_missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,48 +74,10 @@ class ParquetJavaError(JavaError):
 
 
 def build(parquet_version: str | None = None) -> Path:
-    """Build the Maven project and return a directory with its ``classes`` and ``lib``.
-
-    The directory lies beside those of the Iceberg peer, under a hash of the project's files: a second start needs
-    neither Maven nor a network.
-
-    Parameters
-    ----------
-    parquet_version
-        Another parquet-java release than the one the project file names.
-    """
-    files = [PROJECT / "pom.xml", *sorted((PROJECT / "src").rglob("*.java"))]
-    digest = hashlib.sha256(f"{parquet_version}\n".encode())
-    for path in files:
-        digest.update(f"{path.relative_to(PROJECT)}\n".encode() + path.read_bytes())
-    root = _cache_root()
-    built = root / f"parquet-peer-{digest.hexdigest()[:20]}"
-    if built.is_dir():
-        return built
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="parquet-peer-build-", dir=root) as scratch:
-        work = Path(scratch) / "work"
-        for path in files:
-            target = work / path.relative_to(PROJECT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-        command = [str(_tool("mvn")), "-q", "-B", "compile", "dependency:copy-dependencies"]
-        command.append(f"-DoutputDirectory={work / 'lib'}")
-        if parquet_version is not None:
-            command.append(f"-Dparquet.version={parquet_version}")
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
-        if done.returncode != 0:
-            raise PeerFailure(f"Maven failed ({done.returncode}):\n{(done.stdout + done.stderr)[-4000:]}")
-        ready = Path(scratch) / "ready"
-        ready.mkdir()
-        (work / "target" / "classes").rename(ready / "classes")
-        (work / "lib").rename(ready / "lib")
-        # Two sessions may build at once: the first rename wins, and both results are the same.
-        with contextlib.suppress(OSError):
-            ready.rename(built)
-    if not built.is_dir():
-        raise PeerFailure(f"{built} could not be made")
-    return built
+    """Build the Maven project, with another parquet-java release than the one that its file names if one is given."""
+    return build_project(
+        PROJECT, "parquet-peer", *([f"-Dparquet.version={parquet_version}"] if parquet_version else [])
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -145,7 +93,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-class ParquetPeer:
+class ParquetPeer(Jvm):
     """One JVM with parquet-java on its class path; a context manager.
 
     Not for use from several threads at once: the protocol has one request under way.
@@ -176,55 +124,9 @@ class ParquetPeer:
         timeout: float = ANSWER_SECONDS,
         jvm_options: Sequence[str] = (),
     ) -> None:
-        if (reason := available()) is not None:
+        if (reason := compiler_missing()) is not None:
             raise PeerFailure(reason)
-        built = build(parquet_version)
-        class_path = os.pathsep.join([str(built / "classes"), str(built / "lib" / "*")])
-        self._timeout = timeout
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self._process = subprocess.Popen(
-            [str(_tool("java")), *jvm_options, "-cp", class_path, MAIN_CLASS],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            encoding="utf-8",
-        )
-        # A pipe has no timeout of its own, so a thread waits on it and a queue has the timeout.
-        self._answers: queue.Queue[str] = queue.Queue()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._answers.put(line)
-        self._answers.put("")
-
-    def __enter__(self) -> ParquetPeer:  # noqa: PYI034 - typing.Self came with Python 3.11
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the JVM; a second call does nothing."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._listener.join(10)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._errors.close()
-
-    def _said_on_stderr(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode("utf-8", "replace")[-2000:]
+        super().__init__(build(parquet_version), MAIN_CLASS, timeout, jvm_options)
 
     def ask(self, command: str, timeout: float | None = None, **options: Any) -> dict[str, Any]:
         """Send one request and return its answer.
@@ -237,18 +139,7 @@ class ParquetPeer:
             There was no answer in time, or no JVM to give one. The JVM is ended then, because a late answer
             would be taken for the answer to the next request.
         """
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"command": command, **_plain(options)}) + "\n")
-            self._process.stdin.flush()
-            line = self._answers.get(timeout=self._timeout if timeout is None else timeout)
-        except (OSError, ValueError) as error:
-            raise PeerFailure(f"the JVM is gone: {error}") from error
-        except queue.Empty:
-            self._process.kill()
-            raise PeerFailure(f"no answer to {command}") from None
-        if not line:
-            raise PeerFailure(f"the JVM ended during {command}: {self._said_on_stderr()}")
+        line = self.exchange(json.dumps({"command": command, **_plain(options)}), timeout)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise ParquetJavaError(answer["error"], answer["message"], answer["causes"])
