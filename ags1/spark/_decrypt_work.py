@@ -43,7 +43,8 @@ _WINDOW = 32 << 20
 class DecryptWork:
     """Decrypts files of a dataset into a tree, or, without a target, only authenticates them.
 
-    ``data`` of a unit: "key", the bytes of the key metadata; "stored", where the file is below the dataset;
+    ``data`` of a unit: "key", the bytes of the key metadata; "length", bytes of the encrypted file by the manifest;
+    "stored", where the file is below the dataset;
     "finished", nanoseconds since the epoch after which a target of the right size is one that an interrupted run
     made, or None; for a range "assembly" and "index".
     """
@@ -70,7 +71,8 @@ class DecryptWork:
                     if size >= _UNIT_BYTES or len(small) >= _UNIT_FILES:
                         batch, small, size = small, [], 0
                         yield from worker.open_small(batch)
-            yield from worker.open_small(small)
+            batch, small = small, []
+            yield from worker.open_small(batch)
             return
         except OSError as error:
             fatal = error
@@ -132,7 +134,7 @@ class _Worker:
         for unit in units:
             started = time.monotonic()
             try:
-                metadata = KeyMetadata.decode(unit.data["key"])
+                metadata = _metadata_of(unit)
                 if self._is_there(unit):
                     yield self._outcome(unit, metadata, started, "skipped")
                     continue
@@ -178,7 +180,7 @@ class _Worker:
             told = done
 
         try:
-            metadata = KeyMetadata.decode(unit.data["key"])
+            metadata = _metadata_of(unit)
             if self._is_there(unit):
                 return self._outcome(unit, metadata, started, "skipped")
             if self._target is None:
@@ -204,7 +206,7 @@ class _Worker:
         """Decrypt some blocks of a file to their place in the plaintext."""
         started = time.monotonic()
         try:
-            metadata = KeyMetadata.decode(unit.data["key"])
+            metadata = _metadata_of(unit)
             with self._reader(unit, metadata) as reader:
                 if self._target is None:
                     self._authenticate(reader, unit.start, unit.size)
@@ -256,6 +258,19 @@ class _Worker:
             piece = memory[: min(_WINDOW, unit.start + unit.size - done)]
             reader.pread_into(done, piece)
             claimed.write(done, piece)
+
+
+def _metadata_of(unit: Unit) -> KeyMetadata:
+    """The key metadata of a file, if its lengths agree with each other and with the manifest."""
+    try:
+        metadata = KeyMetadata.decode(unit.data["key"])
+        size = layout.plaintext_length(unit.data["length"])
+    except Ags1Error as error:
+        raise FormatError(f"the entry of {unit.path} is damaged: {error}") from None
+    whole = unit.whole if unit.is_range else unit.size
+    if metadata.file_length != unit.data["length"] or size != whole:
+        raise FormatError(f"the entry of {unit.path} has lengths that contradict each other")
+    return metadata
 
 
 def _open_many(files: list[tuple[Unit, bytes, KeyMetadata, float]]) -> list[memoryview]:

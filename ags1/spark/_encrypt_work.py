@@ -103,7 +103,8 @@ class EncryptWork:
                     if size >= _UNIT_BYTES or len(small) >= _UNIT_FILES:
                         batch, small, size = small, [], 0
                         yield from worker.seal_small(batch)
-            yield from worker.seal_small(small)
+            batch, small = small, []
+            yield from worker.seal_small(batch)
             return
         except OSError as error:
             fatal = error

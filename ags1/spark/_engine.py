@@ -1,6 +1,6 @@
 """Runs planned work on Spark: with DataFrames only, so that it runs over Spark Connect too.
 
-    units  --100,000 at a time-->  a wave  --pack-->  bins  --one task each-->  outcomes, in the order of paths
+    units  --thousands at once-->  a wave  --pack-->  bins  --one task each-->  outcomes, in the order of paths
 
     spark.range(0, bins, 1, bins).mapInArrow(task)      task: bin number -> payload, opened -> work.run(units) -> rows
 
@@ -29,6 +29,7 @@ from ags1.spark._planning import PART_BYTES, Unit, bin_count, pack
 from ags1.spark._progress import Counters, Meter, open_meter
 from ags1.spark._sealing import Opener, Sealer
 from ags1.spark._sessions import Session
+from ags1.spark._workers import spare_archives
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,11 +37,14 @@ if TYPE_CHECKING:
 else:
     Protocol = object
 
-__all__ = ["FLUSH", "Engine", "Outcome", "Work"]
+__all__ = ["FLUSH", "Engine", "Outcome", "Work", "check_arguments"]
 
 FLUSH = None
 """Among units: what was given so far is to be done without waiting for more."""
+# The first waves are small, so that tasks begin while the driver still lists, and it commits while they end.
+_FIRST_WAVE_UNITS = 4_000
 _WAVE_UNITS = 100_000
+_WAVE_GROWTH = 4
 _WAVES_AT_ONCE = 2
 _BATCH_ROWS = 10_000
 _TELL_SECONDS = 0.2
@@ -186,6 +190,7 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     """What a Spark task runs. It drains its input first: Spark does not use a worker again that did not."""
     from pyspark import TaskContext
 
+    spare_archives()
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0
@@ -240,6 +245,23 @@ def _from_table(table: pa.Table) -> list[Outcome]:
     return found
 
 
+def check_arguments(spark: Any, parallelism: int | None, part_bytes: int) -> Session:
+    """Check arguments, before anything is done.
+
+    Raises
+    ------
+    TypeError
+        No session.
+    ValueError
+        A number below 1.
+    """
+    if parallelism is not None and parallelism < 1:
+        raise ValueError(f"parallelism must be at least 1, got {parallelism}")
+    if part_bytes < 1:
+        raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
+    return Session(spark)
+
+
 class Engine:
     """Runs the units of one piece of work; used once.
 
@@ -268,11 +290,7 @@ class Engine:
         seal: Sealer | None = None,
         part_bytes: int = PART_BYTES,
     ) -> None:
-        if parallelism is not None and parallelism < 1:
-            raise ValueError(f"parallelism must be at least 1, got {parallelism}")
-        if part_bytes < 1:
-            raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
-        self._session = Session(spark)
+        self._session = check_arguments(spark, parallelism, part_bytes)
         self._work = work
         self._parallelism = parallelism
         self._progress = progress
@@ -328,12 +346,13 @@ class Engine:
 
     def _gathered(self, units: Iterable[Unit | None]) -> Iterator[list[Unit]]:
         wave: list[Unit] = []
+        enough = _FIRST_WAVE_UNITS
         for unit in units:
             # The ranges of a file stay in one wave.
-            full = len(wave) >= _WAVE_UNITS and (unit is None or unit.path != wave[-1].path)
+            full = len(wave) >= enough and (unit is None or unit.path != wave[-1].path)
             if wave and (full or unit is None):
                 yield wave
-                wave = []
+                wave, enough = [], min(_WAVE_UNITS, enough * _WAVE_GROWTH)
             if unit is not None:
                 wave.append(unit)
         if wave:

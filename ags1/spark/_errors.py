@@ -38,9 +38,17 @@ def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool
     text = outcome.error or ""
     if outcome.path not in text:
         text = f"{outcome.path}: {text}"
-    more = (
-        " What was done is kept: run it again to go on, or with on_error='collect' to do the others." if keeps else ""
-    )
-    raised = type(kind.__name__, (kind, FailedFiles), {"__module__": kind.__module__})(f"{verb}: {text}.{more if keeps else ''}")
+    if keeps:
+        text += ". What was done is kept: run it again to go on, or with on_error='collect' to do the others."
+    try:
+        raised = _with_result(kind, f"{verb}: {text}")
+    except TypeError:
+        # UnicodeDecodeError, for one, cannot be made of a message.
+        raised = _with_result(RuntimeError, f"{verb}: {text}")
     raised.result = result
     raise raised
+
+
+def _with_result(kind: type[Exception], text: str) -> FailedFiles:
+    made: FailedFiles = type(kind.__name__, (kind, FailedFiles), {"__module__": kind.__module__})(text)
+    return made

@@ -77,6 +77,9 @@ def cut(unit: Unit, part_bytes: int, block_length: int = DEFAULT_BLOCK_LENGTH) -
     block_length : int
         Plaintext bytes of a block.
     """
+    if unit.size <= part_bytes:
+        yield unit
+        return
     step = range_length(unit.size, part_bytes, block_length)
     if unit.size <= step:
         yield unit

@@ -46,7 +46,8 @@ class Result:
     ok : bool
         Whether no file failed.
     counts : dict of str to int
-        Files by status: "ok", "skipped", "error", and "unchanged" for those that the target had as they are.
+        Files by status: "ok", "skipped" (done before), "left out", "error"; and "unchanged", which get no row: those
+        that the target had as they are.
     plaintext_bytes : int
         Of the files that were done.
     seconds : float
@@ -116,7 +117,7 @@ class Result:
         done = self.counts.get("ok", 0)
         rate = self.plaintext_bytes / self.seconds if self.seconds > 0 else 0.0
         parts = [f"{done:,} files ({in_units(self.plaintext_bytes)}) in {self.seconds:.1f} s, {in_units(rate)}/s"]
-        names = {"skipped": "done before", "unchanged": "unchanged", "error": "failed"}
+        names = {"skipped": "done before", "unchanged": "unchanged", "left out": "left out", "error": "failed"}
         parts += [f"{self.counts[name]:,} {text}" for name, text in names.items() if self.counts.get(name)]
         if self.version is not None:
             parts.append(f"version {self.version}")

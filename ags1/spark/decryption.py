@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import ags1.dataset as datasets
 from ags1.dataset._dataset import Dataset
 from ags1.dataset._keys import KeyRing
-from ags1.dataset._manifest import Entry, checked_metadata
+from ags1.dataset._manifest import Entry
 from ags1.dataset._runs import RunReference
 from ags1.dataset._tree import Filter
 from ags1.errors import Ags1Error
@@ -190,25 +190,22 @@ class _Decrypting:
         self._target.remove_tree(self._scratch)
 
     def _units(self) -> Iterator[Unit]:
-        manifest = self._dataset._view().manifest
-        for entry in manifest.entries():
+        for entry in self._dataset._view().manifest.entries():
             if not self._wanted.accepts(entry.path):
-                continue
-            try:
-                checked_metadata(entry, manifest.name)
-            except Ags1Error as error:
-                outcome = Outcome(entry.path, status="error", error=str(error), kind=type(error).__name__)
-                self._take(entry.path, outcome)
                 continue
             yield from self._planned(entry)
 
     def _planned(self, entry: Entry) -> Iterator[Unit]:
         data: dict[str, Any] = {
             "key": entry._key_metadata,
+            "length": entry.file_length,
             "stored": stored_place(self._dataset, entry.path),
             "finished": self._finished,
         }
         unit = Unit(entry.path, entry.plaintext_length, data)
+        if unit.size <= self._engine.part_bytes:
+            yield unit
+            return
         parts = list(cut(unit, self._engine.part_bytes))
         assembly = None
         if len(parts) > 1 and not self._is_there(unit):

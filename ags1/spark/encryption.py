@@ -10,7 +10,9 @@ killed, the next run finds the record of this one, goes on under the same keys, 
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +25,7 @@ from ags1.errors import Ags1Error
 from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, encrypted_length
 from ags1.spark._assembly import Assembly
 from ags1.spark._encrypt_work import EncryptWork, is_whole, ranges_of
-from ags1.spark._engine import FLUSH, Engine, Outcome
+from ags1.spark._engine import FLUSH, Engine, Outcome, check_arguments
 from ags1.spark._errors import raise_for
 from ags1.spark._locations import Location, locate
 from ags1.spark._planning import PART_BYTES, Unit, cut
@@ -49,12 +51,13 @@ def store_of(location: Location) -> LocalStore | RemoteStore:
 
 
 def refuse_overlap(source: Location, target: Location) -> None:
-    """Refuse a source that lies in the target: plaintext would stand among what is encrypted.
+    """Refuse a source that lies in the target, where plaintext would stand among what is encrypted, and a target that
+    lies in the source, where each run would encrypt what those before it have made.
 
     Raises
     ------
     ValueError
-        It does, or they are the same.
+        One does, or they are the same.
     """
     if (source.protocol, source.options) != (target.protocol, target.options):
         return
@@ -63,6 +66,8 @@ def refuse_overlap(source: Location, target: Location) -> None:
         inner, outer = os.path.realpath(inner), os.path.realpath(outer)
     if f"{inner}/".startswith(f"{outer}/"):
         raise ValueError(f"the source {source.name} lies in the target {target.name}: choose a target beside it")
+    if f"{outer}/".startswith(f"{inner}/"):
+        raise ValueError(f"the target {target.name} lies in the source {source.name}: choose a target beside it")
 
 
 def encrypt_files(
@@ -137,6 +142,10 @@ def encrypt_files(
     here, there = locate(source, spark), locate(target, spark)
     refuse_overlap(here, there)
     wanted = Filter(include, exclude)
+    check_arguments(spark, parallelism, part_bytes)
+    if not Storage(here).exists(""):
+        # Said before anything is written to the target.
+        raise FileNotFoundError(errno.ENOENT, "there is no such source", here.name)
     started = time.monotonic()
     recorder = Recorder(spark, "encrypt")
     with Update.begin(store_of(there), kms_client(kms), key_id, resume=resume) as update:
@@ -217,15 +226,14 @@ class _Encrypting:
                 self._kept_behind = 0
                 yield FLUSH
 
-    def _planned(self, found: Listed, base: Base | None, existing: bool) -> Iterator[Unit]:
+    def _planned(self, found: Listed, base: Base | None, existing: OSError | None) -> Iterator[Unit]:
         place = self._update.place(found.path, replaces=base is not None)
-        if base is None and existing and not self._update.resumed:
-            text = "a file that is not of this dataset is in the way: move it away"
-            self._fail(found.path, FileExistsError(17, text, self._url(found.path)), None)
+        if base is None and existing is not None:
+            self._fail(found.path, existing, None)
             return
         data: dict[str, Any] = {"mtime_ns": found.mtime_ns, "place": place, "look": self._update.resumed}
         unit = Unit(found.path, found.size, data)
-        parts = list(cut(unit, self._engine.part_bytes))
+        parts = [unit] if unit.size <= self._engine.part_bytes else list(cut(unit, self._engine.part_bytes))
         todo = _Todo(found, base)
         self._pending.append(todo)
         if len(parts) == 1:
@@ -276,8 +284,8 @@ class _Encrypting:
         if base is not None:
             self._keep(base)
 
-    def _merged(self) -> Iterator[tuple[Listed | None, Base | None, bool]]:
-        """For each path, in order: what the source has, what the manifest has, and whether something is there."""
+    def _merged(self) -> Iterator[tuple[Listed | None, Base | None, OSError | None]]:
+        """For each path, in order: what the source has, what the manifest has, and what is in the way of it."""
         found_files = self._source.walk(self._wanted, lambda path, why: self._recorder.result.notes.append((path, why)))
         lines = self._update.lines()
         existing = _Existing(self._target, self._update)
@@ -285,13 +293,13 @@ class _Encrypting:
         while found is not None or base is not None:
             key = None if found is None else sort_key(found.path)
             if base is not None and (key is None or base.key < key):
-                yield None, base, True
+                yield None, base, None
                 base = next(lines, None)
                 continue
             assert found is not None
             assert key is not None
             same = base if base is not None and base.key == key else None
-            yield found, same, existing.has(found.path, key)
+            yield found, same, existing.in_the_way(found.path, key) if same is None else None
             if same is not None:
                 base = next(lines, None)
             found = next(found_files, None)
@@ -315,6 +323,9 @@ class _Encrypting:
 
     def _hand_on(self, todo: _Todo, outcomes: list[Outcome]) -> None:
         outcome = joined(outcomes, todo.found.size)
+        if outcome.status == "error" or outcome.attempt:
+            # What an attempt that failed, or was killed, has staged is not to be taken for the file.
+            self._update.doubtful = True
         if outcome.status != "error" and todo.assembly is not None:
             try:
                 todo.assembly.complete()
@@ -351,15 +362,19 @@ class _Todo:
 
 
 class _Existing:
-    """Whether files are where new ones go. Behind an object store that is a listing, merged; it needs none at first."""
+    """What is in the way of new files. Behind an object store that is a listing, merged; it needs none at first."""
 
     def __init__(self, target: Storage, update: Update) -> None:
         self._target = target
         self._is_local = target.location.is_local
         self._listed: Iterator[Listed] = iter(())
-        if not self._is_local and (update.base is not None or update.resumed or target.names("")):
+        # Behind an object store an interrupted run has put new files where they belong: there they may be replaced.
+        if not self._is_local and not update.resumed and (update.base is not None or target.names("")):
             self._listed = target.walk(Filter())
         self._next = self._following()
+        # The directory that was looked at last, and what is in its way.
+        self._directory = ""
+        self._blocked: OSError | None = None
 
     def _following(self) -> Listed | None:
         try:
@@ -367,13 +382,40 @@ class _Existing:
         except FileNotFoundError:
             return None
 
-    def has(self, path: str, key: bytes) -> bool:
-        """Whether there is something at a path; paths come in order."""
+    def in_the_way(self, path: str, key: bytes) -> OSError | None:
+        """What keeps a new file from its path, if anything does; paths come in order."""
         if self._is_local:
-            return os.path.lexists(self._target.location.join(path))
+            directory = path.rpartition("/")[0]
+            if directory != self._directory:
+                self._directory, self._blocked = directory, self._in_the_way_of(directory)
+            if self._blocked is not None:
+                return self._blocked
+            name = self._target.location.join(path)
+            return _blocked(name) if os.path.lexists(name) else None
         while self._next is not None and sort_key(self._next.path) < key:
             self._next = self._following()
-        return self._next is not None and self._next.path == path
+        if self._next is not None and self._next.path == path:
+            return _blocked(self._target.location.url(path))
+        return None
+
+    def _in_the_way_of(self, directory: str) -> OSError | None:
+        name = ""
+        for part in directory.split("/"):
+            name = f"{name}/{part}" if name else part
+            place = self._target.location.join(name)
+            try:
+                mode = os.lstat(place).st_mode
+            except FileNotFoundError:
+                return None
+            if not stat.S_ISDIR(mode):
+                # Found out later, when the commit is done, it could not be finished any more.
+                return NotADirectoryError(errno.ENOTDIR, "is in the way of a directory of that name", place)
+        return None
+
+
+def _blocked(name: str) -> FileExistsError:
+    text = "a file that is not of this dataset is in the way: move it away"
+    return FileExistsError(errno.EEXIST, text, name)
 
 
 def by_file(outcomes: list[Outcome]) -> dict[str, list[Outcome]]:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 import ags1.dataset._read as _read
 from ags1 import errors
 from ags1.dataset._dataset import Dataset
-from ags1.dataset._manifest import checked_metadata, sort_key
+from ags1.dataset._manifest import sort_key
 from ags1.dataset._tree import Filter
 from ags1.dataset.reports import Problem
-from ags1.errors import Ags1Error
 from ags1.spark._decrypt_work import DecryptWork
 from ags1.spark._engine import Engine, Outcome
 from ags1.spark._locations import Location, locate
@@ -142,14 +141,9 @@ class _Verifying:
         self._recorder.add(self._held[path] for path in sorted(self._held, key=sort_key))
 
     def _units(self) -> Iterator[Unit]:
-        manifest = self._view.manifest
-        for entry in manifest.entries():
-            try:
-                checked_metadata(entry, manifest.name)
-            except Ags1Error as error:
-                self._hold(Problem(entry.path, "damaged", str(error)))
-                continue
-            data = {"key": entry._key_metadata, "stored": stored_place(self._dataset, entry.path)}
+        for entry in self._view.manifest.entries():
+            stored = stored_place(self._dataset, entry.path)
+            data = {"key": entry._key_metadata, "length": entry.file_length, "stored": stored}
             yield from cut(Unit(entry.path, entry.plaintext_length, data), self._part_bytes)
 
     def _hold(self, problem: Problem, outcome: Outcome | None = None) -> None:
