@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ags1.iceberg._files import Snapshots, TableWalk
     from ags1.iceberg.file_io import EncryptedFileIO, EncryptedInputFile
 
-__all__ = ["FileFailure", "TableVerifyReport", "verify_table"]
+__all__ = ["Checked", "FileChecker", "FileFailure", "TableVerifyReport", "verify_table"]
 
 # Failures that are kept, and those of them that the text has.
 _REPORTED = 1000
@@ -201,6 +201,149 @@ def verify_table(
     return report
 
 
+@dataclass
+class Checked:
+    """What checking one file gave.
+
+    Attributes
+    ----------
+    blocks, modules : int
+        Of an AGS1 or Parquet file: how many authenticated.
+    bytes : int
+        Bytes that were checked.
+    failed : int
+        Blocks or modules that failed.
+    plaintext : bool
+        Whether it is a plaintext file that is allowed, of which only the size was looked at.
+    fault : Exception or None
+        What is wrong with the file.
+    problems : list of str
+        What contradicts something else in it, the first few.
+    """
+
+    blocks: int = 0
+    modules: int = 0
+    bytes: int = 0
+    failed: int = 0
+    plaintext: bool = False
+    fault: Exception | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+class FileChecker:
+    """Checks one file of a table after the other. Safe to share between threads.
+
+    Parameters
+    ----------
+    file_io : EncryptedFileIO
+        Where the files are, and what is allowed of them.
+    threads : int
+        Threads for each file.
+    """
+
+    def __init__(self, file_io: EncryptedFileIO, threads: int) -> None:
+        self._io = file_io
+        self._threads = threads
+
+    def refusal(self, file: TableFile) -> KeyAccessError | None:
+        """Why a plaintext file is a failure."""
+        if self._io.allow_plaintext:
+            return None
+        return KeyAccessError(
+            f"{file.path}: this {file.what} is not encrypted, although its table is: nothing in it can be "
+            "authenticated; open the table with allow_plaintext=True if that is meant to be"
+        )
+
+    def check(self, file: TableFile, progress: Progress | None = None) -> Checked:
+        """Check all of a data file, delete file or file of deletion vectors.
+
+        Raises
+        ------
+        Ags1Error, OSError, ValueError, EOFError
+            It cannot be checked, or is not what its table says. What does not authenticate in it, the result says.
+        """
+        known = file.known
+        input_file = self._io.new_input(file.path)
+        if known.key_metadata is None:
+            refusal = self.refusal(file)
+            if refusal is not None:
+                raise refusal
+            return self._check_plaintext(file, len(input_file))
+        if file.encryption == PARQUET:
+            return self._check_parquet(file, input_file, progress)
+        return self._check_stream(file, input_file, progress)
+
+    def _check_plaintext(self, file: TableFile, size: int) -> Checked:
+        expected = file.known.length_hint
+        if expected is not None and size != expected:
+            raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
+        return Checked(plaintext=True)
+
+    def _check_stream(self, file: TableFile, input_file: EncryptedInputFile, progress: Progress | None) -> Checked:
+        from ags1.verify import verify_file
+
+        known = file.known
+        assert known.key_metadata is not None
+        if known.file_format not in ("avro", "puffin"):
+            raise FormatError(
+                f"{file.path}: encrypted files of the format {known.file_format} are not supported: Iceberg encrypts "
+                "Parquet, Avro and Puffin"
+            )
+        length = known.key_metadata.file_length
+        if length is None and self._io.length_policy != "file":
+            length = input_file._length(known)
+        with _Source(input_file) as source:
+            found = verify_file(
+                source,
+                known.key_metadata.encryption_key,
+                aad_prefix=known.key_metadata.aad_prefix or b"",
+                length=length,
+                threads=self._threads,
+                progress=progress,
+            )
+        checked = Checked(blocks=found.block_count - found.failed_count, bytes=found.encrypted_length)
+        checked.fault = foreign_blocks(file.path, found.block_length)
+        if not found.ok:
+            named = ", ".join(map(str, found.failed_blocks[:_NAMED_IN_FILE]))
+            more = f" and {found.failed_count - _NAMED_IN_FILE} more" if found.failed_count > _NAMED_IN_FILE else ""
+            checked.failed = found.failed_count
+            checked.fault = AuthenticationError(
+                f"{file.path}: {found.failed_count} of {found.block_count} blocks do not authenticate ({named}{more}): "
+                "wrong key, another file in its place, or damaged data"
+            )
+        return checked
+
+    def _check_parquet(self, file: TableFile, input_file: EncryptedInputFile, progress: Progress | None) -> Checked:
+        from ags1.parquet import verify_file
+        from ags1.parquet.properties import DecryptionConfig
+
+        key_metadata = file.known.key_metadata
+        assert key_metadata is not None
+        size, expected = len(input_file), key_metadata.file_length
+        if expected is not None and size != expected:
+            raise TruncatedError(
+                f"{file.path}: has {size} bytes, but its key metadata says {expected}: it was replaced or cut off"
+            )
+        with _Source(input_file) as source:
+            found = verify_file(
+                source, DecryptionConfig.for_iceberg(key_metadata), threads=self._threads, progress=progress
+            )
+        checked = Checked(modules=sum(found.modules.values()), bytes=found.bytes)
+        checked.problems = [str(each) for each in found.problems[:_NAMED_IN_FILE]]
+        unprotected = sum(found.unauthenticated.values()) + found.plaintext_pages
+        if unprotected:
+            checked.fault = AuthenticationError(
+                f"{file.path}: {unprotected} of its pages are not protected from changes: Iceberg writes AES_GCM_V1 "
+                "with every column encrypted"
+            )
+        if not found.ok:
+            first = found.failures[0].message if found.failures else "a key is missing"
+            more = f", and {found.failure_count - 1} more" if found.failure_count > 1 else ""
+            checked.failed = found.failure_count
+            checked.fault = AuthenticationError(f"{file.path}: {first}{more}")
+        return checked
+
+
 class _Stopped(Exception):
     """Somebody else's error ended the work."""
 
@@ -224,7 +367,7 @@ class _Verification:
         self._lock = threading.Lock()
         self._stopped = False
         self._progress_error: BaseException | None = None
-        self._threads_per_file = 1
+        self._checker = FileChecker(file_io, 1)
         self._done = 0
         self._total = sum(map(_size, found))
 
@@ -247,7 +390,7 @@ class _Verification:
             self._take_read(file)
         files = sorted(found.files.values(), key=_size, reverse=True)
         workers = max(1, min(self._threads, len(files)))
-        self._threads_per_file = max(1, self._threads // workers)
+        self._checker = FileChecker(self._io, max(1, self._threads // workers))
         try:
             self.advance(0)
             answers = in_parallel(self._check, files, workers, stop=self._stop)
@@ -267,7 +410,7 @@ class _Verification:
         """Take in what the walk has read whole, and so authenticated."""
         fault = file.error
         if fault is None and file.encryption == PLAINTEXT:
-            fault = self._refusal(file)
+            fault = self._checker.refusal(file)
             if fault is None:
                 self._report.plaintext += 1
                 self._done += _size(file)
@@ -279,112 +422,21 @@ class _Verification:
             self._report.bytes += _size(file)
         self._done += _size(file)
 
-    def _refusal(self, file: TableFile) -> KeyAccessError | None:
-        """Why a plaintext file is a failure."""
-        if self._io.allow_plaintext:
-            return None
-        return KeyAccessError(
-            f"{file.path}: this {file.what} is not encrypted, although its table is: nothing in it can be "
-            "authenticated; open the table with allow_plaintext=True if that is meant to be"
-        )
-
     # -- files ---------------------------------------------------------------------------------------------------
 
-    def _check(self, file: TableFile) -> _Checked | Exception:
+    def _check(self, file: TableFile) -> Checked | Exception:
         progress = _FileProgress(self, _size(file))
-        answer: _Checked | Exception
+        answer: Checked | Exception
         try:
-            answer = self._check_one(file, progress)
+            answer = self._checker.check(file, progress)
         except FAULTS as error:
             answer = error
         progress.finish()
         return answer
 
-    def _check_one(self, file: TableFile, progress: _FileProgress) -> _Checked:
-        known = file.known
-        input_file = self._io.new_input(file.path)
-        if known.key_metadata is None:
-            refusal = self._refusal(file)
-            if refusal is not None:
-                raise refusal
-            return self._check_plaintext(file, len(input_file))
-        if file.encryption == PARQUET:
-            return self._check_parquet(file, input_file, progress)
-        return self._check_stream(file, input_file, progress)
-
-    def _check_plaintext(self, file: TableFile, size: int) -> _Checked:
-        expected = file.known.length_hint
-        if expected is not None and size != expected:
-            raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
-        return _Checked(plaintext=True)
-
-    def _check_stream(self, file: TableFile, input_file: EncryptedInputFile, progress: _FileProgress) -> _Checked:
-        from ags1.verify import verify_file
-
-        known = file.known
-        assert known.key_metadata is not None
-        if known.file_format not in ("avro", "puffin"):
-            raise FormatError(
-                f"{file.path}: encrypted files of the format {known.file_format} are not supported: Iceberg encrypts "
-                "Parquet, Avro and Puffin"
-            )
-        length = known.key_metadata.file_length
-        if length is None and self._io.length_policy != "file":
-            length = input_file._length(known)
-        with _Source(input_file) as source:
-            found = verify_file(
-                source,
-                known.key_metadata.encryption_key,
-                aad_prefix=known.key_metadata.aad_prefix or b"",
-                length=length,
-                threads=self._threads_per_file,
-                progress=progress,
-            )
-        checked = _Checked(blocks=found.block_count - found.failed_count, bytes=found.encrypted_length)
-        checked.fault = foreign_blocks(file.path, found.block_length)
-        if not found.ok:
-            named = ", ".join(map(str, found.failed_blocks[:_NAMED_IN_FILE]))
-            more = f" and {found.failed_count - _NAMED_IN_FILE} more" if found.failed_count > _NAMED_IN_FILE else ""
-            checked.failed = found.failed_count
-            checked.fault = AuthenticationError(
-                f"{file.path}: {found.failed_count} of {found.block_count} blocks do not authenticate ({named}{more}): "
-                "wrong key, another file in its place, or damaged data"
-            )
-        return checked
-
-    def _check_parquet(self, file: TableFile, input_file: EncryptedInputFile, progress: _FileProgress) -> _Checked:
-        from ags1.parquet import verify_file
-        from ags1.parquet.properties import DecryptionConfig
-
-        key_metadata = file.known.key_metadata
-        assert key_metadata is not None
-        size, expected = len(input_file), key_metadata.file_length
-        if expected is not None and size != expected:
-            raise TruncatedError(
-                f"{file.path}: has {size} bytes, but its key metadata says {expected}: it was replaced or cut off"
-            )
-        with _Source(input_file) as source:
-            found = verify_file(
-                source, DecryptionConfig.for_iceberg(key_metadata), threads=self._threads_per_file, progress=progress
-            )
-        checked = _Checked(modules=sum(found.modules.values()), bytes=found.bytes)
-        checked.problems = [str(each) for each in found.problems[:_NAMED_IN_FILE]]
-        unprotected = sum(found.unauthenticated.values()) + found.plaintext_pages
-        if unprotected:
-            checked.fault = AuthenticationError(
-                f"{file.path}: {unprotected} of its pages are not protected from changes: Iceberg writes AES_GCM_V1 "
-                "with every column encrypted"
-            )
-        if not found.ok:
-            first = found.failures[0].message if found.failures else "a key is missing"
-            more = f", and {found.failure_count - 1} more" if found.failure_count > 1 else ""
-            checked.failed = found.failure_count
-            checked.fault = AuthenticationError(f"{file.path}: {first}{more}")
-        return checked
-
     # -- the report ----------------------------------------------------------------------------------------------
 
-    def _take(self, file: TableFile, answer: _Checked | Exception) -> None:
+    def _take(self, file: TableFile, answer: Checked | Exception) -> None:
         report = self._report
         if isinstance(answer, Exception):
             self._finish(file, answer)
@@ -441,19 +493,6 @@ class _Verification:
 
     def _stop(self) -> None:
         self._stopped = True
-
-
-@dataclass
-class _Checked:
-    """What checking one file gave."""
-
-    blocks: int = 0
-    modules: int = 0
-    bytes: int = 0
-    failed: int = 0
-    plaintext: bool = False
-    fault: Exception | None = None
-    problems: list[str] = field(default_factory=list)
 
 
 class _FileProgress:

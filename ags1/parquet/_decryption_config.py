@@ -103,7 +103,7 @@ class DecryptionConfig:
         self._aad_prefix = None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix")
         self._check_footer_integrity = as_flag(check_footer_integrity, "check_footer_integrity")
         self._allow_plaintext = as_flag(allow_plaintext, "allow_plaintext")
-        self._retriever_for: Callable[[Any], Callable[[bytes], Any] | None] = lambda source: key_retriever
+        self._retriever_for: Callable[[Any, str | None], Callable[[bytes], Any] | None] = lambda *_: key_retriever
 
     @classmethod
     def from_kms(
@@ -136,7 +136,7 @@ class DecryptionConfig:
             allow_plaintext=allow_plaintext,
             algorithm=algorithm,
         )
-        made._retriever_for = lambda source: retriever(unwrapper, source)
+        made._retriever_for = lambda source, name: retriever(unwrapper, source, name)
         return made
 
     @classmethod
@@ -174,7 +174,9 @@ class DecryptionConfig:
             its name.
         """
         where = _location(source)
-        return FileDecryption(self, where, self._retriever_for(where))
+        # A URL does not say what the file system of a file object was told: its endpoint, its credentials.
+        beside = source if _is_remote(source) else where
+        return FileDecryption(self, where, self._retriever_for(beside, where))
 
     def __repr__(self) -> str:
         if not hasattr(self, "_retriever_for"):
@@ -359,13 +361,16 @@ def _location(source: Any) -> str | None:
         return None
     if isinstance(source, (str, bytes, os.PathLike)):
         return os.fsdecode(source)
-    file_system: Any = getattr(source, "fs", None)
-    path = getattr(source, "path", None)
-    if hasattr(file_system, "unstrip_protocol") and isinstance(path, str):
+    if _is_remote(source):
         # The name of a remote file does not say on which file system it lies.
-        return str(file_system.unstrip_protocol(path))
+        return str(source.fs.unstrip_protocol(source.path))
     name = getattr(source, "name", None)
     return name if isinstance(name, str) else None
+
+
+def _is_remote(source: Any) -> bool:
+    """Whether it is a file object of an fsspec file system."""
+    return hasattr(getattr(source, "fs", None), "unstrip_protocol") and isinstance(getattr(source, "path", None), str)
 
 
 def _shown(key_metadata: bytes) -> str:

@@ -445,8 +445,16 @@ class DataKeyUnwrapper:
         raise TypeError("a DataKeyUnwrapper cannot be pickled or copied: it holds keys")
 
 
-def retriever(unwrapper: DataKeyUnwrapper, source: str | None) -> Callable[[bytes], Key]:
-    """A key retriever for the file at `source`, beside which its key material is looked for when it is needed."""
+def retriever(unwrapper: DataKeyUnwrapper, source: Any, name: str | None) -> Callable[[bytes], Key]:
+    """A key retriever for the file at `source`, beside which its key material is looked for when it is needed.
+
+    Parameters
+    ----------
+    source : path, URL or file object of an fsspec file system, optional
+        The file, if it is known where it lies.
+    name : str, optional
+        What it is called in messages.
+    """
     stored: dict[str, KeyMaterial] | None = None
 
     def retrieve(key_metadata: bytes) -> Key:
@@ -463,7 +471,7 @@ def retriever(unwrapper: DataKeyUnwrapper, source: str | None) -> Callable[[byte
             stored = parse_store(read_key_material(source))
         if material not in stored:
             raise KeyAccessError(
-                f"the key material file of {source} has no {material[:64]!r}: it belongs to another file"
+                f"the key material file of {name} has no {material[:64]!r}: it belongs to another file"
             )
         return unwrapper.unwrap(stored[material])
 

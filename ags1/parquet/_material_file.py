@@ -48,8 +48,13 @@ def is_key_material_name(path: str) -> bool:
     return name.startswith(_PREFIX) and name.endswith(_SUFFIX) and len(name) > len(_PREFIX) + len(_SUFFIX)
 
 
-def read_key_material(source: str) -> bytes:
+def read_key_material(source: Any) -> bytes:
     """The key material file of a Parquet file.
+
+    Parameters
+    ----------
+    source : path, URL or file object of an fsspec file system
+        The Parquet file. The file system of a file object is the one that its key material is read from.
 
     Raises
     ------
@@ -58,9 +63,10 @@ def read_key_material(source: str) -> bytes:
     FormatError
         It is far too long for one.
     """
-    path = key_material_path(source)
+    file_system = getattr(source, "fs", None)
+    path = key_material_path(source if file_system is None else source.path)
     try:
-        return read_key_material_file(path)
+        return read_key_material_file(path, file_system)
     except FileNotFoundError:
         raise KeyAccessError(
             f"its key material is stored outside of it, and there is no file {path}: it was lost, or not moved "
@@ -68,9 +74,9 @@ def read_key_material(source: str) -> bytes:
         ) from None
 
 
-def read_key_material_file(path: str) -> bytes:
-    """The contents of a key material file."""
-    with _open(path) as file:
+def read_key_material_file(path: str, file_system: Any = None) -> bytes:
+    """The contents of a key material file, in a given fsspec file system or by path or URL."""
+    with _open(path) if file_system is None else file_system.open(path, "rb") as file:
         data: bytes = file.read(_LONGEST + 1)
     if len(data) > _LONGEST:
         raise FormatError(f"{path} is longer than {_LONGEST} bytes, which no key material is")

@@ -1,0 +1,165 @@
+"""One run over an encrypted Iceberg table, on the driver: manifests read, everything else given to workers."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+
+from ags1.dataset._keys import KeyRing
+from ags1.dataset._runs import RunReference
+from ags1.errors import FormatError, KeyAccessError
+from ags1.iceberg._files import PLAINTEXT, TableFile, TableWalk, foreign_blocks, walk
+from ags1.iceberg._table_verify import Checked, FileChecker
+from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
+from ags1.spark._engine import Engine, Outcome
+from ags1.spark._errors import raise_for
+from ags1.spark._iceberg_work import Opening, TableVerifying, outcome_of, unit_of
+from ags1.spark._locations import Location, locate
+from ags1.spark._parquet_run import check_choice
+from ags1.spark._parquet_work import storage_of
+from ags1.spark._results import Recorder, Result
+from ags1.spark._sealing import Sealer, kms_client, kms_reference
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.iceberg._files import Snapshots
+    from ags1.spark._planning import Unit
+
+__all__ = ["verify"]
+
+_METADATA = ".metadata.json"
+# 00007-<uuid>.metadata.json of a catalog, v7.metadata.json of a table without one.
+_VERSION = re.compile(r"v?(\d+)(?:-.*)?\.metadata\.json", re.DOTALL)
+
+
+def verify(
+    spark: Any,
+    location: str,
+    kms: str,
+    *,
+    table_key_id: str | None,
+    snapshot_id: Snapshots,
+    properties: Mapping[str, str] | None,
+    length_policy: str,
+    allow_plaintext: bool,
+    transfer_key_id: str | None,
+    parallelism: int | None,
+    threads: int,
+    on_error: str,
+    progress: Any,
+) -> Result:
+    """See :func:`ags1.spark.verify_table`."""
+    check_choice(on_error, ("fail", "collect"), "on_error")
+    check_choice(length_policy, LENGTH_POLICIES, "length_policy")
+    url = kms_reference(kms)
+    place = locate(location, spark)
+    if not location.endswith(_METADATA):
+        location = f"{location.rstrip('/')}/metadata/{newest_metadata(place)}"
+    store = None if place.is_local or properties is not None else place
+    given = tuple(sorted((properties or {}).items()))
+    opening = Opening(given, store, length_policy, allow_plaintext, table_key_id)
+    file_io = opening.file_io(kms_client(url))
+    recorder = Recorder(spark, "verify")
+    started = time.monotonic()
+    try:
+        found = walk(location, file_io, snapshot_id)
+        _record(recorder, _read_outcomes(found, file_io), on_error)
+        if found.encrypted or allow_plaintext:
+            seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id)
+            work = TableVerifying(opening, threads)
+            engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=seal)
+            for outcomes in engine.run(_units(found)):
+                _record(recorder, outcomes, on_error)
+    finally:
+        recorder.close(time.monotonic() - started)
+    return recorder.result
+
+
+def newest_metadata(table: Location) -> str:
+    """Name of the metadata file with the highest number, in the directory ``metadata`` of a table.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    FormatError
+        Two have that number: one of them lost a race, and only a catalog knows which.
+    """
+    numbered = [
+        (int(found[1]), name)
+        for name in storage_of(table).names("metadata")
+        if (found := _VERSION.fullmatch(name)) is not None
+    ]
+    if not numbered:
+        raise FileNotFoundError(
+            2, "there is no metadata.json of an Iceberg table in the directory metadata", table.name
+        )
+    highest = max(numbered)[0]
+    names = sorted(name for number, name in numbered if number == highest)
+    if len(names) > 1:
+        raise FormatError(
+            f"{table.name}: {' and '.join(names[:2])} have the same number, and only the table's catalog knows which "
+            "counts: give the path of that one"
+        )
+    return names[0]
+
+
+def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None) -> Sealer | None:
+    """What seals the units; None if there is no key in any."""
+    if all(file.known.key_metadata is None for file in found.files.values()):
+        return None
+    if transfer_key_id is not None:
+        return Sealer.create(kms, transfer_key_id)
+    if table_key_id is None:
+        raise ValueError(
+            f"{found.location}: the table does not name its master key, and the keys of its files must travel under "
+            "one: give transfer_key_id"
+        )
+    # Below a key encryption key of the table, as long as that is young enough: who may only unwrap can verify too.
+    keys = KeyRing(found.keys.to_list(), table_key_id, found.location)
+    _, made = RunReference.create("", 0, keys, kms_client(kms))
+    return Sealer(made, kms)
+
+
+def _units(found: TableWalk) -> Iterator[Unit]:
+    for _, file in sorted(found.files.items()):
+        yield unit_of(file, size_of(file))
+
+
+def size_of(file: TableFile) -> int:
+    """Stored bytes of a file, as far as anybody says."""
+    return file.trusted_length or file.known.length_hint or 0
+
+
+def _read_outcomes(found: TableWalk, file_io: EncryptedFileIO) -> Iterator[Outcome]:
+    """What is known once the manifests were read: of themselves, of the lists, and of the table as a whole."""
+    location = found.location
+    if not found.encrypted and not file_io.allow_plaintext:
+        text = (
+            f"{location}: the table is not encrypted, so nothing in it can be authenticated; give allow_plaintext=True "
+            "if that is meant to be"
+        )
+        yield Outcome(location, status="error", error=text, kind=KeyAccessError.__name__)
+        return
+    for snapshot in found.snapshots:
+        if snapshot.manifest_list is None:
+            text = f"{location}: snapshot {snapshot.snapshot_id} has no manifest list: its files cannot be named"
+            yield Outcome(location, status="error", error=text, kind=FormatError.__name__)
+    checker = FileChecker(file_io, 1)
+    for file in [*found.manifest_lists.values(), *found.manifests.values()]:
+        checked = Checked(fault=file.error or foreign_blocks(file.path, file.block_length))
+        if checked.fault is None and file.encryption == PLAINTEXT:
+            checked.fault = checker.refusal(file)
+            checked.plaintext = checked.fault is None
+        yield outcome_of(file.path, size_of(file), checked, file.conflict)
+
+
+def _record(recorder: Recorder, outcomes: Any, on_error: str) -> None:
+    rows = list(outcomes)
+    recorder.add(rows)
+    failed = next((each for each in rows if each.status == "error"), None)
+    if failed is not None and on_error == "fail":
+        raise_for(failed, "verify", recorder.result, keeps=False)

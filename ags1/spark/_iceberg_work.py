@@ -1,0 +1,166 @@
+"""What workers do with the files of an Iceberg table: authenticate each with the key that the table's manifests have.
+
+The key metadata reach a worker sealed, as the units do whose work says so, and stay in its memory.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ags1.iceberg._file_keys import KnownFile
+from ags1.iceberg._files import TableFile
+from ags1.iceberg._table_verify import Checked, FileChecker
+from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
+from ags1.keys import KeyMetadata
+from ags1.spark._engine import Outcome
+from ags1.spark._parquet_work import LEFT_OUT, failed, of_process, timed
+from ags1.spark._planning import Unit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ags1.spark._locations import Location
+    from ags1.spark._parquet_work import Advance
+
+    Tell = Callable[[int, int], None]
+
+__all__ = ["Opening", "TableVerifying", "outcome_of", "unit_of"]
+
+
+@dataclass(frozen=True, repr=False)
+class Opening:
+    """How the files of a table are opened, as it travels.
+
+    Attributes
+    ----------
+    properties : tuple of pairs
+        For PyIceberg's FileIO. May hold credentials of the storage, so no repr shows values.
+    store : Location or None
+        The file system of a table that is opened with what Spark's configuration says of it.
+    length_policy : str
+    allow_plaintext : bool
+    table_key_id : str or None
+        As for :func:`ags1.iceberg.open_table`.
+    """
+
+    properties: tuple[tuple[str, str], ...] = ()
+    store: Location | None = None
+    length_policy: str = "trusted"
+    allow_plaintext: bool = False
+    table_key_id: str | None = None
+
+    def file_io(self, kms: Any = None) -> EncryptedFileIO:
+        """A FileIO for this process; without a KMS it opens files whose keys are known."""
+        given = dict(self.properties)
+        given[LENGTH_POLICY] = self.length_policy
+        given[ALLOW_PLAINTEXT] = "true" if self.allow_plaintext else "false"
+        if self.table_key_id is not None:
+            given[TABLE_KEY_ID] = self.table_key_id
+        return EncryptedFileIO(given, kms=kms) if self.store is None else _StoreFileIO(given, kms, self.store)
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, _ in self.properties) or "none"
+        return f"Opening(properties {names}, values not shown)"
+
+
+class _StoreFileIO(EncryptedFileIO):
+    """Opens files in the file system of a location, which was told endpoint and credentials."""
+
+    def __init__(self, properties: dict[str, str], kms: Any, store: Location) -> None:
+        super().__init__(properties, kms=kms)
+        self._store = store
+
+    def inner(self, location: str) -> Any:
+        """The FileIO underneath for a location."""
+        return _StoreFiles(self._store.file_system()) if "://" in location else super().inner(location)
+
+
+class _StoreFiles:
+    """Just enough of a FileIO to read from an fsspec file system."""
+
+    def __init__(self, file_system: Any) -> None:
+        self._file_system = file_system
+
+    def new_input(self, location: str) -> Any:
+        from pyiceberg.io.fsspec import FsspecInputFile
+
+        return FsspecInputFile(location, self._file_system)
+
+
+@dataclass
+class TableVerifying:
+    """Authenticates files of a table, one after the other.
+
+    Attributes
+    ----------
+    opening : Opening
+    threads : int
+        For each file.
+    verb : str
+    """
+
+    opening: Opening
+    threads: int = 1
+    verb: str = "verify"
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        """Check files; an error is an outcome."""
+        for unit in units:
+            yield timed(self._one, unit, tell)
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        checker: FileChecker = of_process(
+            (self.opening, self.threads), lambda: FileChecker(self.opening.file_io(), self.threads)
+        )
+        return outcome_of(unit.path, unit.size, checker.check(_file_of(unit), advance), unit.data.get("conflict"))
+
+
+def unit_of(file: TableFile, size: int) -> Unit:
+    """The unit for a file. It contains the file's key, so it must travel sealed."""
+    known = file.known
+    data: dict[str, Any] = {
+        "kind": known.kind,
+        "format": known.file_format,
+        "hint": known.length_hint,
+        "promised": known.encrypted_table,
+    }
+    if known.key_metadata is not None:
+        data["key_metadata"] = base64.b64encode(known.key_metadata.encode()).decode()
+    if file.conflict is not None:
+        data["conflict"] = file.conflict
+    return Unit(file.path, size, data)
+
+
+def _file_of(unit: Unit) -> TableFile:
+    data = unit.data
+    key = data.get("key_metadata")
+    key_metadata = None if key is None else KeyMetadata.decode(base64.b64decode(key))
+    return TableFile(KnownFile(unit.path, data["kind"], data["format"], key_metadata, data["hint"], data["promised"]))
+
+
+def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = None) -> Outcome:
+    """What checking a file gave, as a row.
+
+    Parameters
+    ----------
+    conflict : str, optional
+        How files above contradict each other about it.
+    """
+    fault = checked.fault
+    if fault is None and conflict is not None:
+        from ags1.errors import FormatError
+
+        fault = FormatError(f"{path}: {conflict}")
+    outcome = Outcome(path) if fault is None else failed(path, fault)
+    outcome.plaintext_length = outcome.file_length = size
+    outcome.detail = {"blocks": checked.blocks, "modules": checked.modules, "bytes": checked.bytes}
+    if fault is None and checked.plaintext:
+        outcome.status = LEFT_OUT
+        outcome.error = "it is not encrypted, which was allowed: only its size was looked at"
+    elif fault is None and checked.problems:
+        outcome.error = f"problem: {'; '.join(checked.problems)}"
+    return outcome

@@ -1,0 +1,321 @@
+"""One run over a tree of Parquet files, on the driver: what is listed, tried, refused, done by workers, and recorded.
+
+    list  -->  try the KMS  -->  refuse what is no Parquet  -->  Parquet files (workers)  -->  markers and copies
+
+Nothing in memory grows with the number of files: what is listed, and what is put off to the end, lies on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+
+from ags1._gcm import Key
+from ags1._sources import PipeSource, open_source
+from ags1.dataset._tree import Filter
+from ags1.errors import Ags1Error, KeyAccessError
+from ags1.parquet._kms_keys import as_key_service
+from ags1.parquet._material_file import is_key_material_name
+from ags1.parquet._treatment import OTHER, refuse_others
+from ags1.parquet.footer import read_footer
+from ags1.spark._engine import Engine, Outcome
+from ags1.spark._errors import raise_for
+from ags1.spark._locations import Location, locate
+from ags1.spark._parquet_work import (
+    LEFT_OUT,
+    Copying,
+    Examining,
+    Reading,
+    Transferring,
+    Verifying,
+    Writing,
+    storage_of,
+)
+from ags1.spark._planning import Unit
+from ags1.spark._results import Recorder, Result
+from ags1.spark._sealing import kms_client
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, TypeAlias
+
+    from typing_extensions import Self
+
+    from ags1.spark._engine import Work
+
+    Tree: TypeAlias = str | os.PathLike[str]
+    Patterns: TypeAlias = str | Sequence[str] | None
+
+__all__ = ["Run", "check_choice"]
+
+_SUFFIXES = (".parquet", ".parq")
+# So few small files are dealt with in less time than a job of Spark takes to begin.
+_FEW, _SMALL = 8, 64 << 10
+_TRIED = 3
+_NOTES = 1000
+
+
+class Run:
+    """One run over one tree, on the driver."""
+
+    def __init__(
+        self,
+        spark: Any,
+        source: Tree,
+        target: Tree | None,
+        include: Patterns,
+        exclude: Patterns,
+        parallelism: int | None,
+        on_error: str,
+        progress: Any,
+    ) -> None:
+        check_choice(on_error, ("fail", "collect"), "on_error")
+        self._spark = spark
+        self._source = locate(source, spark)
+        self._target = None if target is None else locate(target, spark)
+        self._inside = None if self._target is None else _target_in_source(self._source, self._target)
+        self._wanted = Filter(include, exclude)
+        self._parallelism = parallelism
+        self._on_error = on_error
+        self._progress = progress
+        self._verb = ""
+
+    def transfer(
+        self,
+        verb: str,
+        reading: Reading | None,
+        writing: Writing | None,
+        others: str,
+        resume: bool,
+        threads: int,
+    ) -> Result:
+        """Encrypt, decrypt or re-key."""
+        assert self._target is not None
+        check_choice(others, ("error", "copy", "skip"), "others")
+        _check_threads(threads)
+        if writing is not None:
+            _try_to_wrap(writing)
+        work = Transferring(verb, self._source, self._target, reading, writing, others, resume, threads)
+        with self._recording(verb) as recorder, _Spool() as files, _Spool() as later:
+            self._list(files, recorder)
+            if reading is not None:
+                self._try_to_read(reading, files)
+            if others == "error":
+                self._refuse_others(files)
+            for outcomes in self._engine(work).run(files):
+                put_off = [each for each in outcomes if _is_put_off(each)]
+                later.fill(Unit(each.path, *each.detail["later"]) for each in put_off)
+                self._record(recorder, [each for each in outcomes if not _is_put_off(each)])
+            if recorder.result.ok:
+                for outcomes in self._few_or_engine(Copying("copy", self._source, self._target, resume), later):
+                    self._record(recorder, outcomes)
+            else:
+                reason = "a file before it failed"
+                self._record(recorder, (Outcome(each.path, status=LEFT_OUT, error=reason) for each in later))
+        return recorder.result
+
+    def verify(self, reading: Reading, missing_keys: str, threads: int) -> Result:
+        """Verify."""
+        _check_threads(threads)
+        work = Verifying("verify", self._source, reading, missing_keys, threads)
+        with self._recording("verify") as recorder, _Spool() as files:
+            self._list(files, recorder)
+            if reading.kms is not None and missing_keys == "fail":
+                self._try_to_read(reading, files)
+            for outcomes in self._engine(work).run(files):
+                self._record(recorder, outcomes)
+        return recorder.result
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def _list(self, files: _Spool, recorder: Recorder) -> None:
+        """Put the files of the source down; those that cannot be looked at have failed."""
+        inside = None if self._inside is None else f"{self._inside}/"
+
+        def leave_out(path: str, reason: str) -> None:
+            self._record(recorder, [Outcome(path, status=LEFT_OUT, error=reason)])
+
+        def units() -> Iterator[Unit]:
+            for each in storage_of(self._source).walk(self._wanted, leave_out):
+                if inside is not None and each.path.startswith(inside):
+                    continue
+                unit = Unit(each.path, each.size, {"mtime_ns": each.mtime_ns})
+                if each.error is None:
+                    yield unit
+                else:
+                    self._record(recorder, [Outcome.failed(unit, each.error)])
+
+        files.fill(units())
+
+    def _try_to_read(self, reading: Reading, files: _Spool) -> None:
+        """Open the footers of the first files: without keys, every task would fail in its turn.
+
+        Raises
+        ------
+        KeyAccessError
+            None of them can be had a key for.
+        """
+        storage = storage_of(self._source)
+        likely = (each for each in files if each.path.endswith(_SUFFIXES))
+        refusal = None
+        for unit in list(islice(likely, _TRIED)) or list(islice(files, _TRIED)):
+            try:
+                opened = open_source(storage.opened(unit.path))
+                try:
+                    if not isinstance(opened, PipeSource):
+                        read_footer(opened, reading.config(unit.path).for_file(storage.opened(unit.path)))
+                        return
+                finally:
+                    opened.close()
+            except KeyAccessError as error:
+                refusal = refusal or error
+            except (Ags1Error, OSError, ValueError):
+                # What is wrong with the file, its row will say.
+                continue
+        if refusal is not None:
+            raise refusal
+
+    def _refuse_others(self, files: _Spool) -> None:
+        """Look at the files whose names and sizes do not tell what they are, before anything is written.
+
+        Raises
+        ------
+        FormatError
+            Some are no Parquet files.
+        """
+        doubtful = (each for each in files if not _is_clear(each))
+        names: list[str] = []
+        for outcomes in self._few_or_engine(Examining("examine", self._source), doubtful):
+            names += [each.path for each in outcomes if each.detail is not None and each.detail["what"] == OTHER]
+            if len(names) > _FEW:
+                break
+        refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
+
+    # -- work ----------------------------------------------------------------------------------------------------
+
+    def _engine(self, work: Work, progress: Any = None) -> Engine:
+        shown = self._progress if progress is None else progress
+        return Engine(self._spark, work, parallelism=self._parallelism, progress=shown)
+
+    def _few_or_engine(self, work: Work, units: Iterable[Unit]) -> Iterator[list[Outcome]]:
+        """Do what accompanies the real work: here, if it is less than a job of Spark takes to begin."""
+        remaining = iter(units)
+        first = list(islice(remaining, _FEW + 1))
+        if len(first) <= _FEW and sum(each.size for each in first) <= _SMALL:
+            if first:
+                yield list(work.run(first, lambda files, size: None))
+            return
+        # Somebody's function is told of the real work only: its numbers must not begin anew.
+        shown = self._progress if isinstance(self._progress, bool) else False
+        yield from self._engine(work, shown).run(chain(first, remaining))
+
+    @contextmanager
+    def _recording(self, verb: str) -> Iterator[Recorder]:
+        self._verb = verb
+        recorder = Recorder(self._spark, verb)
+        started = time.monotonic()
+        try:
+            yield recorder
+        finally:
+            recorder.close(time.monotonic() - started)
+
+    def _record(self, recorder: Recorder, outcomes: Iterable[Outcome]) -> None:
+        """Take rows.
+
+        Raises
+        ------
+        Exception
+            With ``on_error="fail"``, the first error among them.
+        """
+        rows = list(outcomes)
+        recorder.add(rows)
+        notes = recorder.result.notes
+        for each in rows:
+            if each.status == LEFT_OUT and len(notes) < _NOTES:
+                notes.append((each.path, each.error or ""))
+        if self._on_error == "fail":
+            failed = next((each for each in rows if each.status == "error"), None)
+            if failed is not None:
+                raise_for(failed, self._verb, recorder.result, keeps=self._target is not None)
+
+
+class _Spool:
+    """Files of a tree on the driver's disk: there may be more than its memory holds."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile("w+", encoding="ascii")  # noqa: SIM115
+
+    def fill(self, units: Iterable[Unit]) -> None:
+        """Put files down, behind those that there are."""
+        self._file.seek(0, os.SEEK_END)
+        self._file.writelines(f"{json.dumps((each.path, each.size, each.data))}\n" for each in units)
+
+    def __iter__(self) -> Iterator[Unit]:
+        self._file.seek(0)
+        for line in self._file:
+            yield Unit(*json.loads(line))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+
+def check_choice(value: object, choices: tuple[str, ...], what: str) -> None:
+    """Refuse an argument that is not one of a few words."""
+    if value not in choices:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+def _check_threads(threads: int) -> None:
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+
+
+def _is_put_off(outcome: Outcome) -> bool:
+    return isinstance(outcome.detail, dict) and "later" in outcome.detail
+
+
+def _is_clear(unit: Unit) -> bool:
+    """Whether a file's name and size tell that it is none that would be refused."""
+    name = unit.path.rpartition("/")[2]
+    if name.endswith(_SUFFIXES) or is_key_material_name(name):
+        return True
+    return name.startswith(("_", ".")) and unit.size == 0
+
+
+def _target_in_source(source: Location, target: Location) -> str | None:
+    """Where in the source the target lies, if it does.
+
+    Raises
+    ------
+    ValueError
+        They are the same, or it is the other way round: a file of the one could replace a source of another.
+    """
+    if source.protocol != target.protocol or _endpoint(source) != _endpoint(target):
+        return None
+    one, other = (os.path.realpath(each.root) if each.is_local else each.root.strip("/") for each in (source, target))
+    if one == other:
+        raise ValueError(f"source and target are the same directory ({source.name}): write to another, then rename")
+    if f"{one}/".startswith(f"{other.rstrip('/')}/"):
+        raise ValueError(f"the source ({source.name}) lies in the target ({target.name}): write to another directory")
+    above = f"{one.rstrip('/')}/"
+    return other[len(above) :] if other.startswith(above) else None
+
+
+def _endpoint(location: Location) -> Any:
+    return dict(location.options).get("endpoint_url")
+
+
+def _try_to_wrap(writing: Writing) -> None:
+    """Have each master key wrap something: a KMS that refuses would make every file fail in its turn."""
+    service = as_key_service(kms_client(writing.kms))
+    for master_key_id in writing.master_key_ids:
+        service.wrap(Key.generate(128), master_key_id)

@@ -1,0 +1,500 @@
+"""What workers do with Parquet files: whole files one after the other, each of which says itself what it is.
+
+    driver:   names, sizes, the URL of the KMS, ids of master keys          (no key)
+    worker:   URL  -->  KMS client, one configuration for the process  -->  file after file
+
+Two attempts at one file do not disturb each other: each makes data keys of its own and keeps them in the file, and the
+file appears whole, so that the last of them counts. Key material beside the files would be exchanged between the two,
+which is why nothing here writes any.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ags1._sources import PipeSource, open_source
+from ags1.errors import Ags1Error, FormatError
+from ags1.parquet._material import KeyMaterial, parse_key_metadata
+from ags1.parquet._treatment import (
+    COPY,
+    LEAVE_OUT,
+    OTHER,
+    PARQUET,
+    Decrypting,
+    Encrypting,
+    Rekeying,
+    Treatment,
+    classify,
+    copy_file,
+)
+from ags1.parquet.footer import read_footer
+from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
+from ags1.spark._engine import Outcome
+from ags1.spark._sealing import kms_client
+from ags1.spark._storage import Listed, Storage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    from ags1.parquet.footer import Footer
+    from ags1.parquet.verify import VerifyFinding, VerifyReport
+    from ags1.spark._locations import Location
+    from ags1.spark._planning import Unit
+
+    Tell = Callable[[int, int], None]
+    T = TypeVar("T")
+
+__all__ = [
+    "LEFT_OUT",
+    "Advance",
+    "Copying",
+    "Examining",
+    "Reading",
+    "Transferring",
+    "Verifying",
+    "Writing",
+    "failed",
+    "of_process",
+    "prefix_of",
+    "storage_of",
+    "timed",
+]
+
+LEFT_OUT = "left out"
+"""Status of a file that nothing is done with; the reason is in its error."""
+
+# Stands in for the prefix of each file in the configuration that all files share.
+_SOME_PREFIX = b"?"
+# Findings of a file that travel to the driver.
+_NAMED = 20
+
+_made: dict[Any, Any] = {}
+
+
+def of_process(parameters: Any, make: Callable[[], T]) -> T:
+    """What is made once in each process from parameters that can be compared; a forked child makes its own."""
+    process = os.getpid()
+    found = _made.get((process, parameters))
+    if found is None:
+        for name in [name for name in _made if name[0] != process]:
+            del _made[name]
+        found = _made[process, parameters] = make()
+    return found
+
+
+# -- keys --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What files are encrypted with, as it travels: the names of keys, and no key.
+
+    Attributes
+    ----------
+    kms : str
+        URL for :func:`ags1.kms.load`.
+    footer_key_id : str
+        Master key of the footer keys.
+    columns : tuple, optional
+        Pairs of a master key and the names of columns.
+    options : tuple
+        Pairs of name and value: further arguments of ``EncryptionConfig.from_kms``.
+    aad_prefix : str or bytes, optional
+        The same for all files, or a text in which ``{path}`` and ``{name}`` stand for a file's.
+    """
+
+    kms: str
+    footer_key_id: str
+    columns: tuple[tuple[str, tuple[Any, ...]], ...] | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+    aad_prefix: str | bytes | None = None
+
+    def config(self, name: str) -> EncryptionConfig:
+        """What the file of this name is encrypted with; the KMS is asked once for all files of the process."""
+        made = of_process(self, self._make)
+        return made if self.aad_prefix is None else made.with_aad_prefix(prefix_of(self.aad_prefix, name))
+
+    def _make(self) -> EncryptionConfig:
+        columns = None if self.columns is None else {master: list(names) for master, names in self.columns}
+        return EncryptionConfig.from_kms(
+            kms_client(self.kms),
+            self.footer_key_id,
+            columns,
+            aad_prefix=None if self.aad_prefix is None else _SOME_PREFIX,
+            **dict(self.options),
+        )
+
+    @property
+    def master_key_ids(self) -> list[str]:
+        """All master keys, each once."""
+        return list(dict.fromkeys([self.footer_key_id, *(master for master, _ in self.columns or ())]))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What files are read with, as it travels.
+
+    Attributes
+    ----------
+    kms : str, optional
+        URL for :func:`ags1.kms.load`; None for files that are not encrypted.
+    options : tuple
+        Pairs of name and value: further arguments of ``DecryptionConfig.from_kms``.
+    aad_prefix : str or bytes, optional
+        As for :class:`Writing`.
+    """
+
+    kms: str | None
+    options: tuple[tuple[str, Any], ...] = ()
+    aad_prefix: str | bytes | None = None
+
+    def config(self, name: str) -> DecryptionConfig:
+        """What the file of this name is read with."""
+        made = of_process(self, self._make)
+        return made if self.aad_prefix is None else made.with_aad_prefix(prefix_of(self.aad_prefix, name))
+
+    def _make(self) -> DecryptionConfig:
+        options = dict(self.options)
+        if self.kms is None:
+            options.pop("cache_seconds", None)
+            return DecryptionConfig(**options)
+        return DecryptionConfig.from_kms(kms_client(self.kms), **options)
+
+
+def prefix_of(given: str | bytes, name: str) -> bytes:
+    """The AAD prefix of one file."""
+    if isinstance(given, bytes):
+        return given
+    # In one go, because a file may be called {name} itself.
+    pieces = given.split("{path}")
+    filled = [piece.replace("{name}", name.rpartition("/")[2]) for piece in pieces]
+    return name.join(filled).encode("utf-8", "surrogateescape")
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def storage_of(location: Location) -> Storage:
+    """The storage of a tree, one for each process."""
+    return of_process(location, lambda: Storage(location))  # type: ignore[abstract]
+
+
+def _check_unchanged(source: Storage, unit: Unit) -> None:
+    """Refuse an object that was replaced while its ranges were read; of local files the reader looks itself."""
+    now = source.stat(unit.path)
+    if (now.size, now.mtime_ns) != (unit.size, unit.data.get("mtime_ns", now.mtime_ns)):
+        raise OSError(f"{unit.path} was changed since it was listed; nothing was kept: use one that nobody writes to")
+
+
+class _Names:
+    """The names of a tree, of which one is looked for now and then."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(self._storage.exists(name))
+
+
+@dataclass
+class _TreeWork:
+    """One file of a tree after the other; the base of what is done with them."""
+
+    verb: str
+    source: Location
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        """Do the work; an error is an outcome.
+
+        Parameters
+        ----------
+        tell : callable
+            Called as ``tell(files, bytes)`` with what was finished since the last time.
+        """
+        for unit in units:
+            yield timed(self._one, unit, tell)
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        raise NotImplementedError
+
+    def _classify(self, unit: Unit) -> tuple[str, str]:
+        source = storage_of(self.source)
+        names: Any = _Names(source)
+        return classify(source.opened(unit.path), unit.path, names)
+
+
+class Advance:
+    """Turns the progress in one file, counted as it likes, into bytes of it; what was told once, is not again."""
+
+    def __init__(self, size: int, tell: Tell) -> None:
+        self._size = size
+        self._tell = tell
+        self._told = 0
+
+    def __call__(self, done: int, total: int | None) -> None:
+        now = min(self._size, self._size * done // total) if total else 0
+        if now > self._told:
+            self._tell(0, now - self._told)
+            self._told = now
+
+    def finish(self) -> None:
+        """The file is dealt with, however."""
+        self._tell(1, self._size - self._told)
+        self._told = self._size
+
+
+def timed(work: Callable[[Unit, Advance], Outcome], unit: Unit, tell: Tell) -> Outcome:
+    """Work on one file, with the time that it took; whatever it raises becomes its outcome."""
+    started = time.monotonic()
+    advance = Advance(unit.size, tell)
+    try:
+        outcome = work(unit, advance)
+    except Exception as error:
+        outcome = failed(unit.path, error)
+    outcome.seconds = time.monotonic() - started
+    advance.finish()
+    return outcome
+
+
+def failed(path: str, error: Exception) -> Outcome:
+    """The outcome of a file that could not be dealt with."""
+    kind = type(error).__name__
+    text = str(error) or kind
+    if not isinstance(error, (Ags1Error, OSError, ValueError)):
+        text = f"{kind}: {text}"
+    return Outcome(path, status="error", error=text, kind=kind)
+
+
+@dataclass
+class Examining(_TreeWork):
+    """Says what files are, for whoever must know it before anything is written."""
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        kind, _ = self._classify(unit)
+        return Outcome(unit.path, detail={"what": kind})
+
+
+@dataclass
+class Copying(_TreeWork):
+    """Copies files as they are.
+
+    Attributes
+    ----------
+    target : Location
+    resume : bool
+        Pass over files that the target has, newer and of the same length.
+    """
+
+    target: Location
+    resume: bool = True
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        storage = storage_of(self.target)
+        if self.resume:
+            there = _newer(storage, unit)
+            if there is not None and there.size == unit.size:
+                return Outcome(unit.path, self.target.url(unit.path), unit.size, unit.size, status="skipped")
+        with storage.target(unit.path) as target:
+            copy_file(storage_of(self.source).opened(unit.path), target, progress=advance)
+        return Outcome(unit.path, self.target.url(unit.path), unit.size, storage.stat(unit.path).size)
+
+
+@dataclass
+class Transferring(_TreeWork):
+    """Encrypts, decrypts or re-keys the Parquet files of a tree.
+
+    Attributes
+    ----------
+    target : Location
+    reading : Reading or None
+        None for files that are not encrypted.
+    writing : Writing or None
+        None for files that will not be.
+    others : str
+        "error", "copy" or "skip": what is done with files that are no Parquet files.
+    resume : bool
+        Pass over files that are finished.
+    threads : int
+        For each file.
+    """
+
+    target: Location
+    reading: Reading | None
+    writing: Writing | None
+    others: str = "error"
+    resume: bool = True
+    threads: int = 1
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        kind, reason = self._classify(unit)
+        if kind == COPY or (kind == OTHER and self.others == "copy"):
+            # After all others, and not here: a marker says that everything is there.
+            return Outcome(unit.path, status=LEFT_OUT, detail={"later": (unit.size, unit.data)})
+        if kind == OTHER and self.others == "error":
+            raise FormatError(f"{unit.path}: {reason}; others='copy' copies such files, others='skip' leaves them out")
+        if kind in (OTHER, LEAVE_OUT):
+            return Outcome(unit.path, status=LEFT_OUT, error=reason)
+        assert kind == PARQUET
+        return self._transfer(unit, advance)
+
+    def _transfer(self, unit: Unit, advance: Advance) -> Outcome:
+        work, url = self._treatment(), self.target.url(unit.path)
+        if self.resume:
+            length = self._finished_length(work, unit)
+            if length is not None:
+                return self._outcome(unit, url, length, status="skipped")
+        source, storage = storage_of(self.source), storage_of(self.target)
+        with storage.target(unit.path) as target:
+            work.do(source.opened(unit.path), target, unit.path, threads=self.threads, progress=advance)
+            if not self.source.is_local:
+                _check_unchanged(source, unit)
+        return self._outcome(unit, url, storage.stat(unit.path).size)
+
+    def _outcome(self, unit: Unit, url: str, length: int, status: str = "ok") -> Outcome:
+        # What the plaintext of an encrypted source would take, nobody knows without decrypting it.
+        plain, stored = (length, unit.size) if self.writing is None else (unit.size, length)
+        return Outcome(unit.path, url, plain, stored, status=status)
+
+    def _treatment(self) -> Treatment:
+        if self.writing is None:
+            assert self.reading is not None
+            return Decrypting(self.reading.config)
+        if self.reading is None:
+            return _EncryptingUnder(self.writing)
+        return _RekeyingUnder(self.reading, self.writing)
+
+    def _finished_length(self, work: Treatment, unit: Unit) -> int | None:
+        """Bytes of the target if an earlier run has finished it, as :meth:`Treatment.is_finished` sees it."""
+        storage = storage_of(self.target)
+        there = _newer(storage, unit)
+        if there is None:
+            return None
+        try:
+            opened = open_source(storage.opened(unit.path))
+            try:
+                if isinstance(opened, PipeSource):
+                    return None
+                finished = work.check(read_footer(opened, None), self.target.url(unit.path), unit.path)
+            finally:
+                opened.close()
+        except (Ags1Error, OSError, ValueError):
+            return None
+        return there.size if finished else None
+
+
+def _newer(storage: Storage, unit: Unit) -> Listed | None:
+    """A file of a target, if there is one that is newer than its source was when it was listed."""
+    before = unit.data.get("mtime_ns")
+    try:
+        there = storage.stat(unit.path)
+    except (OSError, ValueError):
+        return None
+    # As old as the source is not enough: clocks of file systems are coarse.
+    return there if before and there.mtime_ns > before else None
+
+
+class _EncryptingUnder(Encrypting):
+    """Encrypting, whose finished files are those under the same master key."""
+
+    def __init__(self, writing: Writing) -> None:
+        super().__init__(writing.config)
+        self._footer_key_id = writing.footer_key_id
+
+    def check(self, footer: Footer, target: str, name: str) -> bool:
+        """Whether it is as this configuration leaves it, under the master key of this one."""
+        return _is_under(footer, self._footer_key_id) and super().check(footer, target, name)
+
+
+class _RekeyingUnder(Rekeying):
+    """Re-keying, whose finished files are those under the same master key."""
+
+    def __init__(self, reading: Reading, writing: Writing) -> None:
+        super().__init__(reading.config, writing.config)
+        self._footer_key_id = writing.footer_key_id
+
+    def check(self, footer: Footer, target: str, name: str) -> bool:
+        """Whether it is as this configuration leaves it, under the master key of this one."""
+        return _is_under(footer, self._footer_key_id) and super().check(footer, target, name)
+
+
+def _is_under(footer: Footer, master_key_id: str) -> bool:
+    if footer.key_metadata is None:
+        return False
+    material = parse_key_metadata(footer.key_metadata)
+    return isinstance(material, KeyMaterial) and material.master_key_id == master_key_id
+
+
+# -- verifying -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Verifying(_TreeWork):
+    """Authenticates every module of the Parquet files of a tree.
+
+    Attributes
+    ----------
+    reading : Reading
+    missing_keys : str
+        "fail" or "skip": whether a column whose key is not known is an error.
+    threads : int
+        For each file.
+    """
+
+    reading: Reading
+    missing_keys: str = "fail"
+    threads: int = 1
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        from ags1.parquet.verify import verify_file
+
+        kind, reason = self._classify(unit)
+        if kind != PARQUET:
+            return Outcome(unit.path, status=LEFT_OUT, error=reason)
+        config = None if self.reading.kms is None else self.reading.config(unit.path)
+        source = storage_of(self.source).opened(unit.path)
+        report = verify_file(source, config, missing_keys=self.missing_keys, threads=self.threads, progress=advance)
+        outcome = Outcome(unit.path, plaintext_length=unit.size, file_length=unit.size, detail=_detail(report))
+        if not report.ok:
+            outcome.status = "error"
+            outcome.kind, outcome.error = _fault(report)
+        elif report.problem_count:
+            outcome.error = f"problem: {_first(report.problems, report.problem_count)}"
+        return outcome
+
+
+def _detail(report: VerifyReport) -> dict[str, Any]:
+    """What the driver learns of a file: counts, and as many findings as a person reads."""
+    return {
+        "footer": report.footer,
+        "algorithm": report.algorithm,
+        "modules": sum(report.modules.values()),
+        "bytes": report.bytes,
+        "unauthenticated": sum(report.unauthenticated.values()),
+        "plaintext_pages": report.plaintext_pages,
+        "failures": [each.to_dict() for each in report.failures[:_NAMED]],
+        "failure_count": report.failure_count,
+        "problems": [each.to_dict() for each in report.problems[:_NAMED]],
+        "problem_count": report.problem_count,
+        "missing_keys": sorted(report.missing_keys)[:_NAMED],
+    }
+
+
+def _fault(report: VerifyReport) -> tuple[str, str]:
+    """Kind and message of what failed: the failed module that comes first, or the keys that are missing."""
+    if report.failure_count:
+        first = report.failures[0]
+        return first.error or "FormatError", _first(report.failures, report.failure_count)
+    if report.footer_key_missing:
+        return "KeyAccessError", "the key of the footer is missing, so its signature could not be checked"
+    names = sorted(report.missing_keys)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    why = report.missing_keys[names[0]]
+    return "KeyAccessError", f"not checked for want of a key: {', '.join(names[:_NAMED])}{more} ({why})"
+
+
+def _first(findings: list[VerifyFinding], count: int) -> str:
+    return f"{findings[0]}{f', and {count - 1} more' if count > 1 else ''}"

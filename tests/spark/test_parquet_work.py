@@ -1,0 +1,488 @@
+"""What a worker does with Parquet files, without Spark: attempts do not disturb each other, and errors are outcomes."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pandas")
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ags1 import parquet
+from ags1.dataset._tree import Filter
+from ags1.kms import LocalKms
+from ags1.spark import _parquet_work
+from ags1.spark._engine import Outcome
+from ags1.spark._locations import Location, locate
+from ags1.spark._parquet_work import (
+    LEFT_OUT,
+    Copying,
+    Examining,
+    Reading,
+    Transferring,
+    Verifying,
+    Writing,
+    of_process,
+    prefix_of,
+    storage_of,
+)
+from ags1.spark._planning import Unit
+from tests.parquet import corpus
+
+LONG_AGO = (1_000_000_000, 1_000_000_000)
+COLUMN = "name"
+
+
+def plain(rows: int = 100) -> bytes:
+    return corpus.written(corpus.flat(rows))
+
+
+def add(root: Path, name: str, data: bytes) -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, LONG_AGO)
+    return path
+
+
+def units_of(location: Location) -> list[Unit]:
+    return [Unit(each.path, each.size, {"mtime_ns": each.mtime_ns}) for each in storage_of(location).walk(Filter())]
+
+
+def run(work: Any, location: Location) -> dict[str, Outcome]:
+    return {each.path: each for each in work.run(units_of(location), lambda files, size: None)}
+
+
+class Lake:
+    """A tree of two Parquet files, and where it goes."""
+
+    def __init__(self, directory: Path, kms: str) -> None:
+        self.kms = kms
+        self.path = directory / "lake"
+        for number, name in enumerate(("a.parquet", "p=1/000000_0")):
+            add(self.path, name, plain(100 + number))
+        self.source = locate(self.path)
+        self.vault = locate(directory / "vault")
+        self.back = locate(directory / "back")
+        self.writing = Writing(kms, "lake", (("lake2", (COLUMN,)),))
+        self.reading = Reading(kms)
+
+    def encrypting(self, **options: Any) -> Transferring:
+        return Transferring("encrypt", self.source, self.vault, None, self.writing, **options)
+
+    def encrypt(self, **options: Any) -> dict[str, Outcome]:
+        return run(self.encrypting(**options), self.source)
+
+    def decrypt(self, reading: Reading | None = None) -> dict[str, Outcome]:
+        return run(Transferring("decrypt", self.vault, self.back, reading or self.reading, None), self.vault)
+
+    def verify(self, **options: Any) -> dict[str, Outcome]:
+        return run(Verifying("verify", self.vault, options.pop("reading", self.reading), **options), self.vault)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, kms_url: str) -> Lake:
+    return Lake(tmp_path, kms_url)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which master keys a KMS was asked for, by a process that has asked none before."""
+    asked: list[str] = []
+
+    def counted(original: Callable[..., bytes]) -> Callable[..., bytes]:
+        def call(self: LocalKms, data: bytes, key_id: str) -> bytes:
+            asked.append(key_id)
+            return original(self, data, key_id)
+
+        return call
+
+    monkeypatch.setattr(LocalKms, "_wrap", counted(LocalKms._wrap))
+    monkeypatch.setattr(LocalKms, "_unwrap", counted(LocalKms._unwrap))
+    monkeypatch.setattr(_parquet_work, "_made", {})
+    monkeypatch.setattr("ags1.spark._sealing._clients", type(_clients())())
+    return asked
+
+
+def _clients() -> Any:
+    from ags1.spark import _sealing
+
+    return _sealing._clients
+
+
+def table_of(data: bytes) -> pa.Table:
+    return pq.read_table(io.BytesIO(data), use_threads=False)
+
+
+# -- there and back ------------------------------------------------------------------------------------------------
+
+
+def test_files_go_and_come_back(lake: Lake) -> None:
+    there = lake.encrypt()
+    assert {each.status for each in there.values()} == {"ok"}
+    for name, each in there.items():
+        stored = Path(lake.vault.join(name))
+        assert each.target == str(stored)
+        assert stored.read_bytes()[:4] == b"PARE"
+        assert each.file_length == stored.stat().st_size
+        assert each.plaintext_length == (lake.path / name).stat().st_size
+        assert each.seconds > 0
+    back = lake.decrypt()
+    for name, each in back.items():
+        assert each.plaintext_length == Path(lake.back.join(name)).stat().st_size
+        assert each.file_length == there[name].file_length
+        assert table_of(Path(lake.back.join(name)).read_bytes()).equals(table_of((lake.path / name).read_bytes()))
+
+
+def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
+    lake.encrypt()
+    other = locate(tmp_path / "other")
+    again = Transferring("rekey", lake.vault, other, lake.reading, Writing(lake.kms, "lake2"))
+    assert {each.status for each in run(again, lake.vault).values()} == {"ok"}
+    for name in ("a.parquet", "p=1/000000_0"):
+        material = _footer_material(Path(other.join(name)))
+        assert material.master_key_id == "lake2"
+    # Done is done: for this master key, and for no other.
+    assert {each.status for each in run(again, lake.vault).values()} == {"skipped"}
+    changed = Transferring("rekey", lake.vault, other, lake.reading, Writing(lake.kms, "lake"))
+    assert {each.status for each in run(changed, lake.vault).values()} == {"ok"}
+
+
+def _footer_material(path: Path) -> Any:
+    from ags1._sources import open_source
+    from ags1.parquet._material import parse_key_metadata
+    from ags1.parquet.footer import read_footer
+
+    source: Any = open_source(path.read_bytes())
+    metadata = read_footer(source, None).key_metadata
+    assert metadata is not None
+    return parse_key_metadata(metadata)
+
+
+def test_a_file_gets_its_own_identity(lake: Lake) -> None:
+    lake.writing = Writing(lake.kms, "lake", aad_prefix="people/{path}")
+    lake.encrypt()
+    expected = Reading(lake.kms, aad_prefix="people/{path}")
+    assert {each.status for each in lake.verify(reading=expected).values()} == {"ok"}
+    Path(lake.vault.join("a.parquet")).write_bytes(Path(lake.vault.join("p=1/000000_0")).read_bytes())
+    swapped = lake.verify(reading=expected)["a.parquet"]
+    assert (swapped.status, swapped.kind) == ("error", "AuthenticationError")
+    assert "another AAD prefix" in str(swapped.error)
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "expected"),
+    [
+        ("lake/{path}", "p=1/a.parquet", b"lake/p=1/a.parquet"),
+        ("{name}", "p=1/a.parquet", b"a.parquet"),
+        ("{path}|{name}", "{name}/{path}", b"{name}/{path}|{path}"),
+        (b"{path}", "a", b"{path}"),
+        ("{path}", os.fsdecode(b"\xff"), b"\xff"),
+    ],
+)
+def test_a_prefix_is_made_of_names_in_one_go(given: str | bytes, name: str, expected: bytes) -> None:
+    assert prefix_of(given, name) == expected
+
+
+# -- once for each process ------------------------------------------------------------------------------------------
+
+
+def test_a_kms_is_asked_once_for_all_files_of_a_process(lake: Lake, calls: list[str]) -> None:
+    for number in range(5):
+        add(lake.path, f"more/{number}.parquet", plain(10))
+    # Each bin of units comes with a copy of the work.
+    for unit in units_of(lake.source):
+        work = pickle.loads(pickle.dumps(lake.encrypting()))
+        assert [each.status for each in work.run([unit], lambda files, size: None)] == ["ok"]
+    assert sorted(calls) == ["lake", "lake2"]
+    calls.clear()
+    lake.verify()
+    lake.decrypt()
+    assert sorted(calls) == ["lake", "lake2"]
+
+
+def test_a_forked_process_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_parquet_work, "_made", {})
+    assert of_process("p", object) is of_process("p", object)
+    first = of_process("p", object)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert of_process("p", object) is not first
+    assert [process for process, _ in _parquet_work._made] == [-1]
+
+
+def test_what_travels_is_names(lake: Lake) -> None:
+    work = lake.encrypting()
+    list(work.run(units_of(lake.source), lambda files, size: None))
+    data = pickle.dumps(work)
+    assert pickle.loads(data) == work
+    key = Path(lake.kms.partition("key_file=")[2].replace("%2F", "/")).read_bytes()
+    assert key not in data
+    assert bytes.fromhex(key.decode()) not in data
+
+
+# -- attempts ------------------------------------------------------------------------------------------------------
+
+
+def test_two_attempts_at_a_file_at_once_leave_one_whole_file(lake: Lake) -> None:
+    data = plain(20_000)
+    add(lake.path, "a.parquet", data)
+    (unit,) = (each for each in units_of(lake.source) if each.path == "a.parquet")
+    start = threading.Barrier(4)
+    outcomes: list[Outcome] = []
+
+    def attempt() -> None:
+        start.wait()
+        for _ in range(3):
+            outcomes.extend(lake.encrypting(resume=False).run([unit], lambda files, size: None))
+
+    threads = [threading.Thread(target=attempt) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each.status for each in outcomes] == ["ok"] * 12
+    assert os.listdir(lake.vault.root) == ["a.parquet"]
+    assert lake.verify()["a.parquet"].status == "ok"
+    lake.decrypt()
+    assert table_of(Path(lake.back.join("a.parquet")).read_bytes()).equals(table_of(data))
+
+
+def test_a_finished_file_is_passed_over_and_a_newer_source_is_not(lake: Lake) -> None:
+    first = lake.encrypt()
+    before = {name: Path(lake.vault.join(name)).read_bytes() for name in first}
+    again = lake.encrypt()
+    assert {each.status for each in again.values()} == {"skipped"}
+    assert {name: Path(lake.vault.join(name)).read_bytes() for name in first} == before
+    assert again["a.parquet"].file_length == first["a.parquet"].file_length
+    assert {each.status for each in lake.encrypt(resume=False).values()} == {"ok"}
+    os.utime(lake.path / "a.parquet")
+    os.utime(Path(lake.vault.join("a.parquet")), LONG_AGO)
+    assert {name: each.status for name, each in lake.encrypt().items()} == {
+        "a.parquet": "ok",
+        "p=1/000000_0": "skipped",
+    }
+
+
+@pytest.mark.parametrize("change", [{"footer_key_id": "lake2"}, {"options": (("plaintext_footer", True),)}])
+def test_a_file_that_was_encrypted_in_another_way_is_not_finished(lake: Lake, change: dict[str, Any]) -> None:
+    lake.encrypt()
+    given: dict[str, Any] = {"footer_key_id": "lake"} | change
+    lake.writing = Writing(lake.kms, **given)
+    assert {each.status for each in lake.encrypt().values()} == {"ok"}
+
+
+def test_a_torn_target_is_not_finished(lake: Lake) -> None:
+    lake.encrypt()
+    target = Path(lake.vault.join("a.parquet"))
+    target.write_bytes(target.read_bytes()[:-1])
+    assert lake.encrypt()["a.parquet"].status == "ok"
+
+
+# -- what else lies in a tree --------------------------------------------------------------------------------------
+
+
+def test_each_file_says_what_it_is(lake: Lake) -> None:
+    add(lake.path, "_SUCCESS", b"")
+    add(lake.path, ".a.parquet.crc", b"crc\0")
+    add(lake.path, ".other.crc", b"crc\0")
+    add(lake.path, "_metadata", plain())
+    add(lake.path, "_KEY_MATERIAL_FOR_a.parquet.json", b"{}")
+    add(lake.path, "notes.txt", b"what is this?")
+    found = lake.encrypt(others="skip")
+    done = {name for name, each in found.items() if each.status == "ok"}
+    assert done == {"a.parquet", "p=1/000000_0"}
+    reasons = {name: each.error for name, each in found.items() if each.status == LEFT_OUT}
+    assert reasons == {
+        ".a.parquet.crc": "it is a checksum of what the file was before",
+        ".other.crc": "it is not a Parquet file",
+        "_KEY_MATERIAL_FOR_a.parquet.json": "it is the key material of another file",
+        "_SUCCESS": None,
+        "_metadata": "it repeats the statistics of all files, and readers do without",
+        "notes.txt": "it is not a Parquet file",
+    }
+    # What is copied at the end is marked; nothing of it is there yet.
+    assert [name for name, each in found.items() if each.detail is not None] == ["_SUCCESS"]
+    assert sorted(os.listdir(lake.vault.root)) == ["a.parquet", "p=1"]
+    examined = run(Examining("examine", lake.source), lake.source)
+    assert sorted(name for name, each in examined.items() if each.detail["what"] == "other") == [
+        ".other.crc",
+        "notes.txt",
+    ]
+    refused = lake.encrypt(others="error")["notes.txt"]
+    assert (refused.status, refused.kind) == ("error", "FormatError")
+    assert "others='copy'" in str(refused.error)
+
+
+def test_copies_are_the_same_bytes_and_are_made_once(lake: Lake) -> None:
+    add(lake.path, "p=1/notes.txt", b"what is this?")
+    work = Copying("copy", lake.source, lake.vault)
+    units = [each for each in units_of(lake.source) if each.path.endswith(".txt")]
+    told: list[tuple[int, int]] = []
+    (outcome,) = work.run(units, lambda files, size: told.append((files, size)))
+    assert (outcome.status, outcome.plaintext_length, outcome.file_length) == ("ok", 13, 13)
+    assert Path(lake.vault.join("p=1/notes.txt")).read_bytes() == b"what is this?"
+    assert (sum(files for files, _ in told), sum(size for _, size in told)) == (1, 13)
+    assert [each.status for each in work.run(units, lambda files, size: None)] == ["skipped"]
+    work.resume = False
+    assert [each.status for each in work.run(units, lambda files, size: None)] == ["ok"]
+
+
+# -- errors --------------------------------------------------------------------------------------------------------
+
+
+def flip_page(path: Path) -> None:
+    """Change a byte in the first page of a file."""
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_changed_page_is_named_and_nothing_of_it_appears(lake: Lake) -> None:
+    lake.writing = Writing(lake.kms, "lake")
+    lake.encrypt()
+    flip_page(Path(lake.vault.join("a.parquet")))
+    back = lake.decrypt()
+    assert (back["a.parquet"].status, back["a.parquet"].kind) == ("error", "AuthenticationError")
+    assert "column" in str(back["a.parquet"].error)
+    assert "page" in str(back["a.parquet"].error)
+    assert back["p=1/000000_0"].status == "ok"
+    assert os.listdir(lake.back.root) == ["p=1"]
+
+
+def test_verifying_names_every_file_that_fails_and_why(lake: Lake) -> None:
+    lake.writing = Writing(lake.kms, "lake")
+    lake.encrypt()
+    sound = lake.verify()
+    assert {each.status for each in sound.values()} == {"ok"}
+    assert all(each.detail["modules"] > 0 and each.detail["failure_count"] == 0 for each in sound.values())
+    flip_page(Path(lake.vault.join("a.parquet")))
+    Path(lake.vault.join("p=1/000000_0")).write_bytes(plain())
+    found = lake.verify()
+    changed, unencrypted = found["a.parquet"], found["p=1/000000_0"]
+    assert (changed.status, changed.kind) == ("error", "AuthenticationError")
+    assert "page" in str(changed.error)
+    assert changed.detail["failures"][0]["column"] == "number"
+    assert changed.detail["failures"][0]["page"] is not None or "dictionary" in changed.detail["failures"][0]["module"]
+    assert (unencrypted.status, unencrypted.kind) == ("error", "FormatError")
+    assert "not encrypted" in str(unencrypted.error)
+
+
+def test_a_column_whose_key_cannot_be_had_is_an_error_or_allowed(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    (tmp_path / "key").chmod(0o600)
+    keys = {"lake": b"0123456789012345", "lake2": b"1123456789012345"}
+    urls = {}
+    for number in (1, 2):
+        LocalKms.create(
+            tmp_path / f"keys{number}", dict(list(keys.items())[:number]), key_file=tmp_path / "key"
+        ).close()
+        urls[number] = f"local:{tmp_path / f'keys{number}'}?key_file={tmp_path / 'key'}"
+    lake = Lake(tmp_path, urls[2])
+    lake.encrypt()
+    reading = Reading(urls[1])
+    found = lake.verify(reading=reading)["a.parquet"]
+    assert (found.status, found.kind) == ("error", "KeyAccessError")
+    assert f"not checked for want of a key: {COLUMN} (" in str(found.error)
+    assert lake.verify(reading=reading, missing_keys="skip")["a.parquet"].status == "ok"
+
+
+def test_a_file_that_vanished_is_an_error_of_its_own(lake: Lake) -> None:
+    units = units_of(lake.source)
+    (lake.path / "a.parquet").unlink()
+    found = {each.path: each for each in lake.encrypting().run(units, lambda files, size: None)}
+    assert (found["a.parquet"].status, found["a.parquet"].kind) == ("error", "FileNotFoundError")
+    assert found["p=1/000000_0"].status == "ok"
+
+
+def test_progress_adds_up_to_all_files_and_bytes(lake: Lake) -> None:
+    add(lake.path, "large.parquet", plain(100_000))
+    units = units_of(lake.source)
+    told: list[tuple[int, int]] = []
+    list(lake.encrypting().run(units, lambda files, size: told.append((files, size))))
+    assert sum(files for files, _ in told) == len(units)
+    assert sum(size for _, size in told) == sum(each.size for each in units)
+    assert min(size for _, size in told) >= 0
+
+
+# -- remote file systems -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    file_system = fsspec.filesystem("memory")
+    yield file_system
+    file_system.store.clear()
+    file_system.pseudo_dirs[:] = [""]
+
+
+def test_files_of_a_remote_file_system_go_and_come_back(lake: Lake, memory: Any) -> None:
+    for name in ("a.parquet", "p=1/000000_0"):
+        memory.pipe(f"/work/lake/{name}", (lake.path / name).read_bytes())
+    lake.source, lake.vault, lake.back = (locate(f"memory://work/{name}") for name in ("lake", "vault", "back"))
+    found = lake.encrypt()
+    assert {each.status for each in found.values()} == {"ok"}, found
+    stored = memory.cat("/work/vault/a.parquet")
+    assert stored[:4] == b"PARE"
+    assert found["a.parquet"].target == "memory://work/vault/a.parquet"
+    assert found["a.parquet"].file_length == len(stored)
+    assert {each.status for each in lake.encrypt().values()} == {"skipped"}
+    assert {each.status for each in lake.verify().values()} == {"ok"}
+    assert {each.status for each in lake.decrypt().values()} == {"ok"}
+    assert table_of(memory.cat("/work/back/a.parquet")).equals(table_of((lake.path / "a.parquet").read_bytes()))
+
+
+def test_an_object_that_failed_does_not_appear(lake: Lake, memory: Any) -> None:
+    memory.pipe("/work/lake/a.parquet", (lake.path / "a.parquet").read_bytes()[:-9] + b"123456789")
+    lake.source, lake.vault = locate("memory://work/lake"), locate("memory://work/vault")
+    assert lake.encrypt()["a.parquet"].status == "error"
+    assert not memory.exists("/work/vault/a.parquet")
+
+
+def test_an_object_that_was_replaced_meanwhile_is_noticed(lake: Lake, memory: Any) -> None:
+    memory.pipe("/work/lake/a.parquet", plain())
+    lake.source, lake.vault = locate("memory://work/lake"), locate("memory://work/vault")
+    units = units_of(lake.source)
+    memory.pipe("/work/lake/a.parquet", plain(99))
+    (outcome,) = lake.encrypting().run(units, lambda files, size: None)
+    assert "was changed since it was listed" in str(outcome.error)
+    assert not memory.exists("/work/vault/a.parquet")
+
+
+def test_key_material_beside_a_file_is_read_from_the_same_file_system(
+    lake: Lake, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parquet.EncryptionConfig.from_kms(lake.kms, "lake", internal_key_material=False)
+    for each in ("a.parquet", "p=1/000000_0"):
+        parquet.encrypt_file(lake.path / each, tmp_path / "one.parquet", config)
+        folder, _, name = f"/work/vault/{each}".rpartition("/")
+        memory.pipe(f"{folder}/{name}", (tmp_path / "one.parquet").read_bytes())
+        material = (tmp_path / "_KEY_MATERIAL_FOR_one.parquet.json").read_bytes()
+        memory.pipe(f"{folder}/_KEY_MATERIAL_FOR_{name}.json", material)
+    lake.vault = locate("memory://work/vault")
+
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("opened by its URL, without the options of its file system")
+
+    monkeypatch.setattr("ags1.parquet._material_file.remote_file_system", refuse)
+    found = lake.decrypt()
+    assert {name: each.status for name, each in found.items()} == {
+        "_KEY_MATERIAL_FOR_a.parquet.json": LEFT_OUT,
+        "a.parquet": "ok",
+        "p=1/_KEY_MATERIAL_FOR_000000_0.json": LEFT_OUT,
+        "p=1/000000_0": "ok",
+    }
+    memory.rm("/work/vault/_KEY_MATERIAL_FOR_a.parquet.json")
+    lost = lake.verify()["a.parquet"]
+    assert (lost.status, lost.kind) == ("error", "KeyAccessError")
+    assert "_KEY_MATERIAL_FOR_a.parquet.json" in str(lost.error)
