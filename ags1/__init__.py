@@ -78,7 +78,7 @@ __all__ = [
     "verify_file",
 ]
 
-_LAZY_MODULES = ("arrow", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet")
+_LAZY_MODULES = ("arrow", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark")
 _LAZY_NAMES = {
     "backend": "ags1._backend",
     "decrypt_file": "ags1.files",

@@ -365,7 +365,7 @@ def test_each_public_error_is_there(name: str) -> None:
 
 def test_all_names_exist_and_are_listed() -> None:
     # Submodules that need an extra are found by name; `from ags1 import *` must work without the extras.
-    submodules = {"arrow", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet"}
+    submodules = {"arrow", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark"}
     assert set(dir(ags1)) == set(ags1.__all__) | submodules
     assert not submodules & set(ags1.__all__)
     for name in ags1.__all__:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 
-from ags1 import errors
+import ags1.errors as errors
 from ags1.spark._engine import Outcome
 from ags1.spark._results import Result
 

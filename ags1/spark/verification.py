@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import ags1.dataset._read as _read
-from ags1 import errors
+import ags1.errors as errors
 from ags1.dataset._dataset import Dataset
 from ags1.dataset._manifest import sort_key
 from ags1.dataset._tree import Filter

@@ -1,0 +1,357 @@
+"""Where rows come from: a dataset, plain AGS1 files, or encrypted Parquet files, listed on the driver, opened in tasks.
+
+Keys are found where a file is opened. What travels from the driver to the tasks is paths, ranges and the version that
+was looked at.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ags1.dataset import open as open_dataset
+from ags1.dataset._store import RemoteStore, _Remote, read_metadata
+from ags1.dataset._tree import Filter
+from ags1.errors import Ags1Error, AuthenticationError
+from ags1.spark._locations import Location, locate
+from ags1.spark._source_directories import is_hidden
+from ags1.spark._source_keys import KEY_METADATA_SUFFIX, FileKeys
+from ags1.spark._source_options import SourceOptions
+from ags1.spark.decoders import Plain
+from ags1.stream import Reader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+else:
+    Protocol = object
+
+__all__ = ["Input", "Listed", "cached_input", "open_input"]
+
+_METADATA = "_ags1/metadata.json"
+_KEPT = 4
+_log = logging.getLogger("ags1.spark")
+_warned_of: set[int] = set()
+
+# Of this process: a forked one would share the descriptors' positions and the connections of its parent.
+_cache: dict[tuple[Any, ...], Input] = {}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One file.
+
+    Attributes
+    ----------
+    path : str
+        What rows call it, and what :meth:`Input.open` takes.
+    base : int
+        How many characters of the path are above the directory that was given.
+    length, file_length : int
+        Bytes of plaintext, as far as they are known without opening the file, and of the file.
+    """
+
+    path: str
+    base: int
+    length: int
+    file_length: int
+
+    @property
+    def name(self) -> str:
+        """The path below the directory that was given."""
+        return self.path[self.base :]
+
+
+class Input(Protocol):
+    """A set of files. Holds keys, or the means to get them: it cannot be pickled."""
+
+    identity: str
+
+    def files(self) -> Iterator[Listed]:
+        """All files, in the order of their paths."""
+
+    def open(self, file: Listed) -> Plain:
+        """Open one of them.
+
+        Raises
+        ------
+        OSError
+            It is missing, or cannot be read.
+        FormatError, TruncatedError, KeyAccessError
+            It is not what it was, or its key cannot be had.
+        """
+
+    def explained(self, error: AuthenticationError) -> AuthenticationError:
+        """The same error, with what else is known of its reason."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+def open_input(options: SourceOptions) -> Input:
+    """Open what the options name.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such dataset or file.
+    KeyAccessError, AuthenticationError, FormatError
+        As :func:`ags1.dataset.open`.
+    """
+    if options.keyref:
+        return _KeyedFiles(options)
+    if options.decode == "parquet" and (len(options.path) > 1 or not _is_dataset(locate(options.path[0]))):
+        return _ParquetFiles(options)
+    return _DatasetFiles(options)
+
+
+def cached_input(options: SourceOptions, identity: str) -> Input:
+    """The same, kept for the next tasks of this process: one call to the KMS for all of them.
+
+    Raises
+    ------
+    RuntimeError
+        It is not what the driver planned with any more.
+    """
+    key = (os.getpid(), options)
+    found = _cache.get(key)
+    if found is not None and found.identity == identity:
+        return found
+    made = open_input(options)
+    if made.identity != identity:
+        made.close()
+        raise RuntimeError(
+            f"{', '.join(options.path)} has changed while it was being read: this query was planned with "
+            f"{_shown(identity)}, and now there is {_shown(made.identity)}. Run the query again"
+        )
+    for old in [each for each in _cache if each[0] != key[0]]:
+        # Of the process that this one was forked from: not to be closed here.
+        del _cache[old]
+    if found is not None:
+        found.close()
+    _cache[key] = made
+    while len(_cache) > _KEPT:
+        _cache.pop(next(iter(_cache))).close()
+    return made
+
+
+def _shown(identity: str) -> str:
+    uuid, _, version = identity.partition(" ")
+    return f"version {version} of the dataset {uuid}" if version else "other files"
+
+
+def _is_dataset(location: Location) -> bool:
+    if location.is_local:
+        return os.path.exists(os.path.join(location.root, _METADATA))
+    return bool(location.file_system().exists(location.join(_METADATA)))
+
+
+class _Parquets:
+    """Keys for Parquet that is encrypted itself, if the options name a KMS."""
+
+    def __init__(self, options: SourceOptions, *, plaintext: bool) -> None:
+        self._made: Any = None
+        if options.decode == "parquet" and options.kms:
+            from ags1.parquet.properties import DecryptionConfig
+
+            self._made = DecryptionConfig.from_kms(options.kms, allow_plaintext=plaintext)
+
+    @property
+    def config(self) -> Any:
+        return self._made
+
+
+class _DatasetFiles:
+    """The files of one version of a dataset."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        location = locate(options.path[0])
+        target: Any = location.root if location.is_local else RemoteStore(location.file_system(), location.root)
+        expected = None if options.expected_version < 0 else options.expected_version
+        self._dataset = open_dataset(
+            target,
+            options.kms,
+            expected_version=expected,
+            key_id=options.key_id or None,
+            threads=options.threads,
+        )
+        self.identity = f"{self._dataset.uuid} {self._dataset.version}"
+        self._parquets = _Parquets(options, plaintext=True)
+
+    def files(self) -> Iterator[Listed]:
+        wanted = Filter(self._options.include or None, self._options.exclude or None)
+        prefix = self._options.prefix
+        if prefix and not self._dataset.files.is_directory(prefix):
+            raise FileNotFoundError(errno.ENOENT, f"the dataset {self._dataset.path} has no directory", prefix)
+        for entry in self._dataset.files.below(prefix):
+            if wanted.accepts(entry.path) and not _left_out(entry.path, self._options):
+                yield Listed(entry.path, 0, entry.plaintext_length, entry.file_length)
+
+    def open(self, file: Listed) -> Plain:
+        reader = self._dataset.open(file.path)
+        return Plain(f"{self._dataset.path}/{file.path}", file.path, reader, self._parquets.config)
+
+    def explained(self, error: AuthenticationError) -> AuthenticationError:
+        try:
+            version = read_metadata(self._dataset._store).version
+        except (OSError, Ags1Error):
+            return error
+        if version == self._dataset.version:
+            return error
+        return _again(
+            error,
+            f"{error} (the dataset has version {version} by now, and this query reads version "
+            f"{self._dataset.version}: run it again)",
+        )
+
+    def close(self) -> None:
+        self._dataset.close()
+
+
+def _again(error: AuthenticationError, text: str) -> AuthenticationError:
+    made = type(error)(text)
+    made.block_index = error.block_index
+    return made
+
+
+def _left_out(name: str, options: SourceOptions) -> bool:
+    # As they are, files with a point or _ are wanted too; formats would stumble over _SUCCESS and the like.
+    return options.decode != "binary" and is_hidden(name)
+
+
+class _Files:
+    """Files that lie somewhere, each for itself."""
+
+    identity = "files"
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def files(self) -> Iterator[Listed]:
+        wanted = Filter(self._options.include or None, self._options.exclude or None)
+        seen: set[str] = set()
+        for path in self._options.path:
+            count = 0
+            for url, base, size in _found(locate(path)):
+                count += 1
+                name = url[base:]
+                hidden = _left_out(name, self._options) or name.endswith(KEY_METADATA_SUFFIX)
+                if url not in seen and wanted.accepts(name) and not hidden:
+                    seen.add(url)
+                    yield Listed(url, base, size, size)
+            if count == 0:
+                raise FileNotFoundError(errno.ENOENT, "there is no such file, and none that matches", path)
+
+    @staticmethod
+    def _source(path: str) -> Any:
+        location = locate(path)
+        return location.root if location.is_local else _Remote(location.file_system(), location.root)
+
+    def explained(self, error: AuthenticationError) -> AuthenticationError:
+        return error
+
+    def close(self) -> None:
+        pass
+
+
+class _KeyedFiles(_Files):
+    """AGS1 files with a key by reference."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._keys = FileKeys(options)
+        self._parquets = _Parquets(options, plaintext=True)
+
+    def open(self, file: Listed) -> Plain:
+        metadata = self._keys.metadata_for(file.path, file.name)
+        length = metadata.file_length
+        if length is None:
+            if self._options.trust_fs_length:
+                length = file.file_length
+            else:
+                _warn_of_length(file.path)
+        reader = Reader(
+            self._source(file.path),
+            metadata.encryption_key,
+            aad_prefix=metadata.aad_prefix or b"",
+            length=length,
+            threads=self._options.threads,
+        )
+        return Plain(file.path, file.path, reader, self._parquets.config)
+
+
+def _warn_of_length(path: str) -> None:
+    if os.getpid() not in _warned_of:
+        _warned_of.add(os.getpid())
+        _log.warning(
+            "%s: nobody vouches for the length of this file and the others, so blocks missing at an end would go "
+            "unnoticed; key metadata says lengths, and trust_fs_length=true says nothing more of this",
+            path,
+        )
+
+
+class _ParquetFiles(_Files):
+    """Parquet files that are encrypted themselves."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._parquets = _Parquets(options, plaintext=options.allow_plaintext)
+
+    def open(self, file: Listed) -> Plain:
+        return Plain(file.path, file.path, self._source(file.path), self._parquets.config)
+
+
+def _found(location: Location) -> Iterator[tuple[str, int, int]]:
+    """Files that a name stands for: path or URL, how much of it is above the directory, size."""
+    if location.is_local:
+        yield from _found_locally(location.root)
+        return
+    file_system = location.file_system()
+    above = len(location.url()) - len(location.root)
+    prefix = location.url()[:above]
+
+    def made(base: str, details: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+        for path, info in sorted(details.items()):
+            if info.get("type") == "file":
+                yield prefix + path, above + len(base), int(info["size"])
+
+    if glob.has_magic(location.root) and not file_system.exists(location.root):
+        yield from made(_above_magic(location.root), file_system.glob(location.root, detail=True))
+        return
+    info = file_system.info(location.root)
+    if info.get("type") == "file":
+        yield from made(location.root.rpartition("/")[0] + "/", {location.root: info})
+    else:
+        yield from made(location.root.rstrip("/") + "/", file_system.find(location.root, detail=True))
+
+
+def _found_locally(root: str) -> Iterator[tuple[str, int, int]]:
+    if os.path.isdir(root):
+        base = root.rstrip("/") + "/"
+        yield from ((path, len(base), os.stat(path).st_size) for path in _below(root))
+    elif os.path.exists(root):
+        yield root, len(os.path.dirname(root).rstrip("/")) + 1, os.stat(root).st_size
+    elif glob.has_magic(root):
+        base = len(_above_magic(root))
+        for match in sorted(glob.glob(root, recursive=True)):
+            for path in _below(match) if os.path.isdir(match) else [match]:
+                yield path, base, os.stat(path).st_size
+
+
+def _above_magic(pattern: str) -> str:
+    """The directories in front of the first part with a wildcard."""
+    parts = pattern.split("/")
+    first = next(index for index, part in enumerate(parts) if glob.has_magic(part))
+    return "/".join(parts[:first]) + "/"
+
+
+def _below(directory: str) -> Iterator[str]:
+    found = []
+    for above, _, names in os.walk(directory):
+        found += [os.path.join(above, name) for name in names]
+    return iter(sorted(found))

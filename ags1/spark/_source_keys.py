@@ -1,0 +1,160 @@
+"""Keys of plain AGS1 files, by reference: ``env:NAME`` or ``file:PATH``. They are read where they are used.
+
+env:NAME      an environment variable of the executors: the key in hexadecimal or base64
+file:PATH     a key file as ``ags1 keygen`` makes it, or key metadata; on every executor
+file:DIR      a directory with NAME.key-metadata for each file, as ``ags1 encrypt --key-metadata-out`` makes it
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+
+from ags1._gcm import Key
+from ags1.errors import FormatError, KeyAccessError
+from ags1.keys import KeyMetadata
+from ags1.spark._source_options import SourceOptions
+
+__all__ = ["KEY_METADATA_SUFFIX", "FileKeys"]
+
+KEY_METADATA_SUFFIX = ".key-metadata"
+_SUFFIX = ".ags1"
+_SIZES = (16, 24, 32)
+_LARGEST = 4096
+
+
+class FileKeys:
+    """The keys that a reference names, each read once. Holds keys: it cannot be pickled.
+
+    Parameters
+    ----------
+    options : SourceOptions
+        With a ``keyref``.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._kind, _, self._where = options.keyref.partition(":")
+        self._options = options
+        self._found: KeyMetadata | None = None
+
+    def metadata_for(self, path: str, name: str) -> KeyMetadata:
+        """Key, AAD prefix and, if somebody recorded it, length of one file.
+
+        Parameters
+        ----------
+        path, name : str
+            Where the file is, and its name below the directory that was given.
+
+        Raises
+        ------
+        KeyAccessError
+            The variable or file is missing, or holds no key. No message shows what it holds.
+        """
+        if self._kind == "file" and os.path.isdir(self._where):
+            return _decoded(_read(_beside(self._where, path, name)), path)
+        if self._found is None:
+            self._found = self._load()
+        found = self._found
+        if found.aad_prefix is None and (self._options.aad_prefix or self._options.aad_prefix_hex):
+            return KeyMetadata(found.encryption_key, self._aad_prefix(name), found.file_length)
+        return found
+
+    def _load(self) -> KeyMetadata:
+        if self._kind == "env":
+            text = os.environ.get(self._where)
+            where = f"the environment variable {_name(self._where)}"
+            if text is None:
+                raise KeyAccessError(f"{where} is not set in this process: executors need it too, or use keyref=file:")
+            return _parsed(text.encode("utf-8", "surrogateescape"), where, raw=False)
+        return _parsed(_read(self._where), self._where, raw=True)
+
+    def _aad_prefix(self, name: str) -> bytes:
+        if self._options.aad_prefix_hex:
+            return bytes.fromhex(self._options.aad_prefix_hex)
+        path = name.removesuffix(_SUFFIX)
+        text = self._options.aad_prefix
+        return os.fsencode(text.replace("{name}", path.rpartition("/")[2]).replace("{path}", path))
+
+    def __repr__(self) -> str:
+        return "<ags1.spark.FileKeys, redacted>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("keys cannot be pickled: they are read where they are used")
+
+
+def _name(text: str) -> str:
+    """The name of a variable for a message; whoever gave the key itself does not get it repeated."""
+    return text if text.isidentifier() and len(text) not in (32, 48, 64) else "of this name"
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise KeyAccessError(
+            f"the key file {path} cannot be read: {error.strerror}; every executor needs it under this path"
+        ) from None
+    if len(data) > _LARGEST:
+        raise KeyAccessError(f"{path} is no key file: it has more than {_LARGEST} bytes")
+    return data
+
+
+def _beside(directory: str, path: str, name: str) -> str:
+    """Where a directory has a file's key metadata: under its name, else under the longest end of its path."""
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    for candidate in [name, *("/".join(parts[start:]) for start in range(len(parts)))]:
+        found = os.path.join(directory, candidate + KEY_METADATA_SUFFIX)
+        if os.path.exists(found):
+            return found
+    raise KeyAccessError(
+        f"there is no key metadata for {path}: no {os.path.join(directory, name)}{KEY_METADATA_SUFFIX}"
+    )
+
+
+def _parsed(data: bytes, where: str, *, raw: bool) -> KeyMetadata:
+    """A key in raw bytes, hexadecimal or base64, or key metadata in any of them."""
+    if raw and len(data) in _SIZES:
+        return KeyMetadata(Key(data))
+    candidates = [data] if raw else []
+    text = data.strip()
+    for decoded in (_from_hex(text), _from_base64(text)):
+        if decoded is not None and len(decoded) in _SIZES:
+            return KeyMetadata(Key(decoded))
+        if decoded is not None:
+            candidates.append(decoded)
+    for each in candidates:
+        if each.startswith(b"\x01"):
+            return _decoded(each, where)
+    held = "nothing" if not data else f"{len(data)} bytes"
+    kinds = "raw bytes, hexadecimal or base64" if raw else "hexadecimal or base64"
+    raise KeyAccessError(
+        f"{where} holds no AES key: it has {held}, but 16, 24 or 32 bytes or key metadata as {kinds} are needed"
+    )
+
+
+def _decoded(data: bytes, where: str) -> KeyMetadata:
+    if not data.startswith(b"\x01"):
+        text = data.strip()
+        data = _from_hex(text) or _from_base64(text) or data
+    try:
+        return KeyMetadata.decode(data)
+    except FormatError as error:
+        if len(data) in _SIZES:
+            # What the error says of the bytes could be said of a key.
+            raise KeyAccessError(f"{where} holds no key metadata") from None
+        raise KeyAccessError(f"{where} holds no key metadata: {error}") from None
+
+
+def _from_hex(text: bytes) -> bytes | None:
+    try:
+        return bytes.fromhex(text.decode("ascii")) if text.strip() and b" " not in text else None
+    except ValueError:
+        return None
+
+
+def _from_base64(text: bytes) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,102 @@
+"""Splits: which ranges of which files one task reads.
+
+Big files are cut into ranges of whole AGS1 blocks; small ones share a task, because a task costs as much as decrypting
+some hundred megabytes. Ranges tile a file, the last one beyond its end: decoders give every row exactly once.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ags1.layout import DEFAULT_BLOCK_LENGTH
+from ags1.spark._source_inputs import Listed
+from ags1.spark._source_options import SourceOptions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["END", "Split", "packed", "plan", "unpacked"]
+
+# Opening a file costs about as much as decrypting this many bytes.
+OPEN_COST = 256 << 10
+END = 1 << 62
+"""End of a range that goes to the end of its file, wherever that is."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A range of the plaintext of one file."""
+
+    file: Listed
+    start: int = 0
+    end: int = END
+
+
+def plan(files: Iterable[Listed], options: SourceOptions) -> list[list[Split]]:
+    """The splits of each task, in the order of the files.
+
+    Parameters
+    ----------
+    files : iterable of Listed
+    options : SourceOptions
+
+    Returns
+    -------
+    list of list of Split
+        No empty lists; empty if there are no files.
+    """
+    several = list(files)
+    limit = _limit(several, options)
+    tasks: list[list[Split]] = []
+    current: list[Split] = []
+    weight = 0
+    for split in _cut(several, limit, options):
+        size = min(split.end, split.file.length) - split.start + OPEN_COST
+        if current and weight + size > limit + OPEN_COST:
+            tasks.append(current)
+            current, weight = [], 0
+        current.append(split)
+        weight += size
+    if current:
+        tasks.append(current)
+    return tasks
+
+
+def _limit(files: list[Listed], options: SourceOptions) -> int:
+    """Bytes of a split: whole blocks."""
+    limit = options.split_bytes
+    if options.min_partitions > 1:
+        total = sum(each.length + OPEN_COST for each in files)
+        limit = min(limit, -(-total // options.min_partitions))
+    return max(1, limit // DEFAULT_BLOCK_LENGTH) * DEFAULT_BLOCK_LENGTH
+
+
+def _cut(files: list[Listed], limit: int, options: SourceOptions) -> Iterator[Split]:
+    whole = options.whole_files or not options.content
+    for file in files:
+        if whole or file.length <= limit:
+            yield Split(file)
+            continue
+        starts = range(0, file.length, limit)
+        for start in starts:
+            yield Split(file, start, start + limit if start + limit < file.length else END)
+
+
+def packed(identity: str, splits: list[Split]) -> bytes:
+    """Splits for the way to a task: paths and ranges, no keys."""
+    rows = [
+        [each.file.path, each.file.base, each.file.length, each.file.file_length, each.start, each.end]
+        for each in splits
+    ]
+    return zlib.compress(json.dumps([identity, rows], separators=(",", ":")).encode("ascii"), 1)
+
+
+def unpacked(data: bytes) -> tuple[str, list[Split]]:
+    """What :func:`packed` packed."""
+    found: Any = json.loads(zlib.decompress(data))
+    identity, rows = found
+    return identity, [Split(Listed(*row[:4]), *row[4:]) for row in rows]

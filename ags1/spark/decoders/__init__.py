@@ -1,0 +1,78 @@
+"""From plaintext to Arrow: a range of one file as record batches, without Spark.
+
+A decoder is given a reader of the plaintext and a range of it; ranges that tile a file give every row exactly once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    import pyarrow as pa
+
+    from ags1.spark._source_options import SourceOptions
+else:
+    Protocol = object
+
+__all__ = ["Decoder", "Plain", "decoder_for"]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One file, open.
+
+    Attributes
+    ----------
+    name : str
+        What errors call it.
+    path : str
+        What rows call it.
+    source : Reader, or what ags1.parquet.open takes
+        The plaintext; a path, URL or file object where encrypted Parquet lies outside of AGS1.
+    decryption : DecryptionConfig or None
+        Keys of Parquet that is encrypted itself.
+    """
+
+    name: str
+    path: str
+    source: Any
+    decryption: Any = None
+
+
+class Decoder(Protocol):
+    """How a format is read. Made from the options; holds no file."""
+
+    def infer(self, files: Iterable[Plain]) -> pa.Schema:
+        """The schema of the data, from one file or some. `files` are opened one after the other as they are asked for.
+
+        Raises
+        ------
+        FormatError
+            The data is not of this format.
+        """
+
+    def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of a range, in batches of exactly `schema`.
+
+        Parameters
+        ----------
+        file : Plain
+        start, end : int
+            Plaintext offsets; `end` may lie behind the end of the file.
+        schema : pyarrow.Schema
+            The columns that are wanted, in Spark's types.
+        rows : callable or None
+            For Parquet: which row groups may have rows that are wanted.
+        """
+
+
+def decoder_for(options: SourceOptions) -> Decoder:
+    """The decoder that the options name; only its own libraries are imported."""
+    module = importlib.import_module(f"ags1.spark.decoders.{options.decode}")
+    made: Decoder = module.make(options)
+    return made

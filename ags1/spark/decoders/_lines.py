@@ -1,0 +1,249 @@
+"""Lines of a file by plaintext range: a line belongs to the range in which its first byte lies.
+
+    a range      |start                         end|
+    lines    ....NL line NL line NL ............ li|ne NL
+                   ^ first that begins here         ^^^^^ is read to its end, behind the range
+
+Ranges that tile a file give every line exactly once, wherever they are cut, between CR and LF too: what is in front of
+`start` by the length of a separator is looked at, to see whether a line begins right there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ags1.errors import FormatError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["Chunk", "chunks", "first_line", "read_buffer", "refuse_compressed"]
+
+_LF, _CR = 10, 13
+_BOM = b"\xef\xbb\xbf"
+_STEP = 64 << 10
+_COMPRESSED = frozenset({"gz", "bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
+# Arrow's strings count bytes with 32 bits.
+_MAX_LINE = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Whole lines, one after the other.
+
+    Attributes
+    ----------
+    offset : int
+        Plaintext offset of the first byte.
+    data : pyarrow.Buffer
+        Lines and separators.
+    starts, ends : numpy.ndarray
+        Where each line begins and ends in the data, without its separator.
+    """
+
+    offset: int
+    data: pa.Buffer
+    starts: Any
+    ends: Any
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def without_first(self) -> Chunk:
+        """The same without the first line."""
+        return Chunk(self.offset, self.data, self.starts[1:], self.ends[1:])
+
+    def not_blank(self) -> Chunk:
+        """The same without empty lines."""
+        kept = self.ends > self.starts
+        return self if kept.all() else Chunk(self.offset, self.data, self.starts[kept], self.ends[kept])
+
+    def joined(self, between: bytes = b"") -> tuple[Any, Any]:
+        """Bytes of all lines, and offsets of each and of the end; with `between`, one byte, behind each line."""
+        octets = np.frombuffer(self.data, np.uint8)
+        offsets = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(self.ends - self.starts + len(between), out=offsets[1:])
+        if offsets[-1] > _MAX_LINE:
+            raise FormatError(f"a line of {offsets[-1]} bytes does not fit an Arrow string")
+        if between:
+            octets = np.append(octets, np.uint8(0))
+            octets[self.ends] = between[0]
+        # Which bytes are of a line: from +1, where one begins, to -1, behind it.
+        steps = np.zeros(len(octets) + 1, np.int8)
+        steps[self.starts] += 1
+        steps[self.ends + len(between)] -= 1
+        return octets[np.cumsum(steps[:-1], dtype=np.int8).view(bool)], offsets
+
+    def block(self, separator: bytes) -> pa.Buffer:
+        """The lines in one piece, for a parser that knows all of LF, CR LF and CR."""
+        if separator:
+            return pa.py_buffer(self.joined(b"\n")[0])
+        begin = int(self.starts[0])
+        return self.data.slice(begin, int(self.ends[-1]) - begin)
+
+    def strings(self) -> pa.Array:
+        """The lines as an Arrow array; bytes that are no UTF-8 become U+FFFD."""
+        values, offsets = self.joined()
+        made = pa.Array.from_buffers(
+            pa.string(), len(self), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(values)]
+        )
+        try:
+            made.validate(full=True)
+        except pa.ArrowInvalid:
+            return pa.array([line.decode("utf-8", "replace") for line in self.lines()], pa.string())
+        return made
+
+    def lines(self) -> Iterator[bytes]:
+        """Each line."""
+        data = memoryview(self.data).cast("B")
+        for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
+            yield bytes(data[start:end])
+
+
+def read_buffer(reader: Any, offset: int, size: int) -> pa.Buffer:
+    """Plaintext, decrypted straight into Arrow's memory."""
+    size = max(0, min(size, reader.size - offset))
+    buffer = pa.allocate_buffer(size)
+    reader.pread_into(offset, buffer)
+    return buffer
+
+
+def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> Iterator[Chunk]:
+    """The lines of a range, some at a time; a line as long as it is.
+
+    Parameters
+    ----------
+    reader : Reader
+        The plaintext.
+    start, end : int
+        Offsets; `end` may lie behind the end of the file.
+    separator : bytes
+        What ends a line; b"" for LF, CR LF or CR. One that can overlap itself needs a range that begins at 0.
+    step : int
+        Bytes to read at once.
+    """
+    size = reader.size
+    if size == 0:
+        if start == 0 < end:
+            # It has a tag all the same.
+            reader.pread(0, 1)
+        return
+    end = min(end, size)
+    begin = _first_begin(reader, start, end, separator)
+    wanted, beyond = step, _STEP
+    while begin is not None and begin < end:
+        stop = begin + wanted if begin + wanted <= end else min(end + beyond, size)
+        buffer = read_buffer(reader, begin, stop - begin)
+        ends, lengths = _ends(np.frombuffer(buffer, np.uint8), separator, at_end=stop == size)
+        enough = len(ends) > 0
+        if stop > end:
+            # Only up to the line in which the range ends.
+            last = int(np.searchsorted(ends, end - begin))
+            enough = last < len(ends)
+            ends, lengths = ends[: last + 1], lengths[: last + 1]
+        if stop == size and not enough:
+            # The last line has no separator.
+            ends, lengths = np.append(ends, stop - begin), np.append(lengths, 0)
+        elif not enough:
+            wanted, beyond = 2 * wanted, 2 * beyond
+            continue
+        starts = np.concatenate(([0], ends[:-1]))
+        if begin == 0 and memoryview(buffer).cast("B")[:3] == _BOM:
+            starts[0] = 3
+        yield Chunk(begin, buffer, starts, ends - lengths)
+        begin += int(ends[-1])
+        wanted, beyond = step, _STEP
+
+
+def refuse_compressed(name: str) -> None:
+    """Say so rather than take a compressed file for text.
+
+    Raises
+    ------
+    FormatError
+        Its name says that it is compressed.
+    """
+    ending = name.lower().rpartition(".")[2]
+    if ending in _COMPRESSED:
+        raise FormatError(
+            f"{name} is compressed, and compressed text is not read here: leave it out with the option exclude=*."
+            f"{ending}, or read it with decode=binary"
+        )
+
+
+def first_line(reader: Any, separator: bytes) -> tuple[int, bytes] | None:
+    """Offset and bytes of the first line that is not empty; None if there is none."""
+    for chunk in chunks(reader, 0, max(1, reader.size), separator, _STEP):
+        kept = chunk.not_blank()
+        if len(kept):
+            return kept.offset + int(kept.starts[0]), next(kept.lines())
+    return None
+
+
+def _first_begin(reader: Any, start: int, end: int, separator: bytes) -> int | None:
+    """Where the first line begins that begins in a range."""
+    if start == 0:
+        return 0
+    if start >= end:
+        return None
+    base = max(0, start - max(1, len(separator)))
+    size = _STEP
+    while True:
+        data = np.frombuffer(read_buffer(reader, base, size), np.uint8)
+        ends, _ = _ends(data, separator, at_end=base + len(data) == reader.size)
+        found = ends[np.searchsorted(ends, start - base) :]
+        if len(found):
+            begin = base + int(found[0])
+            return begin if begin < end else None
+        if base + len(data) >= min(reader.size, end + len(separator) + 1):
+            return None
+        size *= 2
+
+
+def _ends(data: Any, separator: bytes, *, at_end: bool) -> tuple[Any, Any]:
+    """Offsets behind the separators, and the separators' lengths."""
+    if separator:
+        ends = _occurrences(data, separator) + len(separator)
+        return ends, np.full(len(ends), len(separator), np.int64)
+    feeds = np.flatnonzero(data == _LF)
+    returns = np.flatnonzero(data == _CR)
+    lengths = np.ones(len(feeds), np.int64)
+    if len(returns) == 0:
+        return feeds + 1, lengths
+    lengths[(feeds > 0) & (data[feeds - 1] == _CR)] = 2
+    following = np.append(data[1:], np.uint8(0))
+    lone = returns[following[returns] != _LF]
+    if not at_end and len(lone) and lone[-1] == len(data) - 1:
+        # Nobody knows yet whether LF follows.
+        lone = lone[:-1]
+    if len(lone) == 0:
+        return feeds + 1, lengths
+    ends = np.concatenate((feeds, lone)) + 1
+    lengths = np.concatenate((lengths, np.ones(len(lone), np.int64)))
+    order = np.argsort(ends, kind="stable")
+    return ends[order], lengths[order]
+
+
+def _occurrences(data: Any, separator: bytes) -> Any:
+    """Where a separator begins, without overlaps."""
+    count = len(data) - len(separator) + 1
+    if count <= 0:
+        return np.zeros(0, np.int64)
+    matches = data[:count] == separator[0]
+    for index in range(1, len(separator)):
+        matches &= data[index : index + count] == separator[index]
+    found = np.flatnonzero(matches)
+    if len(found) < 2 or (np.diff(found) >= len(separator)).all():
+        return found
+    kept = []
+    behind = 0
+    for position in found.tolist():
+        if position >= behind:
+            kept.append(position)
+            behind = position + len(separator)
+    return np.array(kept, np.int64)

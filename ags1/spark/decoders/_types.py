@@ -1,0 +1,326 @@
+"""Arrow types as Spark has them, and columns of files brought into the types that are wanted.
+
+Spark binds columns by position and takes a few Arrow types only, so every batch gets exactly the schema that
+``to_arrow_schema`` makes of Spark's. No message shows a value: errors of tasks end in Spark's event log.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ags1.errors import FormatError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["conformed", "nulls", "parsed", "parsed_or_null", "spark_schema", "spark_type"]
+
+_MAX_PRECISION = 38
+# Cast errors are ArrowInvalid, which is a ValueError; a cast that Arrow lacks is ArrowNotImplementedError.
+_CAST_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+def spark_schema(schema: pa.Schema, name: str) -> pa.Schema:
+    """A file's schema in Spark's types; every column may be null.
+
+    Raises
+    ------
+    FormatError
+        A column has a type that Spark does not have.
+    """
+    made = []
+    for field in schema:
+        try:
+            made.append(pa.field(field.name, spark_type(field.type)))
+        except TypeError as error:
+            raise FormatError(
+                f"{name}: the column {field.name!r} is of the Arrow type {error}, which Spark does not have: leave it "
+                "out with the option columns, or give a schema"
+            ) from None
+    return pa.schema(made)
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """The type that Spark has for an Arrow type. Raises TypeError for none.
+
+    Times of day become bigint, microseconds since midnight; nanoseconds become microseconds.
+    """
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return spark_type(kind.storage_type)
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return spark_type(kind.value_type)
+    found = _SIMPLE.get(kind)
+    if found is not None:
+        return found
+    if types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_time(kind):
+        return pa.int64()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC" if kind.tz is not None else None)
+    if types.is_duration(kind):
+        return pa.duration("us")
+    if types.is_decimal(kind) and kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    if _is_list(kind):
+        return pa.list_(pa.field("element", spark_type(kind.value_type)))
+    if types.is_map(kind):
+        key = pa.field("key", spark_type(kind.key_type), nullable=False)
+        return pa.map_(key, pa.field("value", spark_type(kind.item_type)))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(each.name, spark_type(each.type)) for each in kind])
+    raise TypeError(str(kind))
+
+
+_SIMPLE = {
+    pa.null(): pa.string(),
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+    **{
+        each: each
+        for each in (
+            *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+            *(pa.string(), pa.binary(), pa.date32()),
+        )
+    },
+}
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def nulls(field: pa.Field, count: int, name: str) -> pa.Array:
+    """A column that the file does not have."""
+    if not field.nullable and count:
+        raise FormatError(f"{name}: the column {field.name!r} is missing, and the schema does not let it be null")
+    return pa.nulls(count, field.type)
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str, time_zone: str = "UTC") -> pa.RecordBatch:
+    """A batch with exactly the columns of a schema, found by name, else by name without its case.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        As a file has it; columns that are not wanted are left out, those that it does not have are null.
+    schema : pyarrow.Schema
+        As Spark wants it.
+    name : str
+        The file, for errors.
+    time_zone : str
+        Of texts without one that become times.
+
+    Raises
+    ------
+    FormatError
+        A column cannot be brought into its type.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for field in schema:
+        index = find(batch.schema, field.name)
+        if index is None:
+            columns.append(nulls(field, batch.num_rows, name))
+            continue
+        column = batch.column(index)
+        try:
+            made = _converted(column, field.type, time_zone)
+        except (*_CAST_ERRORS, ValueError, OverflowError, TypeError):
+            raise FormatError(
+                f"{name}: the column {field.name!r} is of the type {column.type} there, and not all of its values "
+                f"can be had as {field.type}"
+            ) from None
+        if not field.nullable and made.null_count:
+            raise FormatError(f"{name}: the column {field.name!r} has nulls, and the schema does not let it be null")
+        columns.append(made)
+    if not columns:
+        # A batch without columns has a number of rows all the same.
+        return pa.RecordBatch.from_struct_array(
+            pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None], children=[])
+        )
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def find(schema: pa.Schema, name: str) -> int | None:
+    """Index of the column of a name; Spark's names have no case."""
+    exact: int = schema.get_field_index(name)
+    if exact >= 0:
+        return exact
+    low = name.lower()
+    found = [index for index, each in enumerate(schema.names) if each.lower() == low]
+    return found[0] if len(found) == 1 else None
+
+
+def _converted(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
+    kind, types = array.type, pa.types
+    if kind.equals(target):
+        return array
+    if isinstance(kind, pa.BaseExtensionType):
+        return _converted(array.storage, target, time_zone)
+    if types.is_dictionary(kind):
+        return _converted(array.dictionary_decode(), target, time_zone)
+    if types.is_run_end_encoded(kind):
+        return _converted(pc.run_end_decode(array), target, time_zone)
+    if types.is_null(kind):
+        return pa.nulls(len(array), target)
+    if types.is_struct(target):
+        return _struct(array, target, time_zone)
+    if _is_list(kind) and types.is_list(target):
+        # Nulls have no elements any more then, and offsets begin at 0.
+        lengths = pc.fill_null(pc.list_value_length(array), 0)
+        values = _converted(pc.list_flatten(array), target.value_type, time_zone)
+        return pa.ListArray.from_arrays(_offsets(lengths), values, type=target, mask=_null_mask(array))
+    if types.is_map(kind) and types.is_map(target):
+        return _map(array, target, time_zone)
+    if types.is_time(kind) and types.is_integer(target):
+        return array.cast(pa.time64("us"), safe=False).cast(pa.int64()).cast(target)
+    if _is_text(kind) and not _is_text(target) and not _is_octets(target):
+        return parsed(array.cast(pa.string()), target, time_zone)
+    if types.is_timestamp(kind) and types.is_timestamp(target):
+        return _times(array, target, time_zone)
+    if types.is_floating(kind) and types.is_decimal(target):
+        return array.cast(target, safe=True)
+    if (types.is_duration(kind) and types.is_duration(target)) or types.is_date64(kind):
+        return array.cast(target, safe=False)
+    return array.cast(target)
+
+
+def _times(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
+    """Nanoseconds are cut off; a time without a zone is of the zone that the options say."""
+    if array.type.tz is None and target.tz is not None and time_zone != "UTC":
+        array = _in_zone(array, time_zone)
+    # Through the zone only: a cast to a naive time would be of UTC too, which is what Spark shows.
+    return array.cast(pa.timestamp(target.unit, array.type.tz), safe=False).cast(target)
+
+
+def _in_zone(array: pa.Array, time_zone: str) -> pa.Array:
+    return pc.assume_timezone(array, time_zone, ambiguous="earliest", nonexistent="latest")
+
+
+def _struct(array: pa.Array, target: pa.StructType, time_zone: str) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        raise TypeError("no struct")
+    names = [each.name for each in array.type]
+    have = pa.schema([pa.field(each.name, each.type) for each in array.type])
+    # Flattened: what lies below a null is null, and slices are respected.
+    children = array.flatten()
+    made = []
+    for field in target:
+        index = find(have, field.name) if names else None
+        made.append(
+            pa.nulls(len(array), field.type) if index is None else _converted(children[index], field.type, time_zone)
+        )
+    valid = None if array.null_count == 0 else pc.invert(array.is_null()).buffers()[1]
+    return pa.Array.from_buffers(target, len(array), [valid], children=made)
+
+
+def _map(array: pa.Array, target: pa.MapType, time_zone: str) -> pa.Array:
+    if array.offset:
+        array = array.take(pa.array(np.arange(len(array))))
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
+    keys = _converted(array.keys.slice(first, last - first), target.key_type, time_zone)
+    items = _converted(array.items.slice(first, last - first), target.item_type, time_zone)
+    moved = pc.subtract(offsets, pa.scalar(first, pa.int32()))
+    return pa.MapArray.from_arrays(moved, keys, items, type=target, mask=_null_mask(array))
+
+
+def _offsets(lengths: pa.Array) -> pa.Array:
+    made = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths.to_numpy(zero_copy_only=False), out=made[1:])
+    if made[-1] > (1 << 31) - 1:
+        raise OverflowError("too many elements for one batch")
+    return pa.array(made.astype(np.int32))
+
+
+def _null_mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_octets(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+# -- texts ---------------------------------------------------------------------------------------------------------
+
+
+def parsed(texts: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
+    """Texts as values of a type: numbers, true and false, dates and times of ISO 8601, decimals.
+
+    Raises
+    ------
+    ValueError
+        One of them is none; pyarrow's message would show it, so do not pass it on.
+    """
+    types = pa.types
+    if types.is_string(target):
+        return texts
+    if types.is_binary(target):
+        return texts.cast(target)
+    trimmed = pc.utf8_trim_whitespace(texts)
+    if types.is_integer(target) and pc.any(pc.match_substring(trimmed, "x", ignore_case=True)).as_py():
+        # Arrow would take 0x1F for a number.
+        raise ValueError("no number")
+    if types.is_boolean(target) and not pc.all(pc.is_in(pc.utf8_lower(trimmed), _BOOLEANS)).as_py():
+        raise ValueError("neither true nor false")
+    if not types.is_timestamp(target):
+        return trimmed.cast(target)
+    if target.tz is None:
+        return trimmed.cast(target)
+    try:
+        # Each has a zone of its own,
+        return trimmed.cast(target)
+    except pa.ArrowInvalid:
+        # or none has one.
+        naive = trimmed.cast(pa.timestamp("us"))
+    return (naive if time_zone == "UTC" else _in_zone(naive, time_zone)).cast(target)
+
+
+_BOOLEANS = pa.array(["true", "false", None])
+
+
+def parsed_or_null(texts: pa.Array, target: pa.DataType, time_zone: str) -> tuple[pa.Array, Any]:
+    """As :func:`parsed`, but null for a text that is none. Answers which were not, or None."""
+    try:
+        return parsed(texts, target, time_zone), None
+    except pa.ArrowNotImplementedError:
+        raise FormatError(f"text cannot be read as a column of the type {target}") from None
+    except ValueError:
+        if len(texts) == 1:
+            return pa.nulls(1, target), np.ones(1, bool)
+    # By halves: what is good stays fast, however few there are of the others.
+    half = len(texts) // 2
+    left, bad_left = parsed_or_null(texts.slice(0, half), target, time_zone)
+    right, bad_right = parsed_or_null(texts.slice(half), target, time_zone)
+    bad = np.concatenate(
+        [
+            np.zeros(half, bool) if bad_left is None else bad_left,
+            np.zeros(len(texts) - half, bool) if bad_right is None else bad_right,
+        ]
+    )
+    return pa.concat_arrays([left, right]), (bad if bad.any() else None)

@@ -1,0 +1,93 @@
+"""Options of the data source: spelt as Spark gives them, secrets refused, mistakes said."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from ags1.spark._source_options import SourceOptions
+from tests.checks import KEY
+from tests.spark.source_files import options
+
+
+def test_options_are_the_same_however_they_are_spelt() -> None:
+    assert options(splitBytes="64m") == options(split_bytes=64 << 20) == options(SPLITBYTES="67108864")
+
+
+def test_options_can_be_pickled() -> None:
+    chosen = options(decode="json", columns="a, b", keyref="env:KEY")
+    assert pickle.loads(pickle.dumps(chosen)) == chosen
+    assert chosen.columns == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "name", ["key", "KEY", "password", "secret", "apikey", "api_key", "accessKey", "token", "dek", "encryption_key"]
+)
+def test_a_secret_is_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(ValueError, match=r"keyref=env:NAME or keyref=file:PATH") as caught:
+        SourceOptions.parse({"path": "vault", name: KEY.hex()})
+    assert KEY.hex() not in str(caught.value)
+    assert "kms=URL" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["key_id", "keyref", "kms"])
+def test_references_to_keys_are_no_secrets(name: str) -> None:
+    assert getattr(options(**{name: "env:NAME"}), name) == "env:NAME"
+
+
+def test_a_key_in_place_of_a_reference_is_not_repeated() -> None:
+    with pytest.raises(ValueError, match="keyref must be env:NAME or file:PATH") as caught:
+        options(keyref=KEY.hex())
+    assert KEY.hex() not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"decode": "xml"}, "decode must be one of binary, text, json, csv, avro, arrow, parquet, not 'xml'"),
+        ({"bogus": "1"}, "has no option 'bogus'; it has aad_prefix"),
+        ({"header": "true"}, "header is for decode=csv, not binary"),
+        ({"decode": "json", "multiline": "yes"}, "multiline must be true or false, not 'yes'"),
+        ({"split_bytes": "much"}, "split_bytes must be a number of bytes, such as 268435456 or 256m"),
+        ({"pushdown": "true"}, "pushdown must be once, not true: Spark up to 4.3 .* rows are missing"),
+        ({"pushdown": "yes"}, "pushdown must be false or once"),
+        ({"threads": "0"}, "threads must be a number from 1"),
+        ({"decode": "csv", "sep": "||"}, "sep must be one ASCII character"),
+        ({"decode": "text", "encoding": "latin-1"}, "encoding must be UTF-8, not 'latin-1'"),
+        ({"decode": "csv", "time_zone": "Nowhere"}, "time_zone must be a time zone"),
+        ({"mode": "lenient", "decode": "json"}, "mode must be one of permissive, dropmalformed, failfast"),
+        ({"content": "false", "columns": "path"}, "contradict each other"),
+        ({"columns": "a,a"}, "names a column twice"),
+        ({"aad_prefix": "a", "aad_prefix_hex": "00"}, "either aad_prefix or aad_prefix_hex"),
+        ({"aad_prefix_hex": "0x"}, "must be hexadecimal"),
+        ({"path": ""}, "give a path"),
+        ({"kms": "keys.json"}, "kms must be a URL"),
+        ({"expected_version": "new"}, "expected_version must be a number"),
+    ],
+)
+def test_a_mistake_is_said(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        options(**given)
+
+
+def test_without_a_key_the_places_for_it_are_said() -> None:
+    with pytest.raises(ValueError, match=r"Give the option kms .* or keyref=env:NAME"):
+        SourceOptions.parse({"path": "vault"})
+
+
+def test_options_of_others_are_passed_over() -> None:
+    assert SourceOptions.parse({"path": "v", "kms": "aws:", "compression": "zstd"}, {"compression"}).kms == "aws:"
+
+
+def test_several_paths_come_as_commas_or_as_json() -> None:
+    parse = SourceOptions.parse
+    assert parse({"path": "a.ags1,b.ags1", "keyref": "env:K"}).path == ("a.ags1", "b.ags1")
+    assert parse({"paths": '["a,1", "b"]', "keyref": "env:K"}).path == ("a,1", "b")
+    with pytest.raises(ValueError, match="a dataset is one path"):
+        parse({"path": "a,b", "kms": "aws:"})
+
+
+def test_a_separator_that_can_overlap_itself_is_not_split_by() -> None:
+    assert options(decode="text", lineSep="||").whole_files
+    assert not options(decode="text", lineSep="|;").whole_files

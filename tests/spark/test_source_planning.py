@@ -1,0 +1,436 @@
+"""Splits, directories that are columns, filters, and where files and keys come from. Without a Spark session."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import logging
+import os
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ags1
+from ags1 import dataset
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
+from ags1.keys import KeyMetadata
+from ags1.kms import load
+from ags1.spark import _source_inputs
+from ags1.spark._source_directories import constant, inferred, is_hidden, values_of
+from ags1.spark._source_filters import Condition, may_have, understood
+from ags1.spark._source_inputs import Listed, cached_input, open_input
+from ags1.spark._source_keys import FileKeys
+from ags1.spark._source_options import SourceOptions
+from ags1.spark._source_splits import END, Split, packed, plan, unpacked
+from tests.checks import KEY, PREFIX
+from tests.spark.source_files import options
+
+MIB = 1 << 20
+
+# -- splits ----------------------------------------------------------------------------------------------------------
+
+
+def listed(path: str, length: int) -> Listed:
+    return Listed(path, 0, length, length)
+
+
+def test_big_files_are_cut_at_blocks_and_the_ranges_tile_them() -> None:
+    tasks = plan([listed("big", 10 * MIB + 5)], options(split_bytes=3 * MIB + 17))
+    assert [[(split.start, split.end) for split in task] for task in tasks] == [
+        [(0, 3 * MIB)],
+        [(3 * MIB, 6 * MIB)],
+        [(6 * MIB, 9 * MIB)],
+        [(9 * MIB, END)],
+    ]
+
+
+def test_ten_thousand_small_files_are_a_few_tasks() -> None:
+    tasks = plan([listed(f"f{index:05}", 4096) for index in range(10_000)], options())
+    assert len(tasks) == 10
+    assert sum(map(len, tasks)) == 10_000
+    assert [split.file.path for task in tasks for split in task] == [f"f{index:05}" for index in range(10_000)]
+
+
+def test_files_that_cannot_be_split_are_whole() -> None:
+    (task,) = plan([listed("big", 100 * MIB)], options(split_bytes=MIB, decode="json", multiLine=True))
+    assert task == [Split(listed("big", 100 * MIB), 0, END)]
+
+
+def test_more_tasks_on_request() -> None:
+    assert len(plan([listed("big", 64 * MIB)], options(min_partitions=8))) == 8
+
+
+def test_no_files_are_no_tasks_and_an_empty_file_is_one() -> None:
+    assert plan([], options()) == []
+    assert len(plan([listed("empty", 0)], options())) == 1
+
+
+def test_splits_travel_without_loss() -> None:
+    name = os.fsdecode(b"caf\xe9 \xc3\xa9")
+    splits = [Split(Listed(name, 3, 5, 41), 0, END), Split(Listed("b", 0, 7, 43), 7, 9)]
+    assert unpacked(packed("uuid 7", splits)) == ("uuid 7", splits)
+
+
+# -- directories -----------------------------------------------------------------------------------------------------
+
+
+def test_directories_are_columns() -> None:
+    assert values_of("a=1/x/b=x%2Fy/c=__HIVE_DEFAULT_PARTITION__/d=/e=2.csv") == {
+        "a": "1",
+        "b": "x/y",
+        "c": None,
+        "d": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2"], pa.int32()),
+        (["1", "5000000000"], pa.int64()),
+        (["1", "99999999999999999999"], pa.string()),
+        (["1", "1.5", "1e3"], pa.float64()),
+        (["2026-01-01", "2026-12-31"], pa.date32()),
+        (["2026-01-01", "2026-13-31"], pa.string()),
+        (["2026-01-01", "1"], pa.string()),
+        (["1", "__HIVE_DEFAULT_PARTITION__"], pa.int32()),
+        (["__HIVE_DEFAULT_PARTITION__"], pa.string()),
+        (["x", "1"], pa.string()),
+    ],
+)
+def test_types_of_directories(values: list[str], kind: pa.DataType) -> None:
+    assert inferred([f"k={value}/file" for value in values]) == [("k", kind)]
+
+
+def test_a_directory_that_is_no_value_of_its_column_is_named() -> None:
+    with pytest.raises(FormatError, match="p/k=x/f: its directory says k=x, which is no value of the column's type"):
+        constant("x", pa.field("k", pa.int32()), "p/k=x/f", "UTC")
+    assert constant("+7", pa.field("k", pa.int64()), "f", "UTC").as_py() == 7
+
+
+def test_what_is_hidden() -> None:
+    assert [name for name in ("_SUCCESS", ".crc", "a/_b/c", "_k=1/c", "a/.b/c", "a/b_") if is_hidden(name)] == [
+        "_SUCCESS",
+        ".crc",
+        "a/_b/c",
+        "a/.b/c",
+    ]
+
+
+# -- filters ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "value", "accepted"),
+    [
+        ("EqualTo", 1, 1, True),
+        ("EqualTo", 1, None, False),
+        ("EqualTo", "1", 1, None),
+        ("EqualTo", True, 1, None),
+        ("GreaterThan", 1, 2, True),
+        ("GreaterThan", 1.5, 2.0, None),
+        ("LessThanOrEqual", datetime.date(2026, 1, 1), datetime.date(2026, 1, 2), False),
+        ("LessThan", datetime.datetime(2026, 1, 1), datetime.date(2026, 1, 2), None),
+        ("In", (1, 2), 2, True),
+        ("In", (1, None), 3, False),
+        ("IsNull", None, None, True),
+        ("IsNotNull", None, None, False),
+        ("EqualNullSafe", None, None, True),
+        ("StringStartsWith", "a/", "a/b", True),
+        ("StringContains", "x", "a/b", False),
+    ],
+)
+def test_what_a_filter_says_of_a_value(kind: str, wanted: Any, value: Any, accepted: bool | None) -> None:
+    assert Condition("c", kind, wanted).accepts(value) is accepted
+    negated = Condition("c", kind, wanted, negated=True).accepts(value)
+    unknown = value is None and kind not in ("IsNull", "IsNotNull", "EqualNullSafe")
+    if (kind, wanted) == ("In", (1, None)):
+        unknown = True
+    assert negated is (None if accepted is None else False if unknown else not accepted)
+
+
+def test_filters_that_are_not_understood() -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.sql.datasource import EqualTo, Not
+
+    assert understood(Not(EqualTo(("a",), 1))) == Condition("a", "EqualTo", 1, negated=True)
+    assert understood(EqualTo(("a", "b"), 1)) is None
+    assert understood(SimpleNamespace(attribute=("a",))) is None
+
+
+def test_statistics_spare_row_groups_and_never_lose_a_row() -> None:
+    table = pa.table(
+        {
+            "i": [*range(100), None],
+            "s": [f"{number:03}" for number in range(101)],
+            "f": [float("nan"), *map(float, range(100))],
+            "n": pa.nulls(101, pa.int64()),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=10)
+    metadata = pq.ParquetFile(sink.getvalue()).metadata
+    types = {field.name: field.type for field in table.schema}
+
+    def kept(*conditions: Condition, **other: pa.DataType) -> list[int]:
+        groups = range(metadata.num_row_groups)
+        return [each for each in groups if may_have(metadata.row_group(each), list(conditions), {**types, **other})]
+
+    everything = list(range(11))
+    assert kept() == everything
+    assert kept(Condition("i", "EqualTo", 42)) == [4]
+    assert kept(Condition("I", "EqualTo", 42), I=pa.int64()) == [4]
+    assert kept(Condition("i", "GreaterThan", 89)) == [9]
+    assert kept(Condition("i", "GreaterThanOrEqual", 89)) == [8, 9]
+    assert kept(Condition("i", "LessThan", 10)) == [0]
+    assert kept(Condition("i", "LessThanOrEqual", 10)) == [0, 1]
+    assert kept(Condition("i", "In", (5, 95))) == [0, 9]
+    assert kept(Condition("i", "IsNull")) == [10]
+    assert kept(Condition("n", "IsNotNull")) == []
+    assert kept(Condition("s", "EqualTo", "042")) == [4]
+    assert kept(Condition("s", "GreaterThan", "08"), Condition("i", "LessThan", 15)) == []
+    for condition in (
+        Condition("f", "GreaterThan", 1e9),
+        Condition("i", "EqualTo", 42, negated=True),
+        Condition("i", "EqualTo", "42"),
+        Condition("none", "EqualTo", 42),
+        Condition("s", "StringContains", "zzz"),
+    ):
+        # Of the last one, the only row is null, which equals nothing.
+        assert kept(condition)[:10] == everything[:10]
+    # The column becomes a text, whose order is another one.
+    assert kept(Condition("i", "GreaterThan", "9"), i=pa.string())[:10] == everything[:10]
+
+
+# -- keys by reference -----------------------------------------------------------------------------------------------
+
+
+def keys(reference: str, **given: str) -> FileKeys:
+    return FileKeys(SourceOptions.parse({"path": "f", "keyref": reference, **given}))
+
+
+@pytest.mark.parametrize(
+    "held",
+    [KEY, KEY.hex().encode(), base64.b64encode(KEY) + b"\n", KeyMetadata(KEY).encode(), KEY.hex().upper().encode()],
+)
+def test_a_key_file_holds_a_key_in_any_form(held: bytes, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(held)
+    assert keys(f"file:{tmp_path / 'key'}").metadata_for("f", "f") == KeyMetadata(KEY)
+
+
+def test_key_metadata_has_prefix_and_length_too(tmp_path: Path) -> None:
+    metadata = KeyMetadata(KEY, PREFIX, 1000)
+    (tmp_path / "key").write_text(metadata.encode().hex())
+    assert keys(f"file:{tmp_path / 'key'}").metadata_for("f", "f") == metadata
+    (tmp_path / "all" / "a").mkdir(parents=True)
+    (tmp_path / "all" / "a" / "f.ags1.key-metadata").write_bytes(metadata.encode())
+    assert keys(f"file:{tmp_path / 'all'}").metadata_for("/lake/a/f.ags1", "a/f.ags1") == metadata
+    with pytest.raises(KeyAccessError, match="there is no key metadata for /lake/g"):
+        keys(f"file:{tmp_path / 'all'}").metadata_for("/lake/g", "g")
+
+
+def test_a_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_KEY", KEY.hex())
+    found = keys("env:LAKE_KEY", aad_prefix="{path}|{name}").metadata_for("/x/a/f.ags1", "a/f.ags1")
+    assert found == KeyMetadata(KEY, b"a/f|f")
+    assert keys("env:LAKE_KEY", aad_prefix_hex="0102").metadata_for("f", "f").aad_prefix == b"\1\2"
+    monkeypatch.delenv("LAKE_KEY")
+    with pytest.raises(KeyAccessError, match="LAKE_KEY is not set in this process: executors need it too"):
+        keys("env:LAKE_KEY").metadata_for("f", "f")
+
+
+def test_what_holds_no_key_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_KEY", "surely-no-key")
+    with pytest.raises(KeyAccessError, match="holds no AES key: it has 13 bytes") as caught:
+        keys("env:LAKE_KEY").metadata_for("f", "f")
+    assert "surely" not in str(caught.value)
+    with pytest.raises(KeyAccessError, match=r"cannot be read: .*every executor needs it under this path"):
+        keys(f"file:{tmp_path / 'none'}").metadata_for("f", "f")
+    with pytest.raises(KeyAccessError, match="of this name is not set") as caught:
+        keys(f"env:{KEY.hex()}").metadata_for("f", "f")
+    assert KEY.hex() not in str(caught.value)
+
+
+def test_keys_cannot_be_pickled() -> None:
+    with pytest.raises(TypeError, match="read where they are used"):
+        pickle.dumps(keys("env:LAKE_KEY"))
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plain_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAKE_KEY", KEY.hex())
+    for name in ("a.txt", "k=1/b.txt", "k=2/c.txt", "k=2/_SUCCESS", "k=2/c.txt.key-metadata"):
+        path = tmp_path / "lake" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(ags1.encrypt(name.encode(), KEY))
+    return tmp_path / "lake"
+
+
+def found(path: object, **given: str) -> list[str]:
+    return [each.name for each in open_input(_plain(path, **given)).files()]
+
+
+def _plain(path: object, **given: str) -> SourceOptions:
+    return SourceOptions.parse({"path": str(path), "keyref": "env:LAKE_KEY", "decode": "text", **given})
+
+
+def test_files_are_a_directory_a_glob_or_names(plain_files: Path) -> None:
+    assert found(plain_files) == ["a.txt", "k=1/b.txt", "k=2/c.txt"]
+    assert found(plain_files / "k=*") == ["k=1/b.txt", "k=2/c.txt"]
+    assert found(plain_files / "k=?" / "*.txt") == ["k=1/b.txt", "k=2/c.txt"]
+    assert found(f"{plain_files / 'a.txt'},{plain_files / 'k=1'}") == ["a.txt", "b.txt"]
+    assert found(plain_files, include="*.txt", exclude="k=2") == ["a.txt", "k=1/b.txt"]
+    assert found(plain_files, decode="binary") == ["a.txt", "k=1/b.txt", "k=2/_SUCCESS", "k=2/c.txt"]
+    with pytest.raises(FileNotFoundError, match="none that matches"):
+        found(plain_files / "nothing*")
+
+
+def test_a_plain_file_is_opened_by_its_reference(plain_files: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _source_inputs._warned_of.clear()
+    source = open_input(_plain(plain_files))
+    with caplog.at_level(logging.WARNING, "ags1.spark"):
+        for each in source.files():
+            with source.open(each).source as reader:
+                assert reader.read() == each.name.encode()
+                assert not reader.length_trusted
+    # Once, whatever the number of files.
+    (record,) = caplog.records
+    assert "nobody vouches for the length" in record.getMessage()
+    assert "trust_fs_length=true" in record.getMessage()
+
+
+def test_a_length_that_was_trusted_must_stay(plain_files: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _source_inputs._warned_of.clear()
+    source = open_input(_plain(plain_files / "a.txt", trust_fs_length="true"))
+    (each,) = source.files()
+    source.open(each).source.close()
+    (plain_files / "a.txt").write_bytes(ags1.encrypt(b"", KEY))
+    with pytest.raises(TruncatedError):
+        source.open(each)
+    assert not caplog.records
+
+
+def test_files_on_another_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setenv("LAKE_KEY", KEY.hex())
+    memory = fsspec.filesystem("memory")
+    memory.pipe({f"/lake-of-tests/k={index}/f": ags1.encrypt(b"%d" % index, KEY) for index in range(2)})
+    try:
+        for name in ("memory://lake-of-tests", "memory://lake-of-tests/*/f"):
+            source = open_input(_plain(name))
+            files = list(source.files())
+            assert [each.name for each in files] == ["k=0/f", "k=1/f"]
+            with source.open(files[1]).source as reader:
+                assert reader.read() == b"1"
+    finally:
+        memory.rm("/lake-of-tests", recursive=True)
+
+
+# -- datasets --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vault(tmp_path: Path, kms_url: str) -> Path:
+    for name in ("a.txt", "d/b.txt", "d/_c", "e/.d"):
+        path = tmp_path / "raw" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    with load(kms_url) as client:
+        dataset.encrypt(tmp_path / "raw", tmp_path / "vault", client, "lake").close()
+    return tmp_path / "vault"
+
+
+def test_files_of_a_dataset(vault: Path, kms_url: str) -> None:
+    def names(**given: object) -> list[str]:
+        source = open_input(options(path=vault, kms=kms_url, **given))
+        try:
+            return [each.path for each in source.files()]
+        finally:
+            source.close()
+
+    assert names() == ["a.txt", "d/_c", "d/b.txt", "e/.d"]
+    assert names(decode="text") == ["a.txt", "d/b.txt"]
+    assert names(prefix="d/") == ["d/_c", "d/b.txt"]
+    assert names(include="*.txt") == ["a.txt", "d/b.txt"]
+    with pytest.raises(FileNotFoundError, match="has no directory"):
+        names(prefix="none")
+    with pytest.raises(KeyAccessError, match="'lake2' is expected"):
+        names(key_id="lake2")
+    with pytest.raises(AuthenticationError, match="7 is expected"):
+        names(expected_version=7)
+
+
+def test_what_is_no_dataset_is_said(tmp_path: Path, kms_url: str) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no ags1 dataset here"):
+        open_input(options(path=tmp_path, kms=kms_url))
+
+
+def test_a_dataset_is_opened_once_for_a_process_and_again_when_it_changed(
+    vault: Path, kms_url: str, tmp_path: Path
+) -> None:
+    chosen = options(path=vault, kms=kms_url)
+    planned = open_input(chosen)
+    planned.close()
+    first = cached_input(chosen, planned.identity)
+    assert cached_input(chosen, planned.identity) is first
+    (tmp_path / "raw" / "a.txt").write_text("changed")
+    with load(kms_url) as client:
+        dataset.encrypt(tmp_path / "raw", vault, client, "lake").close()
+    again = open_input(chosen)
+    again.close()
+    assert cached_input(chosen, again.identity) is not first
+    with pytest.raises(RuntimeError, match=r"has changed while it was being read: .*version 1 .*version 2 .*again"):
+        cached_input(chosen, planned.identity)
+    cached_input(chosen, again.identity).close()
+    _source_inputs._cache.clear()
+
+
+def test_a_file_that_was_replaced_under_way_is_explained(vault: Path, kms_url: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from ags1.spark._source_reader import read_splits
+
+    chosen = options(path=vault, kms=kms_url, decode="text", include="a.txt")
+    source = open_input(chosen)
+    (task,) = plan(source.files(), chosen)
+    (tmp_path / "raw" / "a.txt").write_text("A.TXT")
+    with load(kms_url) as client:
+        dataset.encrypt(tmp_path / "raw", vault, client, "lake").close()
+    with pytest.raises(
+        AuthenticationError, match=r"a\.txt.*version 2 by now, and this query reads version 1"
+    ) as caught:
+        list(read_splits(source, task, pa.schema([("value", pa.string())]), chosen, []))
+    assert caught.value.block_index == 0
+    source.close()
+
+
+def test_parquet_files_that_are_no_dataset(tmp_path: Path, kms_url: str) -> None:
+    pytest.importorskip("pyspark")
+    from ags1.parquet import EncryptionConfig, write_table
+    from ags1.spark._source_reader import arrow_schema, infer_schema, read_splits
+
+    (tmp_path / "t" / "k=1").mkdir(parents=True)
+    table = pa.table({"id": range(100)})
+    with load(kms_url) as client:
+        write_table(table, tmp_path / "t" / "k=1" / "a.parquet", EncryptionConfig.from_kms(client, "lake"))
+    chosen = options(path=tmp_path / "t", kms=kms_url, decode="parquet")
+    schema = infer_schema(chosen)
+    assert schema.names == ["id", "k"]
+    source = open_input(chosen)
+    (task,) = plan(source.files(), chosen)
+    batches = list(read_splits(source, task, arrow_schema(schema), chosen, []))
+    assert pa.Table.from_batches(batches).to_pylist() == [{"id": number, "k": 1} for number in range(100)]
+    pq.write_table(table, tmp_path / "t" / "k=1" / "b.parquet")
+    with pytest.raises(FormatError, match=r"b\.parquet"):
+        list(read_splits(source, plan(source.files(), chosen)[0], arrow_schema(schema), chosen, []))
+    allowed = options(path=tmp_path / "t", kms=kms_url, decode="parquet", allow_plaintext=True)
+    source = open_input(allowed)
+    batches = list(read_splits(source, plan(source.files(), allowed)[0], arrow_schema(schema), allowed, []))
+    assert sum(batch.num_rows for batch in batches) == 200

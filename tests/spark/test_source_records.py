@@ -1,0 +1,227 @@
+"""JSON and CSV: types, records that cannot be read, and the same rows wherever a file is cut."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ags1.errors import FormatError
+from ags1.spark.decoders import decoder_for
+from tests.spark.source_files import END, options, plain, rows, rows_cut_everywhere
+
+UTC = datetime.timezone.utc
+JSON = (
+    b'{"a":1,"b":"x","t":"2026-01-01T00:00:00Z"}\n\n{"a":2}\r\n{"a":"bad","b":"y"}\nno json\n'
+    b' {"b":7} \n{"a":3,"b":{"q":[1,2.50]}}\n[1]'
+)
+_BAD = b'{"a":"bad"'
+TYPED = pa.schema(
+    [("a", pa.int64()), ("b", pa.string()), ("t", pa.timestamp("us", "UTC")), ("_corrupt_record", pa.string())]
+)
+
+
+def inferred(data: bytes, **given: Any) -> dict[str, str]:
+    schema = decoder_for(options(**given)).infer([plain(data)])
+    return {field.name: str(field.type) for field in schema}
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_bytes", [20, 4096])
+def test_bad_json_becomes_null_and_keeps_its_text(batch_bytes: int) -> None:
+    found = rows_cut_everywhere(JSON, options(decode="json", batch_bytes=batch_bytes), TYPED)
+    assert [row["a"] for row in found] == [1, 2, None, None, None, 3, None]
+    assert [row["b"] for row in found] == ["x", None, "y", None, "7", '{"q":[1,2.5]}', None]
+    assert found[0]["t"] == datetime.datetime(2026, 1, 1, tzinfo=UTC)
+    assert [row["_corrupt_record"] for row in found] == [
+        *(None, None, '{"a":"bad","b":"y"}', "no json", None, None, "[1]")
+    ]
+
+
+def test_bad_json_is_dropped() -> None:
+    found = rows_cut_everywhere(JSON, options(decode="json", mode="DROPMALFORMED"), TYPED)
+    assert [row["a"] for row in found] == [1, 2, None, 3]
+
+
+def test_bad_json_fails_and_is_not_shown() -> None:
+    with pytest.raises(
+        FormatError, match=rf"^file: a JSON record near byte {JSON.index(_BAD)} .*mode=FAILFAST"
+    ) as caught:
+        rows(plain(JSON), options(decode="json", mode="FAILFAST"), TYPED, [0, END])
+    assert "bad" not in str(caught.value)
+
+
+def test_two_records_in_a_line_are_not_two_rows() -> None:
+    data = b'{"a":1}{"a":2}\n{"a":3}\n{"a":\n4}\n'
+    found = rows_cut_everywhere(data, options(decode="json"), TYPED)
+    assert [row["a"] for row in found] == [None, 3, None, None]
+
+
+def test_one_bad_line_among_many_does_not_change_the_others() -> None:
+    lines = [b'{"a":%d,"b":"%d"}' % (number, number) for number in range(500)]
+    lines[321] = b"{"
+    found = rows(plain(b"\n".join(lines)), options(decode="json"), TYPED, [0, END])
+    assert [row["a"] for row in found] == [*range(321), None, *range(322, 500)]
+    assert [row["_corrupt_record"] for row in found if row["_corrupt_record"]] == ["{"]
+
+
+def test_types_of_json() -> None:
+    data = (
+        b'{"date":"2026-02-03","amount":1.25,"flag":true,"bytes":"aGk=","map":{"k":1},"list":[{"x":1},{}],'
+        b'"when":"2026-07-01T12:00:00","small":7}\n'
+        b'{"date":"never","amount":1e9,"flag":1,"bytes":"?","map":[],"list":[{"x":"no"}],"when":1,"small":1000}\n'
+    )
+    schema = pa.schema(
+        [
+            ("date", pa.date32()),
+            ("amount", pa.decimal128(5, 1)),
+            ("flag", pa.bool_()),
+            ("bytes", pa.binary()),
+            ("map", pa.map_(pa.string(), pa.int64())),
+            ("list", pa.list_(pa.field("element", pa.struct([("x", pa.int32())])))),
+            ("when", pa.timestamp("us", "UTC")),
+            ("small", pa.int8()),
+        ]
+    )
+    first, second = rows(plain(data), options(decode="json", timeZone="Europe/Berlin"), schema, [0, END])
+    assert first == {
+        "date": datetime.date(2026, 2, 3),
+        "amount": decimal.Decimal("1.3"),
+        "flag": True,
+        "bytes": b"hi",
+        "map": [("k", 1)],
+        "list": [{"x": 1}, {"x": None}],
+        "when": datetime.datetime(2026, 7, 1, 10, tzinfo=UTC),
+        "small": 7,
+    }
+    assert second == dict.fromkeys(schema.names)
+
+
+def test_the_schema_of_json_is_that_of_all_records() -> None:
+    data = b'{"b":1,"a":null,"c":[1]}\n{"b":1.5,"d":{"x":true},"c":["s"]}\n'
+    wanted = {"a": "string", "b": "double", "c": "list<element: string>", "d": "struct<x: bool>"}
+    assert inferred(data, decode="json") == wanted
+
+
+def test_a_schema_of_json_with_bad_records_has_a_column_for_them() -> None:
+    assert inferred(b'{"a":1}\n{', decode="json") == {"a": "int64", "_corrupt_record": "string"}
+    assert inferred(b'{"a":1}\n{', decode="json", mode="DROPMALFORMED") == {"a": "int64"}
+    with pytest.raises(FormatError, match="multiLine=true"):
+        inferred(b"{\n", decode="json")
+
+
+def test_a_json_document_is_not_split() -> None:
+    data = b'[\n{"a": 1},\n{"a": 2, "b": "x"}, 5]'
+    found = rows_cut_everywhere(data, options(decode="json", multiLine=True), TYPED)
+    assert [row["a"] for row in found] == [1, 2, None]
+    assert found[2]["_corrupt_record"] == "5"
+
+
+def test_only_columns_of_the_path_are_wanted() -> None:
+    batches = list(decoder_for(options(decode="json")).read(plain(JSON), 0, END, pa.schema([]), None))
+    assert sum(batch.num_rows for batch in batches) == 7
+
+
+def test_a_column_for_bad_records_is_a_string() -> None:
+    schema = pa.schema([("_corrupt_record", pa.int64())])
+    with pytest.raises(ValueError, match="must be a string that may be null"):
+        rows(plain(JSON), options(decode="json"), schema, [0, END])
+
+
+# -- CSV -------------------------------------------------------------------------------------------------------------
+
+CSV = b'id,name,when\n1,"a,b",2026-01-01\n2,,\n3,"say ""hi""",x\n4\n\n5,a,2026-01-02,extra\n6,"open\n7,"",2026-01-03\n'
+CSV_SCHEMA = pa.schema(
+    [("when", pa.date32()), ("id", pa.int32()), ("name", pa.string()), ("_corrupt_record", pa.string())]
+)
+
+
+@pytest.mark.parametrize("batch_bytes", [16, 4096])
+def test_csv_by_the_names_in_its_header(batch_bytes: int) -> None:
+    found = rows_cut_everywhere(CSV, options(decode="csv", header=True, batch_bytes=batch_bytes), CSV_SCHEMA)
+    assert [row["id"] for row in found] == [1, 2, 3, 4, 5, None, 7]
+    assert [row["name"] for row in found] == ["a,b", None, 'say "hi"', None, "a", None, ""]
+    assert found[0]["when"] == datetime.date(2026, 1, 1)
+    bad = [row["_corrupt_record"] for row in found if row["_corrupt_record"] is not None]
+    assert bad == ['3,"say ""hi""",x', "4", "5,a,2026-01-02,extra", '6,"open']
+
+
+def test_bad_csv_is_dropped_or_fails() -> None:
+    found = rows_cut_everywhere(CSV, options(decode="csv", header=True, mode="DROPMALFORMED"), CSV_SCHEMA)
+    assert [row["id"] for row in found] == [1, 2, 7]
+    with pytest.raises(FormatError, match=rf"a line of CSV near byte {CSV.index(b'3,')} ") as caught:
+        rows(plain(CSV), options(decode="csv", header=True, mode="FAILFAST"), CSV_SCHEMA, [0, END])
+    assert "say" not in str(caught.value)
+
+
+def test_csv_without_a_header_is_in_the_order_of_the_schema() -> None:
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
+    found = rows_cut_everywhere(b"1;x\n2;'y;z'\n", options(decode="csv", sep=";", quote="'"), schema)
+    assert found == [{"n": 1, "s": "x"}, {"n": 2, "s": "y;z"}]
+    numbered = pa.schema([("_c1", pa.string())])
+    assert rows_cut_everywhere(b"1,x\n2,y\n", options(decode="csv"), numbered) == [{"_c1": "x"}, {"_c1": "y"}]
+
+
+def test_csv_with_line_ends_in_quotes_is_not_split() -> None:
+    data = b'id,name\r\n1,"two\r\nlines ""q"" "\r\n2,x"y\r\n3,a""b\r\n'
+    schema = pa.schema([("id", pa.int32()), ("name", pa.string())])
+    found = rows_cut_everywhere(data, options(decode="csv", header=True, multiLine=True), schema)
+    assert [row["name"] for row in found] == ['two\r\nlines "q" ', 'x"y', 'a""b']
+
+
+def test_a_header_behind_empty_lines_is_no_row() -> None:
+    schema = pa.schema([("a", pa.int64())])
+    found = rows_cut_everywhere(b"\n\n\na\n1\na\n", options(decode="csv", header=True), schema)
+    # A line like the header is data.
+    assert [row["a"] for row in found] == [1, None]
+
+
+def test_an_escape_and_a_null_value() -> None:
+    schema = pa.schema([("a", pa.string()), ("b", pa.int32())])
+    chosen = options(decode="csv", escape="\\", nullValue="NA")
+    found = rows_cut_everywhere(b'"x\\"y",NA\nNA,5\n"NA",6\n', chosen, schema)
+    assert found == [{"a": 'x"y', "b": None}, {"a": None, "b": 5}, {"a": "NA", "b": 6}]
+
+
+def test_the_schema_of_csv() -> None:
+    data = (
+        b"i,l,d,b,day,t,s,e\n1,5000000000,1.5,true,2026-01-01,2026-01-01 10:00:00,x,\n"
+        b"2,1,2,FALSE,2026-01-02,2026-01-01T10:00:00,2,\n"
+    )
+    assert inferred(data, decode="csv") == {f"_c{index}": "string" for index in range(8)}
+    assert set(inferred(data, decode="csv", header=True).values()) == {"string"}
+    assert inferred(data, decode="csv", header=True, inferSchema=True) == {
+        "i": "int32",
+        "l": "int64",
+        "d": "double",
+        "b": "bool",
+        "day": "date32[day]",
+        "t": "timestamp[us, tz=UTC]",
+        "s": "string",
+        "e": "string",
+    }
+
+
+def test_names_that_come_twice_are_told_apart() -> None:
+    assert list(inferred(b"a,a,\n1,2,3\n", decode="csv", header=True)) == ["a", "a1", "_c2"]
+
+
+def test_a_header_with_none_of_the_columns_is_an_error() -> None:
+    with pytest.raises(FormatError, match="names none of the columns x: has it a header"):
+        rows(plain(b"a,b\n1,2\n"), options(decode="csv", header=True), pa.schema([("x", pa.int64())]), [0, END])
+
+
+def test_a_hexadecimal_number_is_no_number() -> None:
+    found = rows(plain(b"0x1F\n 7 \n"), options(decode="csv"), pa.schema([("n", pa.int64())]), [0, END])
+    assert found == [{"n": None}, {"n": 7}]
+
+
+def test_a_column_that_csv_cannot_hold_is_named() -> None:
+    schema = pa.schema([("l", pa.list_(pa.int64()))])
+    with pytest.raises(FormatError, match="file: the column 'l': text cannot be read as a column of the type list"):
+        rows(plain(b"1\n"), options(decode="csv"), schema, [0, END])

@@ -1,0 +1,344 @@
+"""``spark.read.format("ags1")`` in a real session: every format, and what must fail."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ags1
+from ags1 import dataset
+from ags1.kms import load
+from ags1.parquet import EncryptionConfig, write_table
+from tests.checks import KEY, damage
+from tests.spark.sessions import need_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MIB = 1 << 20
+COUNT = 1000
+ROWS = [{"id": number, "name": f"n{number}"} for number in range(COUNT)]
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+Read = Callable[..., "DataFrame"]
+
+
+def avro() -> bytes:
+    file = io.BytesIO()
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
+    fastavro.writer(file, {"type": "record", "name": "R", "fields": fields}, ROWS, sync_interval=1000)
+    return file.getvalue()
+
+
+def arrow() -> bytes:
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_pylist(ROWS)
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=100)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(ROWS), sink, row_group_size=100)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, kms_url: str) -> Path:
+    """A dataset with a directory of each format, and one larger file."""
+    raw = tmp_path_factory.mktemp("raw")
+    lines = [json.dumps(row) for row in ROWS]
+    files: dict[str, bytes] = {
+        "json/year=2025/p.json": "\n".join(lines[:600]).encode(),
+        "json/year=2026/p.json": "\n".join(lines[600:]).encode(),
+        "json/_SUCCESS": b"",
+        "csv/p.csv": b"id,name\n" + b"".join(b"%d,n%d\n" % (number, number) for number in range(COUNT)),
+        "avro/p.avro": avro(),
+        "arrow/p.arrow": arrow(),
+        "parquet/k=1/p.parquet": parquet(),
+        "bad/p.json": b'{"id":1}\nno json\n',
+        "big/log.txt": b"".join(b"line %07d\n" % number for number in range(3 * MIB // 13)),
+        "empty/e": b"",
+    }
+    for name, data in files.items():
+        path = raw / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    with load(kms_url) as client:
+        write_table(pa.Table.from_pylist(ROWS), raw / "parquet/k=2.parquet", EncryptionConfig.from_kms(client, "lake"))
+        (raw / "parquet/k=2").mkdir()
+        (raw / "parquet/k=2.parquet").rename(raw / "parquet/k=2/p.parquet")
+        vault = tmp_path_factory.mktemp("lake") / "vault"
+        dataset.encrypt(raw, vault, client, "lake").close()
+    return vault
+
+
+@pytest.fixture
+def read(spark: SparkSession, lake: Path, kms_url: str) -> Read:
+    """Read the dataset, or another path, with options."""
+    need_spark()
+    from ags1.spark.source import register
+
+    register(spark)
+
+    def load_with(path: Path | None = None, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = spark.read.format("ags1")
+        if "keyref" not in options:
+            reader = reader.option("kms", kms_url)
+        if schema is not None:
+            reader = reader.schema(schema)
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        return reader.load(str(path or lake))
+
+    return load_with
+
+
+def tasks_of(frame: DataFrame) -> int:
+    count: int = frame.rdd.getNumPartitions()
+    return count
+
+
+@pytest.mark.parametrize("decode", ["json", "csv", "avro", "arrow", "parquet"])
+def test_every_format_gives_its_rows(read: Read, decode: str) -> None:
+    further = {"header": True, "inferSchema": True} if decode == "csv" else {}
+    frame = read(decode=decode, prefix=decode, **further)
+    assert [name for name in frame.columns if name in ("id", "name")] == ["id", "name"]
+    # The last directory of Parquet has a file that is encrypted itself.
+    times = 2 if decode == "parquet" else 1
+    assert frame.count() == times * COUNT
+    found = frame.selectExpr("sum(id) as total", "count(distinct name) as names").collect()[0]
+    assert (found.total, found.names) == (times * sum(range(COUNT)), COUNT)
+
+
+def test_lines_of_a_file_that_is_split(read: Read) -> None:
+    frame = read(decode="text", prefix="big", split_bytes=MIB, path_column="file")
+    assert tasks_of(frame) == 3
+    count = 3 * MIB // 13
+    found = frame.selectExpr("count(*)", "count(distinct value)", "min(value)", "max(value)", "max(file)").collect()
+    assert tuple(found[0]) == (count, count, "line 0000000", f"line {count - 1:07}", "big/log.txt")
+
+
+def test_bytes_are_those_of_the_file(read: Read, lake: Path, kms_url: str) -> None:
+    frame = read(include="big/*", split_bytes=2 * MIB)
+    assert [(name, kind) for name, kind in frame.dtypes] == [
+        ("path", "string"),
+        ("offset", "bigint"),
+        ("content", "binary"),
+    ]
+    pieces = {row.offset: bytes(row.content) for row in frame.collect()}
+    assert sorted(pieces) == [0, MIB, 2 * MIB]
+    with dataset.open(lake, kms_url) as vault, vault.open("big/log.txt") as reader:
+        assert b"".join(pieces[offset] for offset in sorted(pieces)) == reader.read()
+
+
+def test_metadata_without_a_key_for_any_file(read: Read) -> None:
+    frame = read(content=False, include="big/*,empty/*")
+    assert [tuple(row) for row in frame.orderBy("path").collect()] == [
+        ("big/log.txt", 13 * (3 * MIB // 13), 13 * (3 * MIB // 13) + 8 + 3 * 28, 3),
+        ("empty/e", 0, 36, 1),
+    ]
+
+
+def test_directories_are_columns_of_their_types(read: Read) -> None:
+    frame = read(decode="json", prefix="json")
+    assert dict(frame.dtypes) == {"id": "bigint", "name": "string", "year": "int"}
+    counts = {row.year: row["count"] for row in frame.groupBy("year").count().collect()}
+    assert counts == {2025: 600, 2026: 400}
+
+
+def test_a_schema_that_is_given_chooses_columns_and_types(read: Read) -> None:
+    frame = read(decode="parquet", prefix="parquet", schema="k string, none date, ID int")
+    assert frame.orderBy("id").first().asDict() == {"k": "1", "none": None, "ID": 0}
+    chosen = read(decode="parquet", prefix="parquet", columns="name,k")
+    assert chosen.columns == ["name", "k"]
+    assert chosen.where("k = 2 and name = 'n7'").count() == 1
+    with pytest.raises(Exception, match="with a schema, leave columns out"):
+        read(decode="json", prefix="json", columns="id", schema="id long, name string").count()
+    with pytest.raises(Exception, match="there is no column 'nothing'; there are id, name, year"):
+        read(decode="json", prefix="json", columns="nothing")
+
+
+def test_records_that_cannot_be_read(read: Read) -> None:
+    frame = read(decode="json", prefix="bad")
+    assert sorted(map(tuple, frame.collect()), key=str) == [(1, None), (None, "no json")]
+    assert read(decode="json", prefix="bad", mode="DROPMALFORMED").count() == 1
+    with pytest.raises(Exception, match=r"bad/p\.json: a JSON record near byte 9 cannot be read") as caught:
+        read(decode="json", prefix="bad", mode="FAILFAST", schema="id long").count()
+    assert "no json" not in str(caught.value)
+
+
+def test_no_files_are_no_rows(read: Read) -> None:
+    assert read(include="nothing*").collect() == []
+    with pytest.raises(Exception, match=r"give one with \.schema"):
+        read(decode="json", include="nothing*")
+    assert read(decode="json", include="nothing*", schema="id long").count() == 0
+
+
+def test_filters_spare_files_and_row_groups(read: Read, spark: SparkSession) -> None:
+    with pytest.raises(Exception, match=PUSHDOWN):
+        read(decode="json", prefix="json", pushdown="once").count()
+    spark.conf.set(PUSHDOWN, "true")
+
+    def lines() -> DataFrame:
+        return read(decode="json", prefix="json", pushdown="once", min_partitions=1000, path_column="file")
+
+    try:
+        assert lines().count() == COUNT
+        assert lines().where("file = 'json/year=2026/p.json'").count() == 400
+        assert lines().where("year = 2026 and id < 700").count() == 100
+        assert lines().where("year is null or id = 3").count() == 1
+        # Nothing is left, so there is one empty partition.
+        assert lines().where("year = 1999").count() == 0
+        rows = read(decode="parquet", prefix="parquet", pushdown="once")
+        rows = rows.where("id >= 995 and k = 1 and name like 'n9%'")
+        assert sorted(row.id for row in rows.collect()) == list(range(995, 1000))
+    finally:
+        spark.conf.unset(PUSHDOWN)
+
+
+def test_filters_choose_the_files_of_a_plan(lake: Path, kms_url: str) -> None:
+    need_spark()
+    from pyspark.sql.datasource import EqualTo, GreaterThan, IsNotNull, Not
+
+    from ags1.spark._source_splits import unpacked
+    from ags1.spark.source import Ags1DataSource
+
+    def planned(*filters: Any) -> tuple[list[str], list[Any]]:
+        source = Ags1DataSource(
+            {
+                "path": str(lake),
+                "kms": kms_url,
+                "decode": "json",
+                "prefix": "json",
+                "pushdown": "once",
+                "path_column": "f",
+            }
+        )
+        reader: Any = source.reader(source.schema())
+        left = list(reader.pushFilters(list(filters)))
+        return [split.file.path for part in reader.partitions() for split in unpacked(part.value)[1]], left
+
+    old, new = "json/year=2025/p.json", "json/year=2026/p.json"
+    by_path, by_year, by_id = EqualTo(("f",), new), GreaterThan(("year",), 2025), EqualTo(("id",), 3)
+    assert planned() == ([old, new], [])
+    # Of the path, all is known; of the rest, Spark has to look at the rows.
+    assert planned(IsNotNull(("f",)), by_path) == ([new], [])
+    assert planned(Not(by_path)) == ([old], [])
+    assert planned(by_year, by_id) == ([new], [by_year, by_id])
+    assert planned(EqualTo(("year",), 1)) == ([], [EqualTo(("year",), 1)])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key": KEY.hex()}, "the option 'key' is refused"),
+        ({"password": KEY.hex()}, "keyref=env:NAME or keyref=file:PATH"),
+        ({"keyref": KEY.hex()}, "a reference to a key, never the key"),
+        ({"decode": "xml"}, "decode must be one of"),
+        ({"expected_version": 9}, "9 is expected"),
+    ],
+)
+def test_a_refusal_names_what_to_do_and_repeats_no_secret(read: Read, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message) as caught:
+        read(**options).count()
+    assert KEY.hex() not in str(caught.value)
+
+
+def test_a_damaged_block_fails_whatever_the_options_say(read: Read, lake: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "vault"
+    shutil.copytree(lake, copy)
+    stored = copy / "big" / "log.txt"
+    stored.write_bytes(damage(stored.read_bytes(), MIB, 1))
+    for options in ({"decode": "text"}, {"decode": "json", "mode": "PERMISSIVE", "schema": "id long"}, {}):
+        with pytest.raises(Exception, match=r"big/log\.txt: block 1 failed authentication"):
+            read(copy, prefix="big", on_error="skip", **options).count()
+
+
+def test_a_file_that_is_missing_fails_or_is_left_out(read: Read, lake: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "vault"
+    shutil.copytree(lake, copy)
+    (copy / "json" / "year=2025" / "p.json").unlink()
+    schema = "id long, year int"
+    with pytest.raises(Exception, match="is in the manifest, but missing from the dataset"):
+        read(copy, decode="json", prefix="json", schema=schema).count()
+    assert read(copy, decode="json", prefix="json", schema=schema, on_error="skip").count() == 400
+
+
+def test_a_dataset_that_changes_under_way_fails(read: Read, kms_url: str, tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "a.txt").write_text("one\n")
+    vault = tmp_path / "vault"
+    with load(kms_url) as client:
+        dataset.encrypt(raw, vault, client, "lake").close()
+        frame = read(vault, decode="text")
+        # The plan is made, and kept.
+        tasks_of(frame)
+        frame.explain()
+        (raw / "a.txt").write_text("two\n")
+        dataset.encrypt(raw, vault, client, "lake").close()
+    with pytest.raises(Exception, match=r"has changed while it was being read: .*version 1 .*now there is version 2"):
+        frame.rdd.count()
+    assert [row.value for row in read(vault, decode="text").collect()] == ["two"]
+
+
+def test_plain_files_by_a_key_file(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY.hex())
+    (tmp_path / "files").mkdir()
+    for number in range(3):
+        data = f"{number}\n".encode()
+        ags1.encrypt_file(io.BytesIO(data), tmp_path / "files" / f"{number}.ags1", KEY, aad_prefix=b"%d" % number)
+    frame = read(tmp_path / "files" / "*.ags1", decode="text", keyref=f"file:{tmp_path / 'key'}", aad_prefix="{name}")
+    assert sorted(row.value for row in frame.collect()) == ["0", "1", "2"]
+    wrong = read(tmp_path / "files", decode="text", keyref=f"file:{tmp_path / 'key'}")
+    with pytest.raises(Exception, match=r"0\.ags1: block 0 failed authentication"):
+        wrong.count()
+
+
+def test_what_travels_has_no_key(lake: Path, kms_url: str) -> None:
+    """What Spark pickles: the source, its reader, and the partitions."""
+    need_spark()
+    import pickle
+
+    from ags1.spark.source import Ags1DataSource
+
+    source = Ags1DataSource({"path": str(lake), "kms": kms_url, "decode": "json", "prefix": "json"})
+    reader = source.reader(source.schema())
+    partitions = reader.partitions()
+    with dataset.open(lake, kms_url) as vault:
+        keys = [bytes(vault.key_metadata(entry.path).encryption_key) for entry in vault.files]
+    travelling = pickle.dumps((source, reader, partitions))
+    for partition in partitions:
+        import zlib
+
+        travelling += zlib.decompress(partition.value)
+    assert not [key for key in keys if key in travelling or key.hex().encode() in travelling]
+    batches = list(pickle.loads(pickle.dumps(reader)).read(partitions[0]))
+    assert sum(batch.num_rows for batch in batches) == COUNT
+
+
+def test_the_partitions_that_spark_makes_of_none() -> None:
+    need_spark()
+    from pyspark.sql.datasource import InputPartition
+
+    from ags1.spark.source import Ags1DataSource
+
+    reader = Ags1DataSource({"path": "nowhere", "kms": "local:keys.json"}).reader(None)
+    assert list(reader.read(None)) == []
+    assert list(reader.read(InputPartition(None))) == []
