@@ -17,7 +17,7 @@ import pickle
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -301,7 +301,7 @@ class Engine:
         self.part_bytes = part_bytes
         self.slots = self._session.slots()
 
-    def run(self, units: Iterable[Unit | None]) -> Iterator[list[Outcome]]:
+    def run(self, units: Iterable[Unit | None]) -> Generator[list[Outcome], None, None]:
         """Do all units.
 
         Parameters

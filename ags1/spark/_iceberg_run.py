@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 
 from ags1.dataset._keys import KeyRing
 from ags1.dataset._runs import RunReference
@@ -71,8 +72,9 @@ def verify(
             seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id)
             work = TableVerifying(opening, threads)
             engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=seal)
-            for outcomes in engine.run(_units(found)):
-                _record(recorder, outcomes, on_error)
+            with closing(engine.run(_units(found))) as waves:
+                for outcomes in waves:
+                    _record(recorder, outcomes, on_error)
     finally:
         recorder.close(time.monotonic() - started)
     return recorder.result

@@ -11,8 +11,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from itertools import chain, islice
 
 from ags1._gcm import Key
@@ -108,13 +108,16 @@ class Run:
                 self._try_to_read(reading, files)
             if others == "error":
                 self._refuse_others(files)
-            for outcomes in self._engine(work).run(files):
-                put_off = [each for each in outcomes if _is_put_off(each)]
-                later.fill(Unit(each.path, *each.detail["later"]) for each in put_off)
-                self._record(recorder, [each for each in outcomes if not _is_put_off(each)])
+            with closing(self._engine(work).run(files)) as waves:
+                for outcomes in waves:
+                    put_off = [each for each in outcomes if _is_put_off(each)]
+                    later.fill(Unit(each.path, *each.detail["later"]) for each in put_off)
+                    self._record(recorder, [each for each in outcomes if not _is_put_off(each)])
             if recorder.result.ok:
-                for outcomes in self._few_or_engine(Copying("copy", self._source, self._target, resume), later):
-                    self._record(recorder, outcomes)
+                copying = Copying("copy", self._source, self._target, resume)
+                with closing(self._few_or_engine(copying, later)) as waves:
+                    for outcomes in waves:
+                        self._record(recorder, outcomes)
             else:
                 reason = "a file before it failed"
                 self._record(recorder, (Outcome(each.path, status=LEFT_OUT, error=reason) for each in later))
@@ -128,8 +131,9 @@ class Run:
             self._list(files, recorder)
             if reading.kms is not None and missing_keys == "fail":
                 self._try_to_read(reading, files)
-            for outcomes in self._engine(work).run(files):
-                self._record(recorder, outcomes)
+            with closing(self._engine(work).run(files)) as waves:
+                for outcomes in waves:
+                    self._record(recorder, outcomes)
         return recorder.result
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -191,10 +195,11 @@ class Run:
         """
         doubtful = (each for each in files if not _is_clear(each))
         names: list[str] = []
-        for outcomes in self._few_or_engine(Examining("examine", self._source), doubtful):
-            names += [each.path for each in outcomes if each.detail is not None and each.detail["what"] == OTHER]
-            if len(names) > _FEW:
-                break
+        with closing(self._few_or_engine(Examining("examine", self._source), doubtful)) as waves:
+            for outcomes in waves:
+                names += [each.path for each in outcomes if each.detail is not None and each.detail["what"] == OTHER]
+                if len(names) > _FEW:
+                    break
         refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
 
     # -- work ----------------------------------------------------------------------------------------------------
@@ -203,7 +208,7 @@ class Run:
         shown = self._progress if progress is None else progress
         return Engine(self._spark, work, parallelism=self._parallelism, progress=shown)
 
-    def _few_or_engine(self, work: Work, units: Iterable[Unit]) -> Iterator[list[Outcome]]:
+    def _few_or_engine(self, work: Work, units: Iterable[Unit]) -> Generator[list[Outcome], None, None]:
         """Do what accompanies the real work: here, if it is less than a job of Spark takes to begin."""
         remaining = iter(units)
         first = list(islice(remaining, _FEW + 1))
@@ -213,7 +218,8 @@ class Run:
             return
         # Somebody's function is told of the real work only: its numbers must not begin anew.
         shown = self._progress if isinstance(self._progress, bool) else False
-        yield from self._engine(work, shown).run(chain(first, remaining))
+        with closing(self._engine(work, shown).run(chain(first, remaining))) as waves:
+            yield from waves
 
     @contextmanager
     def _recording(self, verb: str) -> Iterator[Recorder]:

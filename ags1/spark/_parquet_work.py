@@ -180,7 +180,7 @@ def prefix_of(given: str | bytes, name: str) -> bytes:
 
 def storage_of(location: Location) -> Storage:
     """The storage of a tree, one for each process."""
-    return of_process(location, lambda: Storage(location))  # type: ignore[abstract]
+    return of_process(location, lambda: Storage(location))
 
 
 def _check_unchanged(source: Storage, unit: Unit) -> None:

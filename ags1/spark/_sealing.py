@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from urllib.parse import parse_qsl, urlencode
 
 from ags1._gcm import open_message, random_bytes, seal_message
 from ags1.dataset._keys import KeyRing
@@ -43,7 +44,21 @@ def kms_reference(kms: object, name: str = "kms") -> str:
             f"{name} must be a URL such as 'aws:?region=eu-central-1' or 'local:keystore', not "
             f"{type(kms).__name__}: every worker makes its own client from it, so that no secret travels"
         )
-    return kms
+    return _absolute(kms)
+
+
+def _absolute(kms: str) -> str:
+    """The same reference where workers have another current directory: with absolute paths of local files."""
+    scheme, _, rest = kms.partition(":")
+    if scheme.lower() != "local":
+        return kms
+    path, _, query = rest.partition("?")
+    pairs = [
+        (name, os.path.abspath(os.path.expanduser(value)) if name in ("key_file", "password_file") else value)
+        for name, value in parse_qsl(query, keep_blank_values=True)
+    ]
+    where = os.path.abspath(os.path.expanduser(path)) if path else ""
+    return f"{scheme}:{where}" + (f"?{urlencode(pairs)}" if pairs else "")
 
 
 def kms_client(url: str) -> Any:

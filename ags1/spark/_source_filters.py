@@ -78,7 +78,7 @@ def understood(each: Any) -> Condition | None:
     negated = type(each).__name__ == "Not"
     inner = each.child if negated else each
     kind = type(inner).__name__
-    attribute = getattr(inner, "attribute", ())
+    attribute: tuple[str, ...] = getattr(inner, "attribute", ())
     if len(attribute) != 1 or not (kind in _COMPARISONS or kind in ("In", "IsNull", "IsNotNull")):
         return None
     return Condition(attribute[0], kind, getattr(inner, "value", None), negated)
@@ -108,7 +108,7 @@ def may_have(group: Any, conditions: list[Condition], types: Mapping[str, pa.Dat
     """
     if not conditions:
         return True
-    by_name = {}
+    by_name: dict[str, Any] = {}
     for index in range(group.num_columns):
         column = group.column(index)
         by_name.setdefault(column.path_in_schema.lower(), column)

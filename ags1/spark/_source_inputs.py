@@ -332,8 +332,8 @@ def _found(location: Location) -> Iterator[tuple[str, int, int]]:
 
 def _found_locally(root: str) -> Iterator[tuple[str, int, int]]:
     if os.path.isdir(root):
-        base = root.rstrip("/") + "/"
-        yield from ((path, len(base), os.stat(path).st_size) for path in _below(root))
+        base = len(root.rstrip("/")) + 1
+        yield from ((path, base, os.stat(path).st_size) for path in _below(root))
     elif os.path.exists(root):
         yield root, len(os.path.dirname(root).rstrip("/")) + 1, os.stat(root).st_size
     elif glob.has_magic(root):

@@ -9,6 +9,7 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 
 import ags1.dataset as datasets
 from ags1.dataset._dataset import Dataset
@@ -179,9 +180,10 @@ class _Decrypting:
     def run(self) -> None:
         """Decrypt all."""
         try:
-            for outcomes in self._engine.run(self._units()):
-                for path, each in by_file(outcomes).items():
-                    self._take(path, joined(each, None))
+            with closing(self._engine.run(self._units())) as waves:
+                for outcomes in waves:
+                    for path, each in by_file(outcomes).items():
+                        self._take(path, joined(each, None))
         except BaseException:
             if not self._target.location.is_local:
                 for assembly in self._assemblies.values():

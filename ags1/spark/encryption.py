@@ -16,6 +16,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 
 from ags1.dataset._manifest import Entry, sort_key
 from ags1.dataset._store import LocalStore, RemoteStore
@@ -51,8 +52,10 @@ def store_of(location: Location) -> LocalStore | RemoteStore:
 
 
 def refuse_overlap(source: Location, target: Location) -> None:
-    """Refuse a source that lies in the target, where plaintext would stand among what is encrypted, and a target that
-    lies in the source, where each run would encrypt what those before it have made.
+    """Refuse a source and a target of which one lies in the other.
+
+    In the target, plaintext would stand among what is encrypted; in the source, each run would encrypt what those
+    before it have made.
 
     Raises
     ------
@@ -196,8 +199,9 @@ class _Encrypting:
     def run(self) -> None:
         """Encrypt what is to be, and hand everything on to the update."""
         try:
-            for outcomes in self._engine.run(self._units()):
-                self._drain(by_file(outcomes))
+            with closing(self._engine.run(self._units())) as waves:
+                for outcomes in waves:
+                    self._drain(by_file(outcomes))
             self._drain({})
         except BaseException:
             if not self._target.location.is_local:

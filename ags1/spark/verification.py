@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import ags1.dataset._read as _read
 import ags1.errors as errors
@@ -127,15 +128,16 @@ class _Verifying:
 
     def run(self) -> None:
         """Verify all."""
-        for outcomes in self._engine.run(self._units()):
-            for path, each in by_file(outcomes).items():
-                damaged = [one for one in each if one.status == "error"]
-                outcome = joined(each, None)
-                if damaged:
-                    self._judge(path, outcome, len(damaged), len(each))
-                else:
-                    outcome.status = "ok"
-                    self._recorder.add([outcome])
+        with closing(self._engine.run(self._units())) as waves:
+            for outcomes in waves:
+                for path, each in by_file(outcomes).items():
+                    damaged = [one for one in each if one.status == "error"]
+                    outcome = joined(each, None)
+                    if damaged:
+                        self._judge(path, outcome, len(damaged), len(each))
+                    else:
+                        outcome.status = "ok"
+                        self._recorder.add([outcome])
         self._strangers()
         self._name_origins()
         self._recorder.add(self._held[path] for path in sorted(self._held, key=sort_key))
