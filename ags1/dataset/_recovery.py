@@ -28,8 +28,10 @@ from ags1.dataset._manifest import Entry
 from ags1.dataset._runs import RECORD_NAME
 from ags1.errors import Ags1Error, FormatError
 
-__all__ = ["commit", "finish_moves", "is_in_place", "live_journal", "sweep"]
+__all__ = ["LEFT", "commit", "finish_moves", "is_in_place", "live_journal", "sweep"]
 
+LEFT = re.compile(r"removed-[0-9]+(-[0-9a-f]{16})?\.jsonl|parts-[0-9a-f]{16}|placed-[0-9a-f]{16}-[0-9a-f]{16}\.jsonl")
+"""What updates by many processes may leave besides: lists of files that they dropped or made, and parts of big ones."""
 _CHECKED_WHOLE = 4 << 20
 
 
@@ -39,10 +41,16 @@ def commit(root: str, metadata: Metadata) -> None:
 
 
 def finish_moves(root: str, metadata: Metadata) -> Metadata:
-    """Move what waits in the staging directory to where it belongs."""
+    """Move what waits in the staging directory to where it belongs, and remove what the commit dropped."""
+    from ags1.dataset._store import LocalStore
+    from ags1.dataset._update import remove_dropped
+
+    remove_dropped(LocalStore(root), metadata)
     if metadata.staged is None:
         return metadata
     waiting = os.path.join(root, CONTROL, metadata.staged)
+    if os.path.islink(waiting):
+        raise FormatError(f"{waiting} is a link: what is behind it is not of this dataset; remove it")
     _tree.move(waiting, root)
     settled = metadata.settled()
     commit(root, settled)
@@ -95,9 +103,9 @@ def sweep(root: str, metadata: Metadata | None, journal: str | None, keep: froze
         path = os.path.join(control, name)
         if name in keep:
             continue
-        if STAGED_NAME.fullmatch(name):
+        if STAGED_NAME.fullmatch(name) or (LEFT.fullmatch(name) and os.path.isdir(path)):
             shutil.rmtree(path, ignore_errors=True)
-        elif MANIFEST_NAME.fullmatch(name) or RECORD_NAME.fullmatch(name) or is_temporary(name):
+        elif MANIFEST_NAME.fullmatch(name) or RECORD_NAME.fullmatch(name) or LEFT.fullmatch(name) or is_temporary(name):
             try:
                 os.unlink(path)
             except FileNotFoundError:

@@ -11,7 +11,7 @@ from ags1.dataset._control import CONTROL, METADATA
 from ags1.dataset._keys import KeyRing
 from ags1.dataset._runs import record_name
 from ags1.dataset._store import LocalStore, RemoteStore, open_manifest
-from ags1.dataset._update import find_metadata, settle, sweep, unfinished_runs
+from ags1.dataset._update import find_metadata, names_of, settle, sweep, unfinished_runs
 from ags1.dataset.reports import RewrapReport
 from ags1.errors import KeyAccessError
 
@@ -42,7 +42,7 @@ def rewrap(store: LocalStore | RemoteStore, kms: Any, new_key_id: str, new_kms: 
                     _journal.rewrite_keys(store.root, identity, fields, ring)
         kept = {f"staged-{identity}"} if identity is not None else set()
         for run in unfinished_runs(store):
-            kept |= {run.staging, f"parts-{run.run}"}
+            kept |= names_of(store, run)
             if not _is_under(run.key_ring(), run.key_id, new_key_id, new_kms):
                 changed_run = run.rewrapped(run.key_ring().rewrapped(kms, new_key_id, new_kms))
                 count += 1

@@ -173,14 +173,31 @@ class RunKeys:
         size, mtime_ns : int
             Of the source: bytes, and nanoseconds since the epoch.
         """
-        name = path.encode("utf-8", "surrogateescape")
+        return self._derived(b"%d\0%d" % (size, mtime_ns), path, encrypted_length(size))
+
+    def stream_key(self, path: str) -> KeyMetadata:
+        """Key and AAD prefix of a file whose length is known only when it is written; it has no source.
+
+        Parameters
+        ----------
+        path : str
+            Relative to the dataset. No two attempts may write under one: their contents need not be the same.
+
+        Returns
+        -------
+        KeyMetadata
+            Without a length.
+        """
+        return self._derived(b"stream", path, None)
+
+    def _derived(self, what: bytes, path: str, file_length: int | None) -> KeyMetadata:
         # The path comes last: whatever is in it, no two files have the same text.
-        info = b"%s%d\0%d\0%s" % (self._label, size, mtime_ns, name)
+        info = b"%s%s\0%s" % (self._label, what, path.encode("utf-8", "surrogateescape"))
         # In one buffer of ours, the run's key is not copied into an object that outlives the call.
         secret = bytes(self.key)
         first = hmac.digest(secret, info + b"\x01", hashlib.sha256)
         second = hmac.digest(secret, first + info + b"\x02", hashlib.sha256)
-        return KeyMetadata(first, second[:AAD_PREFIX_LENGTH], encrypted_length(size))
+        return KeyMetadata(first, second[:AAD_PREFIX_LENGTH], file_length)
 
     def __repr__(self) -> str:
         return f"<ags1.dataset.RunKeys of run {self.reference.run}>"

@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import ags1.dataset._tree as _tree
 from ags1._sinks import RemoteSink
@@ -17,7 +19,7 @@ from ags1._sources import is_url, remote_file_system
 from ags1.dataset._control import CONTROL, METADATA, Lock, Metadata, named, write_whole
 from ags1.dataset._keys import KeyRing
 from ags1.dataset._lease import LEASE, Lease
-from ags1.dataset._manifest import Manifest
+from ags1.dataset._manifest import Manifest, sort_key
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.stream import Reader
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["LocalStore", "RemoteStore", "open_manifest", "open_store"]
+
+_REQUESTS = 16
 
 
 class LocalStore:
@@ -101,11 +105,14 @@ class LocalStore:
 
     def remove(self, path: str) -> None:
         """Remove a file of the tree, if it is there, and the directories that it leaves empty."""
+        above = path.rpartition("/")[0]
+        if os.path.realpath(self.join(above)) != os.path.join(os.path.realpath(self.root), above).rstrip("/"):
+            # Behind a link is not in this tree.
+            return
         try:
             os.unlink(self.join(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
-        above = path.rpartition("/")[0]
         while above:
             try:
                 os.rmdir(self.join(above))
@@ -113,13 +120,27 @@ class LocalStore:
                 return
             above = above.rpartition("/")[0]
 
+    def remove_all(self, paths: Iterable[str]) -> None:
+        """Remove files of the tree."""
+        for path in paths:
+            self.remove(path)
+
     def sink(self, name: str) -> str:
         """What a Writer takes for a new file in the control directory."""
         return self.join(CONTROL, name)
 
+    def staged(self, staging: str) -> Iterator[str]:
+        """Paths of the files in a staging directory, in order."""
+        waiting = self.join(CONTROL, staging)
+        if os.path.isdir(waiting):
+            yield from (path for path, _ in _tree.walk(waiting))
+
     def finish_moves(self, staging: str) -> None:
         """Move what waits in a staging directory to where it belongs; what was moved before is no error."""
-        _tree.move(self.join(CONTROL, staging), self.root)
+        waiting = self.join(CONTROL, staging)
+        if os.path.islink(waiting):
+            raise FormatError(f"{waiting} is a link: what is behind it is not of this dataset; remove it")
+        _tree.move(waiting, self.root)
 
 
 class RemoteStore:
@@ -137,6 +158,8 @@ class RemoteStore:
 
     def read_control(self, name: str) -> bytes:
         """All of a file in the control directory."""
+        # What is remembered of listings may be older than what is about to be read, and files of that be missing there.
+        self.file_system.invalidate_cache()
         try:
             data: bytes = self.file_system.cat_file(self.join(CONTROL, name))
         except FileNotFoundError:
@@ -201,10 +224,28 @@ class RemoteStore:
         except FileNotFoundError:
             pass
 
+    def remove_all(self, paths: Iterable[str]) -> None:
+        """Remove files of the tree, several at once."""
+        waiting = iter(paths)
+        with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="ags1-remove") as pool:
+            while some := list(islice(waiting, 1000)):
+                for done in [pool.submit(self.remove, path) for path in some]:
+                    done.result()
+
     def sink(self, name: str) -> RemoteSink:
         """What a Writer takes for a new file in the control directory."""
         path = self.join(CONTROL, name)
         return RemoteSink(self.file_system, path, path)
+
+    def staged(self, staging: str) -> Iterator[str]:
+        """Paths of the files in a staging directory, in order."""
+        waiting = self.join(CONTROL, staging)
+        self.file_system.invalidate_cache()
+        try:
+            names = self.file_system.find(waiting)
+        except FileNotFoundError:
+            return
+        yield from sorted((name[len(waiting) :].lstrip("/") for name in names), key=sort_key)
 
     def finish_moves(self, staging: str) -> None:
         """Copy what waits in a staging directory to where it belongs, and remove it there."""

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import heapq
 import json
 import os
-import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import ags1.dataset._recovery as _recovery
-from ags1.dataset._control import CONTROL, MANIFEST_NAME, METADATA, STAGED_NAME, Metadata
+import ags1.dataset._writes as _writes
+from ags1.dataset._control import CONTROL, MANIFEST_NAME, METADATA, STAGED_NAME, Metadata, check_path
 from ags1.dataset._journal import JOURNAL_NAME
 from ags1.dataset._keys import KeyRing
 from ags1.dataset._manifest import Entry, Line, Manifest, ManifestWriter, entry_line, header_line, sort_key
@@ -36,10 +38,8 @@ if TYPE_CHECKING:
 
     Store = LocalStore | RemoteStore
 
-__all__ = ["Base", "Update", "clean", "find_metadata", "forget", "settle", "sweep", "unfinished_runs"]
-
-REMOVED = "removed-{}.jsonl"
-_LEFT = re.compile(r"removed-[0-9]+\.jsonl|parts-[0-9a-f]{16}")
+__all__ = ["Base", "Update", "clean", "find_metadata", "forget", "names_of", "remove_dropped", "settle", "sweep", "unfinished_runs"]
+_PLACED = "placed-{}-"
 
 
 class Base:
@@ -98,6 +98,10 @@ class Update:
         The keys of the files that are made.
     resumed : bool
         Whether the run of an interrupted update was taken over: then files of it may be there already.
+    doubtful : bool
+        Whether files may be staged that this update does not take: those of an interrupted run whose sources are gone
+        or as before, and what a worker left that failed. Set it if one did. They are removed before the commit, which
+        would put them in the place of others.
     """
 
     reference: RunReference
@@ -109,6 +113,7 @@ class Update:
         self.version = 0 if metadata is None else metadata.version
         self.base: Manifest | None = None
         self.resumed = False
+        self.doubtful = False
         self._kms = kms
         self._metadata = metadata
         self._key_id = key_id
@@ -118,6 +123,7 @@ class Update:
         self._ranges: list[_Range] = []
         self._changed = False
         self._staged = False
+        self._is_write = False
         self._removed: list[str] = []
 
     # -- beginning -------------------------------------------------------------------------------------------------
@@ -139,7 +145,7 @@ class Update:
         resume : bool
             Whether to take over the run of an interrupted update; otherwise what it made is thrown away.
         run : RunReference, optional
-            The run that is committed, if it was made before, without the lock.
+            The write that is committed, if it was begun before, without the lock: see :mod:`ags1.dataset._writes`.
 
         Raises
         ------
@@ -148,7 +154,7 @@ class Update:
         ValueError
             It is under another master key.
         FileNotFoundError
-            There is no dataset, and no `key_id`.
+            There is no dataset, and no `key_id`; or the write was thrown away.
         KeyAccessError, FormatError, AuthenticationError
             As :func:`ags1.dataset.open`.
         """
@@ -182,7 +188,7 @@ class Update:
             self.base = open_manifest(self.store, metadata, keys, self._kms)
         _refuse_journals(self.store)
         if run is not None:
-            self.reference, self.keys = run, run.unwrap(self._kms)
+            self._join(run)
             return
         live: RunReference | None = None
         for found in unfinished_runs(self.store):
@@ -191,12 +197,32 @@ class Update:
             else:
                 forget(self.store, found)
         if live is not None:
-            self.reference, self.keys, self.resumed = live, live.unwrap(self._kms), True
+            self.reference, self.keys = live, live.unwrap(self._kms)
+            self.resumed = self.doubtful = True
         else:
             identity = str(uuid.uuid4()) if metadata is None else metadata.uuid
             self.reference, self.keys = RunReference.create(identity, self.version, keys, self._kms)
             self.store.write_control(record_name(self.reference.run), self.reference.encode())
-        sweep(self.store, metadata, {self.reference.staging, f"parts-{self.reference.run}"})
+        sweep(self.store, metadata, names_of(self.store, self.reference))
+
+    def _join(self, run: RunReference) -> None:
+        """Commit a write, on a version that it may never have seen."""
+        _writes.claim(self.store, run.run)
+        self._is_write = True
+        self.keys = run.unwrap(self._kms)
+        metadata = self._metadata
+        if metadata is not None:
+            if run.base_version > 0 and run.uuid != metadata.uuid:
+                raise AuthenticationError(
+                    f"{self.store.root} is another dataset than the one that this write began on: nothing was "
+                    "committed; write again"
+                )
+            if run.table_key_id != metadata.table_key_id:
+                # The dataset was rewrapped meanwhile.
+                run = run.rewrapped(run.key_ring().rewrapped(self._kms, metadata.table_key_id, None))
+            # Of two writes that both were to make the dataset, the second adds to it.
+            run = replace(run, uuid=metadata.uuid)
+        self.reference = run
 
     def _fits(self, found: RunReference) -> bool:
         """Whether an interrupted run belongs to the dataset as it is."""
@@ -220,6 +246,18 @@ class Update:
         if replaces or isinstance(self.store, LocalStore):
             return f"{CONTROL}/{self.reference.staging}/{path}"
         return path
+
+    def announce(self, paths: Iterable[str]) -> None:
+        """Note that files are going to be made at :meth:`place`, before that is done.
+
+        Behind an object store those that are new stand among the dataset's. If the run comes to nothing, whoever
+        throws it away knows by this which they are.
+        """
+        new = [path for path in paths if self.place(path, replaces=False) == path]
+        if new:
+            lines = "".join(json.dumps(path) + "\n" for path in new)
+            name = f"{_PLACED.format(self.reference.run)}{os.urandom(8).hex()}.jsonl"
+            self.store.write_control(name, lines.encode("ascii"))
 
     def scratch(self, path: str) -> str:
         """Path below the dataset of a directory in which many processes put together one file."""
@@ -306,15 +344,28 @@ class Update:
             updated_ms=_recovery.now_ms(),
             staged=self.reference.staging if self._staged else None,
         )
+        if self.doubtful:
+            self._remove_strays(new, keys)
+        self._refuse_if_changed()
         if self._removed:
             lines = "".join(json.dumps(path) + "\n" for path in self._removed)
-            self.store.write_control(REMOVED.format(new.version), lines.encode("ascii"))
-        self._refuse_if_changed()
+            self.store.write_control(_removed_name(new), lines.encode("ascii"))
+        if self._is_write:
+            _writes.announce(self.store, self.reference, self._manifest_name)
         self.store.write_control(METADATA, new.encode())
         self._metadata = settle(self.store, new)
         self._forget()
         self.version = new.version
         return self.version
+
+    def _remove_strays(self, new: Metadata, keys: KeyRing) -> None:
+        """Remove what was made and the new manifest does not take, by a merge of the two."""
+        staging = self.reference.staging
+        with closing(open_manifest(self.store, new, keys, self._kms)) as manifest:
+            for path in _others(self.store.staged(staging), manifest, new.version):
+                self.store.remove_control(f"{staging}/{path}")
+            placed = _placed(self.store, self.reference)
+            self.store.remove_all(_others(placed, manifest, new.version))
 
     def _refuse_if_changed(self) -> None:
         now = find_metadata(self.store)
@@ -324,7 +375,10 @@ class Update:
             )
 
     def _forget(self) -> None:
-        self.store.remove_control(record_name(self.reference.run))
+        if self._is_write:
+            _writes.finish(self.store, self.reference.run)
+        else:
+            self.store.remove_control(record_name(self.reference.run))
         self._close_base()
         sweep(self.store, self._metadata, set())
 
@@ -346,6 +400,34 @@ class Update:
             self._lock.__exit__(*exception)
 
 
+def _others(paths: Iterator[str], manifest: Manifest, version: int) -> Iterator[str]:
+    """Those of some paths, in order, that did not come with a version."""
+    taken = (sort_key(each.path) for each in manifest.entries() if each.version == version)
+    following = next(taken, None)
+    for path in paths:
+        key = sort_key(path)
+        while following is not None and following < key:
+            following = next(taken, None)
+        if following != key:
+            yield path
+
+
+def _placed(store: Store, run: RunReference) -> Iterator[str]:
+    """What a run has announced, in order."""
+    lists = [
+        [_listed_path(line, store.join(CONTROL, name)) for line in store.read_control(name).splitlines()]
+        for name in store.control_names()
+        if name.startswith(_PLACED.format(run.run))
+    ]
+    return heapq.merge(*lists, key=sort_key)
+
+
+def names_of(store: Store, run: RunReference) -> set[str]:
+    """Names in the control directory that an unfinished run needs, besides its record."""
+    placed = {name for name in store.control_names() if name.startswith(_PLACED.format(run.run))}
+    return {run.staging, f"parts-{run.run}", *placed}
+
+
 def find_metadata(store: Store) -> Metadata | None:
     """The metadata of a dataset, None if there is none."""
     try:
@@ -362,12 +444,37 @@ def settle(store: Store, metadata: Metadata | None) -> Metadata | None:
         store.finish_moves(metadata.staged)
         metadata = metadata.settled()
         store.write_control(METADATA, metadata.encode())
-    name = REMOVED.format(metadata.version)
+    remove_dropped(store, metadata)
+    _writes.settle(store, metadata)
+    return metadata
+
+
+def remove_dropped(store: Store, metadata: Metadata) -> None:
+    """Remove the files that the commit of a version left out."""
+    name = _removed_name(metadata)
     if name in store.control_names():
         for line in store.read_control(name).splitlines():
-            store.remove(json.loads(line))
+            store.remove(_listed_path(line, store.join(CONTROL, name)))
         store.remove_control(name)
-    return metadata
+
+
+def _removed_name(metadata: Metadata) -> str:
+    """The list of what a commit drops. It belongs to one manifest: not to another commit of the same version."""
+    return metadata.manifest.replace("manifest-", "removed-").replace(".jsonl.ags1", ".jsonl")
+
+
+def _listed_path(line: bytes, name: str) -> str:
+    # Nothing authenticates it: it may name what is in the dataset, and nothing else.
+    try:
+        path = json.loads(line)
+    except (ValueError, RecursionError):
+        path = None
+    if not isinstance(path, str):
+        raise FormatError(f"{name}: a list of files is damaged")
+    try:
+        return check_path(path)
+    except FormatError:
+        raise FormatError(f"{name}: a list of files has {path!r}, which no dataset can have") from None
 
 
 def sweep(store: Store, metadata: Metadata | None, keep: set[str]) -> None:
@@ -378,9 +485,10 @@ def sweep(store: Store, metadata: Metadata | None, keep: set[str]) -> None:
     for name in store.control_names():
         if name in needed:
             continue
-        rubbish = STAGED_NAME.fullmatch(name) or MANIFEST_NAME.fullmatch(name) or _LEFT.fullmatch(name)
+        rubbish = STAGED_NAME.fullmatch(name) or MANIFEST_NAME.fullmatch(name) or _recovery.LEFT.fullmatch(name)
         if rubbish or _recovery.is_temporary(name):
             store.remove_control(name)
+    _writes.sweep(store)
 
 
 def unfinished_runs(store: Store) -> list[RunReference]:
@@ -406,9 +514,13 @@ def unfinished_runs(store: Store) -> list[RunReference]:
 def forget(store: Store, run: RunReference) -> None:
     """Remove what is left of a run, its record last."""
     metadata = find_metadata(store)
+    if run.base_version == (0 if metadata is None else metadata.version):
+        # It did not come to its commit; and what it announced was new.
+        store.remove_all(_placed(store, run))
     if metadata is None or metadata.staged != run.staging:
         store.remove_control(run.staging)
-    store.remove_control(f"parts-{run.run}")
+    for name in names_of(store, run) - {run.staging}:
+        store.remove_control(name)
     store.remove_control(record_name(run.run))
 
 
@@ -428,6 +540,7 @@ def clean(store: Store) -> list[str]:
         metadata = settle(store, find_metadata(store))
         for run in unfinished_runs(store):
             forget(store, run)
+        _writes.sweep(store, 0)
         _refuse_journals(store)
         sweep(store, metadata, set())
     return sorted(before - set(store.control_names()) - {"lease.json"})

@@ -1,0 +1,252 @@
+"""``spark.readStream.format("ags1")``: the files that come to a dataset, version by version.
+
+    offset   {"version": 7, "dataset": uuid}     all that came with versions up to 7 has been read
+    batch    from version 4 to 7                 the files that the manifest says came with 5, 6 or 7
+
+The latest offset is read from ``metadata.json``, without a key; a batch is planned from the manifest, which is
+authentic, as it is by then. So the files of a version that only adds some are read exactly once, also by a query that
+goes on from its checkpoint. A file that was replaced is a new one of the version that replaced it, and its rows come
+(again); rows of a file that was removed stay where they went. A batch in whose time a file is replaced or removed
+fails; begun again, it is planned from what is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from ags1.dataset._manifest import Entry
+from ags1.dataset._store import read_metadata
+from ags1.dataset._tree import Filter
+from ags1.errors import AuthenticationError
+from ags1.spark._locations import locate
+from ags1.spark._source_inputs import Listed, _DatasetFiles, _left_out
+from ags1.spark._source_options import STREAM_OPTIONS, SourceOptions, canonical
+from ags1.spark._source_reader import arrow_schema, read_splits
+from ags1.spark._source_splits import packed, plan, unpacked
+from ags1.spark.decoders import Plain
+from ags1.spark.encryption import store_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pyspark.sql.types import StructType
+
+__all__ = ["StreamReader", "stream_reader_for"]
+
+_KEPT = 4
+_cache: dict[tuple[Any, ...], _Versions] = {}
+
+
+class _Versions(_DatasetFiles):
+    """The files of a dataset that came with some versions of it."""
+
+    def __init__(self, options: SourceOptions, after: int, last: int) -> None:
+        super().__init__(options)
+        self.after = after
+        self.last = last
+
+    @property
+    def uuid(self) -> str:
+        return self._dataset.uuid
+
+    @property
+    def version(self) -> int:
+        return self._dataset.version
+
+    def files(self) -> Iterator[Listed]:
+        wanted = Filter(self._options.include or None, self._options.exclude or None)
+        for entry in self._dataset.files.below(self._options.prefix):
+            if not self.after < _version_of(entry) <= self.last:
+                continue
+            if wanted.accepts(entry.path) and not _left_out(entry.path, self._options):
+                yield Listed(entry.path, 0, entry.plaintext_length, entry.file_length)
+
+    def open(self, file: Listed) -> Plain:
+        version = _version_of(self._dataset.files[file.path])
+        if version > self.last:
+            raise RuntimeError(
+                f"{file.path} was replaced by version {version} of the dataset while this query read version "
+                f"{self.last}: start it again, and the file comes with the version that it has now"
+            )
+        return super().open(file)
+
+
+def _version_of(entry: Entry) -> int:
+    # In old manifests it was not recorded.
+    return 1 if entry.version is None else entry.version
+
+
+class StreamReader(DataSourceStreamReader):
+    """Reads a growing dataset. Can be pickled: it has no key and nothing open.
+
+    Parameters
+    ----------
+    options : SourceOptions
+        As of a batch.
+    schema : pyspark.sql.types.StructType
+        The columns that rows are to have.
+    starting_version : str
+        Where a query without a checkpoint begins: "earliest", "latest" for what comes from now on, or a version whose
+        files are the first ones.
+    max_versions_per_batch : int
+        0 for all that there are. Spark 4.1 reads one batch with the trigger ``availableNow``, so this many versions.
+    """
+
+    def __init__(
+        self, options: SourceOptions, schema: StructType, starting_version: str, max_versions_per_batch: int
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._starting_version = starting_version
+        self._most = max_versions_per_batch
+        self._position: dict[str, Any] | None = None
+
+    def _now(self) -> dict[str, Any]:
+        metadata = read_metadata(store_of(locate(self._options.path[0])))
+        return {"version": metadata.version, "dataset": metadata.uuid}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query begins that has no checkpoint."""
+        now = self._now()
+        if self._starting_version == "latest":
+            return now
+        first = 1 if self._starting_version == "earliest" else int(self._starting_version)
+        if first > now["version"] + 1:
+            raise ValueError(f"the option starting_version is {first}, and the dataset has version {now['version']}")
+        return {**now, "version": first - 1}
+
+    def latestOffset(self) -> dict[str, Any]:
+        """Where the next batch ends. The KMS is not asked."""
+        if self._position is None:
+            # After a restart Spark tells the position first, by an empty batch.
+            self._position = self.initialOffset()
+        return self._end_after(self._position, self._now(), self._most)
+
+    def _end_after(self, start: dict[str, Any], now: dict[str, Any], most: int) -> dict[str, Any]:
+        self._refuse_another(start, now)
+        last = start["version"] + most if most else now["version"]
+        return {**now, "version": min(now["version"], last)}
+
+    def _refuse_another(self, start: dict[str, Any], now: dict[str, Any]) -> None:
+        if start["dataset"] != now["dataset"]:
+            raise AuthenticationError(
+                f"{self._options.path[0]} is another dataset than the one that this query has read so far: begin "
+                "anew, with a new checkpoint"
+            )
+        if now["version"] < start["version"]:
+            raise AuthenticationError(
+                f"{self._options.path[0]} has version {now['version']}, but this query has read version "
+                f"{start['version']} of it: an older state of the dataset was put back. Put the newer one back, or "
+                "begin anew, with a new checkpoint"
+            )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a batch: an empty list if no files came."""
+        self._refuse_another(start, end)
+        self._position = end
+        if start == end:
+            return []
+        source = _Versions(self._options, start["version"], end["version"])
+        try:
+            # What metadata.json says is not authentic; the manifest is.
+            self._refuse_another(end, {"version": source.version, "dataset": source.uuid})
+            identity = f"{source.uuid} {start['version']} {end['version']}"
+            return [InputPartition(packed(identity, splits)) for splits in plan(source.files(), self._options)]
+        finally:
+            source.close()
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        value = getattr(partition, "value", None)
+        if value is None:
+            return iter(())
+        identity, splits = unpacked(value)
+        source = _opened(self._options, identity)
+        return read_splits(source, splits, arrow_schema(self._schema), self._options, [])
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the dataset keeps what was read."""
+
+
+def _opened(options: SourceOptions, identity: str) -> _Versions:
+    """A version of the dataset that has the files of a batch: kept, so that the next tasks do not ask the KMS."""
+    uuid, after, last = identity.split(" ")
+    key = (os.getpid(), options)
+    found = _cache.get(key)
+    if found is None or found.uuid != uuid or found.version < int(last):
+        made = _Versions(options, int(after), int(last))
+        if made.uuid != uuid or made.version < int(last):
+            made.close()
+            raise AuthenticationError(
+                f"{options.path[0]} was exchanged while this query read version {last} of it: start the query again"
+            )
+        for old in [each for each in _cache if each[0] != key[0]]:
+            # Of the process that this one was forked from: not to be closed here.
+            del _cache[old]
+        if found is not None:
+            found.close()
+        found = _cache[key] = made
+        while len(_cache) > _KEPT:
+            _cache.pop(next(iter(_cache))).close()
+    found.after, found.last = int(after), int(last)
+    return found
+
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
+except ImportError:
+    # Before 4.2 Spark does not say where a batch begins, and what it may be limited to.
+    _READER: type[StreamReader] = StreamReader
+else:
+
+    class AdmittingStreamReader(StreamReader, SupportsTriggerAvailableNow):
+        """The same for Spark 4.2 and later, which knows of limits, and of triggers that take all in many batches."""
+
+        _target: dict[str, Any] | None = None
+
+        def getDefaultReadLimit(self) -> Any:
+            """What the options say; Spark has no word for versions, so it is handed on as a number of files."""
+            return ReadMaxFiles(self._most) if self._most else ReadAllAvailable()
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            """Note where the query ends."""
+            self._target = self._now()
+
+        def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # type: ignore[override, unused-ignore]
+            """Where the next batch ends. The KMS is not asked."""
+            now = self._now() if self._target is None else self._target
+            return self._end_after(start, now, 0 if isinstance(limit, ReadAllAvailable) else self._most)
+
+        def reportLatestOffset(self) -> dict[str, Any]:
+            """Where the dataset is, for the progress of the query."""
+            return self._now()
+
+    _READER = AdmittingStreamReader
+
+
+def stream_reader_for(options: Mapping[str, str], schema: StructType) -> StreamReader:
+    """The reader that the options ask for.
+
+    Raises
+    ------
+    ValueError
+        A wrong option, or one that streams do not have.
+    """
+    checked = SourceOptions.parse(options, STREAM_OPTIONS)
+    if checked.keyref or len(checked.path) > 1:
+        raise ValueError("a stream reads one dataset, with the option kms; files with a keyref have no versions")
+    if checked.expected_version >= 0 or checked.pushdown:
+        raise ValueError("the options expected_version and pushdown are not for streams")
+    values = {canonical(name): text.strip().lower() for name, text in options.items()}
+    starting = values.get("startingversion", "earliest")
+    if starting not in ("earliest", "latest") and not (starting.isdecimal() and int(starting) > 0):
+        raise ValueError(f"the option starting_version must be earliest, latest or a number from 1, not {starting!r}")
+    most = values.get("maxversionsperbatch", "")
+    if most and not (most.isdecimal() and int(most) > 0):
+        raise ValueError(f"the option max_versions_per_batch must be a number from 1, not {most!r}")
+    return _READER(checked, schema, starting, int(most) if most else 0)

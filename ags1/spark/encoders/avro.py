@@ -1,0 +1,182 @@
+"""Avro container files. Every column may be null; times, dates and decimals have Avro's logical types."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ags1.spark.encoders import FileEncoder, refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.spark._write_options import WriteOptions
+
+__all__ = ["make"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+# Rows go from Arrow to Python by so many.
+_STEP = 4096
+_SYNC_INTERVAL = 64 << 10
+
+
+def make(options: WriteOptions, schema: pa.Schema) -> _Avro:
+    """The format."""
+    fields = []
+    for field in schema:
+        try:
+            fields.append(_field(field.name, field.type, f"{field.name}_"))
+        except TypeError as error:
+            raise refuse(field, "Avro", f"{error}; cast it, or use decode=parquet") from None
+    record = {"type": "record", "name": "topLevelRecord", "fields": fields}
+    return _Avro(options.compression, json.dumps(record))
+
+
+def _field(name: str, kind: pa.DataType, path: str) -> dict[str, Any]:
+    if not _NAME.fullmatch(name):
+        raise TypeError(f"{name!r} is no name in Avro, where only ASCII letters, digits and _ are: rename it")
+    return {"name": name, "type": ["null", _avro(kind, path)], "default": None}
+
+
+def _avro(kind: pa.DataType, path: str) -> Any:
+    """Avro's type. `path` makes names of records that no other has. Raises TypeError if there is none."""
+    types = pa.types
+    simple = _SIMPLE.get(kind)
+    if simple is not None:
+        return simple
+    if types.is_timestamp(kind):
+        return {"type": "long", "logicalType": f"{'' if kind.tz else 'local-'}timestamp-micros"}
+    if types.is_time(kind):
+        return {"type": "long", "logicalType": "time-micros"}
+    if types.is_decimal(kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if types.is_list(kind) or types.is_large_list(kind):
+        return {"type": "array", "items": ["null", _avro(kind.value_type, f"{path}element_")]}
+    if types.is_map(kind):
+        if not (types.is_string(kind.key_type) or types.is_large_string(kind.key_type)):
+            raise TypeError(f"keys of maps are strings there, not {kind.key_type}")
+        return {"type": "map", "values": ["null", _avro(kind.item_type, f"{path}value_")]}
+    if types.is_struct(kind):
+        fields = [_field(each.name, each.type, f"{path}{each.name}_") for each in kind]
+        return {"type": "record", "name": f"{path}record", "fields": fields}
+    raise TypeError(f"there is none for {kind}")
+
+
+_SIMPLE = {
+    pa.null(): "null",
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+}
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type that a column is cast to, so that Python gets numbers for times."""
+    types = pa.types
+    if types.is_date(kind):
+        return pa.int32()
+    if types.is_timestamp(kind):
+        return pa.int64()
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if types.is_map(kind):
+        return pa.map_(kind.key_type, _plain(kind.item_type))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _plain(each.type)) for each in kind])
+    return kind
+
+
+def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """What is still to be done to Python's values, which are not null; None for nothing."""
+    types = pa.types
+    if types.is_time(kind):
+        return _microseconds
+    if types.is_map(kind):
+        item = _optional(_converter(kind.item_type))
+        return lambda value: {key: item(each) for key, each in value}
+    if types.is_list(kind) or types.is_large_list(kind):
+        element = _converter(kind.value_type)
+        if element is None:
+            return None
+        optional = _optional(element)
+        return lambda value: [optional(each) for each in value]
+    if types.is_struct(kind):
+        fields = [(each.name, _converter(each.type)) for each in kind]
+        if all(each is None for _, each in fields):
+            return None
+        optionals = [(name, _optional(each)) for name, each in fields]
+        return lambda value: {name: convert(value[name]) for name, convert in optionals}
+    return None
+
+
+def _optional(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    if convert is None:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)
+
+
+def _microseconds(value: Any) -> int:
+    return int(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
+
+
+@dataclass(frozen=True)
+class _Avro:
+    compression: str
+    schema: str
+    extension: str = ".avro"
+
+    def open(self, file: Any, gathered_bytes: int) -> _AvroFile:
+        return _AvroFile(file, self)
+
+
+class _AvroFile(FileEncoder):
+    def __init__(self, file: Any, made: _Avro) -> None:
+        try:
+            from fastavro.write import Writer
+        except ImportError as error:
+            raise ImportError("writing Avro needs fastavro: pip install 'ags1[avro]'") from error
+        codec = "null" if made.compression == "none" else made.compression
+        output: Any = _Flushed(file)
+        self._writer = Writer(output, json.loads(made.schema), codec=codec, sync_interval=_SYNC_INTERVAL)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        convert = [_converter(field.type) for field in batch.schema]
+        for start in range(0, batch.num_rows, _STEP):
+            some = batch.slice(start, _STEP)
+            columns = []
+            for column, each in zip(some.columns, convert, strict=True):
+                kind = _plain(column.type)
+                values = (column if kind.equals(column.type) else column.cast(kind)).to_pylist()
+                columns.append(values if each is None else list(map(_optional(each), values)))
+            for row in zip(*columns, strict=True):
+                self._writer.write(dict(zip(batch.schema.names, row, strict=True)))
+
+    def close(self) -> None:
+        self._writer.flush()
+
+
+class _Flushed:
+    """fastavro flushes after each block; that would hand on less than whole blocks of AGS1."""
+
+    def __init__(self, file: Any) -> None:
+        self.write = file.write
+
+    def seekable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        pass

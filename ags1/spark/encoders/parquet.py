@@ -1,0 +1,84 @@
+"""Parquet files that are not encrypted themselves: AGS1 around them is. Encrypted Parquet comes of encrypt_parquet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ags1.spark.encoders import FileEncoder, refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.spark._write_options import WriteOptions
+
+__all__ = ["make"]
+
+
+def make(options: WriteOptions, schema: pa.Schema) -> _Parquet:
+    """The format."""
+    for field in schema:
+        if not _is_known(field.type):
+            raise refuse(field, "Parquet", "cast it, or use decode=arrow")
+    return _Parquet(options.compression)
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_struct(kind):
+        # pyarrow cannot write a group without columns.
+        return kind.num_fields > 0 and all(_is_known(each.type) for each in kind)
+    if types.is_map(kind):
+        return _is_known(kind.key_type) and _is_known(kind.item_type)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _is_known(kind.value_type)
+    return not types.is_interval(kind)
+
+
+@dataclass(frozen=True)
+class _Parquet:
+    compression: str
+    extension: str = ".parquet"
+
+    def open(self, file: Any, gathered_bytes: int) -> _ParquetFile:
+        return _ParquetFile(file, self.compression, gathered_bytes)
+
+
+class _ParquetFile(FileEncoder):
+    def __init__(self, file: Any, compression: str, gathered_bytes: int) -> None:
+        self._file = pa.PythonFile(file, mode="w")
+        self._compression = compression
+        self._gathered_bytes = gathered_bytes
+        self._gathered: list[pa.RecordBatch] = []
+        self._size = 0
+        self._writer: Any = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._gathered.append(batch)
+        self._size += batch.nbytes
+        if self._size >= self._gathered_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write a row group: Spark's batches are much too small for one."""
+        if not self._gathered:
+            return
+        table = pa.Table.from_batches(self._gathered)
+        if self._writer is None:
+            import pyarrow.parquet as pq
+
+            self._writer = pq.ParquetWriter(self._file, table.schema, compression=self._compression)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._gathered, self._size = [], 0
+
+    def close(self) -> None:
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            # It would complete the file when it is dropped.
+            self._writer.is_open = False

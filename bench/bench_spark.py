@@ -1,0 +1,250 @@
+"""The Spark pipeline on two local slots, beside the single-process path on the same files; one huge file beside many.
+
+Spark has started, and its workers have been warmed up: what is compared is what each byte and each file cost.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import settings
+from bench.conftest import Record
+from bench.measure import Run, Subject, figure
+from bench.settings import GIB, MIB
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pandas")
+
+SLOTS = 2
+TARGET = 0.8
+TARGET_OF_HUGE = 0.85
+NOTE = f"local[{SLOTS}], one machine with {settings.cpus()} CPUs; Spark and its workers had started"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Files of one kind of mixture."""
+
+    root: Path
+    files: int
+    nbytes: int
+    words: str
+
+
+@pytest.fixture(scope="module")
+def spark(directory: Path) -> Iterator[Any]:
+    """One session for this file."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master(f"local[{SLOTS}]")
+        .appName("ags1 bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.local.dir", str(directory / "spark"))
+        .config("spark.driver.memory", "2g")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def kms(directory: Path) -> str:
+    """A keystore that the workers open by its URL."""
+    from ags1.kms import LocalKms
+
+    key_file = directory / "keystore.key"
+    key_file.write_text(os.urandom(32).hex())
+    key_file.chmod(0o600)
+    with LocalKms.create(directory / "keys.json", key_file=key_file) as client:
+        client.add_key("lake")
+    return f"local:{directory / 'keys.json'}?key_file={key_file}"
+
+
+def _fill(path: Path, nbytes: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    piece = os.urandom(min(nbytes, 8 * MIB))
+    with open(path, "wb", buffering=0) as file:
+        file.writelines(piece for _ in range(nbytes // len(piece)))
+
+
+@pytest.fixture(scope="module")
+def mixed(directory: Path, sizes: settings.Settings) -> Tree:
+    """One file of 2 GiB, a hundred of 2 MiB, ten thousand of 4 KiB."""
+    root = directory / "mixed"
+    huge, medium, small = (64 * MIB, 5, 500) if sizes.quick else (2 * GIB, 100, 10_000)
+    _fill(root / "huge", huge)
+    for index in range(medium):
+        _fill(root / "medium" / f"{index:03}", 2 * MIB)
+    for index in range(small):
+        _fill(root / "small" / f"{index // 100:03}" / f"{index:05}", 4096)
+    nbytes = huge + medium * 2 * MIB + small * 4096
+    words = f"one file of {huge // MIB:,} MiB, {medium} of 2 MiB, {small:,} of 4 KiB"
+    os.sync()
+    return Tree(root, 1 + medium + small, nbytes, words)
+
+
+def _away(*paths: Path) -> Callable[[], None]:
+    def remove() -> None:
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
+        os.sync()
+
+    return remove
+
+
+@pytest.mark.parametrize("direction", ["encrypt", "decrypt", "verify"])
+def test_mixed_tree(
+    direction: str,
+    mixed: Tree,
+    spark: Any,
+    kms: str,
+    directory: Path,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    import ags1.spark
+    from ags1 import dataset
+
+    vault, target = directory / "mixed-vault", directory / "out"
+    if not vault.exists():
+        dataset.encrypt(mixed.root, vault, kms, "lake").close()
+
+    def here() -> None:
+        if direction == "encrypt":
+            dataset.encrypt(mixed.root, target, kms, "lake").close()
+            return
+        with dataset.open(vault, kms) as opened:
+            if direction == "decrypt":
+                opened.decrypt(target)
+            else:
+                assert opened.verify().ok
+
+    def over_spark() -> None:
+        if direction == "encrypt":
+            ags1.spark.encrypt_files(spark, mixed.root, target, kms=kms, key_id="lake", progress=False)
+        elif direction == "decrypt":
+            ags1.spark.decrypt_files(spark, vault, target, kms=kms, progress=False)
+        else:
+            assert ags1.spark.verify_files(spark, vault, kms=kms, progress=False).ok
+
+    away = _away(target)
+    subjects = {"ags1": Subject(over_spark, after=away), "one process": Subject(here, after=away)}
+    run = interleave(subjects, warm_up=2)
+    question = f"Spark: {direction} {mixed.words}"
+    record(run, figure(run, question, "one process", kind="peer", target=TARGET, nbytes=mixed.nbytes, note=NOTE))
+
+
+@pytest.mark.parametrize("direction", ["encrypt", "decrypt"])
+def test_one_huge_file(
+    direction: str,
+    spark: Any,
+    kms: str,
+    directory: Path,
+    sizes: settings.Settings,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    import ags1.spark
+
+    nbytes = 64 * MIB if sizes.quick else 2 * GIB
+    huge, many, target = directory / "huge", directory / "many", directory / "out"
+    if not huge.exists():
+        _fill(huge / "one", nbytes)
+        for index in range(16):
+            _fill(many / f"{index:02}", nbytes // 16)
+        for source in (huge, many):
+            vault = source.with_name(f"{source.name}-vault")
+            ags1.spark.encrypt_files(spark, source, vault, kms=kms, key_id="lake", progress=False)
+        os.sync()
+
+    def work(source: Path) -> Callable[[], object]:
+        if direction == "encrypt":
+            return lambda: ags1.spark.encrypt_files(spark, source, target, kms=kms, key_id="lake", progress=False)
+        vault = source.with_name(f"{source.name}-vault")
+        return lambda: ags1.spark.decrypt_files(spark, vault, target, kms=kms, progress=False)
+
+    away = _away(target)
+    subjects = {"ags1": Subject(work(huge), after=away), "in 16 files": Subject(work(many), after=away)}
+    run = interleave(subjects)
+    question = f"Spark: {direction} one file of {nbytes // MIB:,} MiB"
+    record(run, figure(run, question, "in 16 files", kind="reference", target=TARGET_OF_HUGE, nbytes=nbytes, note=NOTE))
+
+
+@pytest.fixture(scope="module")
+def lines(directory: Path, sizes: settings.Settings) -> Tree:
+    """JSON lines in a few files."""
+    root = directory / "lines"
+    root.mkdir()
+    rows, files = (20_000 if sizes.quick else 4_000_000), 4
+    for number in range(files):
+        with open(root / f"{number}.json", "w") as file:
+            for row in range(number, rows, files):
+                file.write(f'{{"id": {row}, "name": "customer {row}", "amount": {row / 4}, "day": "2026-11-21"}}\n')
+    nbytes = sum(path.stat().st_size for path in root.iterdir())
+    return Tree(root, files, nbytes, f"{rows:,} JSON lines in {nbytes // MIB:,} MiB")
+
+
+def test_reading_json_lines(
+    lines: Tree, spark: Any, kms: str, directory: Path, interleave: Callable[..., Run], record: Record
+) -> None:
+    import ags1.spark
+
+    vault = directory / "lines-vault"
+    ags1.spark.encrypt_files(spark, lines.root, vault, kms=kms, key_id="lake", progress=False)
+    ags1.spark.register(spark)
+    schema = "id bigint, name string, amount double, day string"
+    reader = spark.read.format("ags1").option("kms", kms).option("decode", "json").schema(schema)
+
+    def ours() -> int:
+        return int(reader.load(str(vault)).where("amount > 10").count())
+
+    def theirs() -> int:
+        return int(spark.read.schema(schema).json(str(lines.root)).where("amount > 10").count())
+
+    assert ours() == theirs()
+    subjects = {"ags1": Subject(ours), "spark.read.json, not encrypted": Subject(theirs)}
+    run = interleave(subjects, warm_up=2)
+    question = f'Spark: read.format("ags1"), {lines.words}'
+    reference = "spark.read.json, not encrypted"
+    record(run, figure(run, question, reference, kind="peer", nbytes=lines.nbytes, note=NOTE))
+
+
+def test_reading_blocks(
+    spark: Any, kms: str, directory: Path, sizes: settings.Settings, interleave: Callable[..., Run], record: Record
+) -> None:
+    import ags1.spark
+    from ags1 import dataset
+
+    nbytes = 64 * MIB if sizes.quick else 2 * GIB
+    source, vault = directory / "blocks", directory / "blocks-vault"
+    _fill(source / "one", nbytes)
+    ags1.spark.encrypt_files(spark, source, vault, kms=kms, key_id="lake", progress=False)
+    ags1.spark.register(spark)
+    frame = spark.read.format("ags1").option("kms", kms).load(str(vault)).selectExpr("sum(length(content))")
+    room = bytearray(32 * MIB)
+
+    def ours() -> None:
+        assert frame.collect()[0][0] == nbytes
+
+    def floor() -> None:
+        with dataset.open(vault, kms) as opened, opened.open("one") as reader:
+            while reader.readinto(room):
+                pass
+
+    run = interleave({"ags1": Subject(ours), "one Reader, no Spark": Subject(floor)}, warm_up=2)
+    question = f'Spark: read.format("ags1"), {nbytes // MIB:,} MiB in blocks'
+    note = f"{NOTE}; each block goes from Python to the JVM through a socket"
+    record(run, figure(run, question, "one Reader, no Spark", kind="reference", nbytes=nbytes, note=note))

@@ -1,0 +1,286 @@
+"""``spark.readStream.format("ags1")``: what comes to a dataset is read once, also by a query that was stopped."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ags1 import dataset
+from ags1.errors import AuthenticationError
+from ags1.kms import load
+
+pytest.importorskip("pyspark")
+
+import ags1.spark
+from ags1.spark import _source_stream
+from ags1.spark._source_stream import StreamReader, stream_reader_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.spark.conftest import Storage
+
+LIMITED = hasattr(_source_stream, "AdmittingStreamReader")
+
+
+class Lake:
+    """A growing dataset, and a query on it that is started again and again."""
+
+    def __init__(self, spark: SparkSession, kms_url: str, work: Path) -> None:
+        self.spark = spark
+        self.kms_url = kms_url
+        self.work = work
+        self.raw = work / "raw"
+        self.raw.mkdir()
+        self.path = str(work / "vault")
+        self.checkpoint = work / "checkpoint"
+
+    def add(self, **texts: str) -> int:
+        """Encrypt files with plain Python; the dataset's version by then."""
+        for name, text in texts.items():
+            (self.raw / f"{name}.txt").write_text(text)
+        with dataset.encrypt(self.raw, self.path, load(self.kms_url), "lake") as vault:
+            return vault.version
+
+    def write(self, *values: str) -> None:
+        """Append rows with Spark."""
+        frame = self.spark.createDataFrame([(value,) for value in values], "value string").coalesce(1)
+        options = {"kms": self.kms_url, "key_id": "lake", "decode": "text"}
+        frame.write.format("ags1").mode("append").options(**options).save(self.path)
+
+    def read(self, **options: Any) -> list[list[str]]:
+        """Run the query until it has all that there is; the rows of each batch."""
+        batches = []
+        reader = self.spark.readStream.format("ags1").options(kms=self.kms_url, decode="text", **options)
+
+        def keep(frame: Any, number: int) -> None:
+            batches.append(sorted(row.value for row in frame.collect()))
+
+        writer = reader.load(self.path).writeStream.foreachBatch(keep)
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(90)
+        return batches
+
+
+@pytest.fixture
+def lake(spark: SparkSession, kms_url: str, tmp_path: Path) -> Lake:
+    ags1.spark.register(spark)
+    return Lake(spark, kms_url, tmp_path)
+
+
+def test_files_of_python_and_of_spark_are_read_exactly_once_across_restarts(lake: Lake) -> None:
+    lake.add(a="1\n2", b="3")
+    assert lake.read() == [["1", "2", "3"]]
+    assert lake.read() == []
+    lake.write("4", "5")
+    lake.add(c="6")
+    assert lake.read() == [["4", "5", "6"]]
+    lake.write("7")
+    assert lake.read() == [["7"]]
+
+
+def test_a_batch_that_failed_is_read_again_and_nothing_else(lake: Lake) -> None:
+    lake.add(a="1")
+    assert lake.read() == [["1"]]
+    lake.add(b="2")
+    assert lake.read() == [["2"]]
+    # As if it had been killed between its last batch and the note that it was done.
+    for name in ("1", ".1.crc"):
+        (lake.checkpoint / "commits" / name).unlink(missing_ok=True)
+    lake.add(c="3")
+    # Before Spark 4.2 that is the only batch of a run.
+    assert lake.read() + lake.read() == [["2"], ["3"]]
+
+
+def test_latest_begins_with_what_comes_from_now_on(lake: Lake) -> None:
+    lake.add(a="old")
+    assert lake.read(starting_version="latest") in ([], [[]])
+    lake.write("new")
+    assert lake.read(starting_version="latest") == [["new"]]
+
+
+def test_a_version_to_start_with_is_read_itself(lake: Lake) -> None:
+    lake.add(a="1")
+    lake.add(b="2")
+    lake.add(c="3")
+    assert lake.read(starting_version=2) == [["2", "3"]]
+
+
+def test_a_limit_makes_several_batches(lake: Lake) -> None:
+    for name in "abc":
+        lake.add(**{name: name})
+    batches = lake.read(max_versions_per_batch=1)
+    # Before Spark 4.2 that trigger takes one batch, and the next run goes on behind it.
+    while not LIMITED and len(batches) < 3:
+        more = lake.read(max_versions_per_batch=1)
+        assert len(more) == 1
+        batches += more
+    assert batches == [["a"], ["b"], ["c"]]
+    assert lake.read(max_versions_per_batch=1) == []
+
+
+def test_a_file_that_was_replaced_comes_as_a_new_one(lake: Lake) -> None:
+    lake.add(a="old", b="same")
+    assert lake.read() == [["old", "same"]]
+    lake.add(a="new and longer")
+    assert lake.read() == [["new and longer"]]
+
+
+def test_an_older_state_of_the_dataset_is_noticed(lake: Lake) -> None:
+    lake.add(a="1")
+    shutil.copytree(lake.path, lake.work / "old")
+    lake.add(b="2")
+    assert lake.read() == [["1", "2"]]
+    shutil.rmtree(lake.path)
+    shutil.copytree(lake.work / "old", lake.path)
+    with pytest.raises(Exception, match="has version 1, but this query has read version 2 of it: an older state"):
+        lake.read()
+
+
+def test_a_dataset_on_an_object_store(spark: SparkSession, kms_url: str, s3: Storage, tmp_path: Path) -> None:
+    ags1.spark.register(spark)
+    lake = Lake(spark, kms_url, tmp_path)
+    lake.path = f"{s3.url}/vault"
+    lake.write("1", "2")
+    assert lake.read() == [["1", "2"]]
+    lake.write("3")
+    assert lake.read() == [["3"]]
+    with dataset.open(lake.path, load(kms_url)) as vault:
+        assert vault.version == 2
+        assert [entry.version for entry in vault.files] == [1, 2] or [e.version for e in vault.files] == [2, 1]
+
+
+# -- without Spark -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grown(tmp_path: Path, kms_url: str) -> Iterator[Callable[..., StreamReader]]:
+    """Readers of a dataset of three versions, a file each."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in "abc":
+        (raw / f"{name}.txt").write_text(name)
+        dataset.encrypt(raw, tmp_path / "vault", load(kms_url), "lake").close()
+    schema = StructType([StructField("value", StringType())])
+
+    def make(**options: Any) -> StreamReader:
+        given = {"path": str(tmp_path / "vault"), "kms": kms_url, "decode": "text", **options}
+        return stream_reader_for({name: str(value) for name, value in given.items()}, schema)
+
+    yield make
+    while _source_stream._cache:
+        _source_stream._cache.popitem()[1].close()
+
+
+def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    found = []
+    for partition in pickle.loads(pickle.dumps(reader.partitions(start, end))):
+        for batch in pickle.loads(pickle.dumps(reader)).read(partition):
+            found += batch.column(0).to_pylist()
+    return found
+
+
+def latest(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    if not LIMITED:
+        reader.partitions(start, start)
+        return reader.latestOffset()
+    return reader.latestOffset(start, reader.getDefaultReadLimit())  # type: ignore[call-arg, attr-defined]
+
+
+def test_the_latest_offset_needs_no_key(grown: Callable[..., StreamReader], monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = grown()
+    monkeypatch.setattr(_source_stream, "_DatasetFiles", None)
+    monkeypatch.setattr(_source_stream, "_Versions", None)
+    start = reader.initialOffset()
+    assert start["version"] == 0
+    assert latest(reader, start)["version"] == 3
+    assert reader.partitions(start, start) == []
+
+
+def test_offsets_divide_the_files_by_version(grown: Callable[..., StreamReader]) -> None:
+    reader = grown(max_versions_per_batch=2)
+    first = latest(reader, reader.initialOffset())
+    second = latest(reader, first)
+    assert (first["version"], second["version"]) == (2, 3)
+    assert rows(reader, reader.initialOffset(), first) == ["a", "b"]
+    assert rows(reader, first, second) == ["c"]
+    # They are what a checkpoint holds.
+    assert json.loads(json.dumps(second)) == second
+
+
+def test_an_offset_of_another_dataset_is_refused(grown: Callable[..., StreamReader]) -> None:
+    reader = grown()
+    start = {**reader.initialOffset(), "dataset": "another"}
+    with pytest.raises(AuthenticationError, match="another dataset than the one that this query has read so far"):
+        latest(reader, start)
+
+
+def test_metadata_that_promises_a_version_which_nobody_made_is_refused(
+    grown: Callable[..., StreamReader], tmp_path: Path
+) -> None:
+    path = tmp_path / "vault" / "_ags1" / "metadata.json"
+    fields = json.loads(path.read_text())
+    reader = grown()
+    start = reader.initialOffset()
+    with pytest.raises(AuthenticationError, match="has version 3, but this query has read version 9"):
+        reader.partitions(start, {**start, "version": 9})
+    path.write_text(json.dumps({**fields, "version": 9}))
+    with pytest.raises(AuthenticationError, match="says version 9"):
+        reader.partitions(start, {**start, "version": 9})
+
+
+def test_a_file_that_is_replaced_while_it_is_read_ends_the_batch(
+    grown: Callable[..., StreamReader], tmp_path: Path, kms_url: str
+) -> None:
+    reader = grown()
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    (partition,) = reader.partitions(start, end)
+    (tmp_path / "raw" / "b.txt").write_text("changed")
+    dataset.encrypt(tmp_path / "raw", tmp_path / "vault", load(kms_url), "lake").close()
+    with pytest.raises(RuntimeError, match=r"b\.txt was replaced by version 4 .* while this query read version 3"):
+        list(reader.read(partition))
+    assert rows(reader, start, end) == ["a", "c"]
+    assert rows(reader, end, latest(reader, end)) == ["changed"]
+
+
+def test_versions_that_come_while_a_batch_is_read_do_not_disturb_it(
+    grown: Callable[..., StreamReader], tmp_path: Path, kms_url: str
+) -> None:
+    reader = grown()
+    start = reader.initialOffset()
+    (partition,) = reader.partitions(start, latest(reader, start))
+    (tmp_path / "raw" / "d.txt").write_text("later")
+    dataset.encrypt(tmp_path / "raw", tmp_path / "vault", load(kms_url), "lake").close()
+    assert [batch.column(0).to_pylist() for batch in reader.read(partition)] == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"starting_version": "soon"}, "starting_version must be earliest, latest or a number from 1, not 'soon'"),
+        ({"starting_version": "0"}, "starting_version must be"),
+        ({"max_versions_per_batch": "0"}, "max_versions_per_batch must be a number from 1"),
+        ({"expected_version": "1"}, "expected_version and pushdown are not for streams"),
+        ({"key": "00" * 16}, "the option 'key' is refused: options are no place for secrets"),
+        ({"kms": "", "keyref": "env:KEY"}, "a stream reads one dataset"),
+    ],
+)
+def test_wrong_options_are_named(grown: Callable[..., StreamReader], options: dict[str, str], message: str) -> None:
+    given = {name: value for name, value in options.items() if value}
+    with pytest.raises(ValueError, match=message):
+        grown(**given)
+
+
+def test_a_start_behind_the_end_is_refused(grown: Callable[..., StreamReader]) -> None:
+    assert grown(starting_version=4).initialOffset()["version"] == 3
+    with pytest.raises(ValueError, match="starting_version is 5, and the dataset has version 3"):
+        grown(starting_version=5).initialOffset()

@@ -1,0 +1,435 @@
+"""``df.write.format("ags1")``: datasets that plain Python opens, whole or not at all, whatever becomes of the tasks."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import gzip
+import io
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import ags1.spark
+from ags1 import dataset
+from ags1.kms import load
+from ags1.spark._source_writer import Ags1Writer, Written, writer_for
+from ags1.spark._write_directories import escaped
+from ags1.spark._write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.spark.conftest import Storage
+
+UTC = datetime.timezone.utc
+SCHEMA = """
+    id bigint, small tinyint, half smallint, number int, single float, double double, flag boolean, text string,
+    octets binary, day date, moment timestamp, clock timestamp_ntz, price decimal(20,9), numbers array<int>,
+    point struct<x: int, at: timestamp>, points array<struct<x: int, y: string>>, tags map<string, bigint>
+"""
+ROWS: list[tuple[Any, ...]] = [
+    (
+        1, -8, -16, -32, 0.1, 1e300, True, 'a "quoted"\\\n\x01 text, é€😀', b"\x00\xff",
+        datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2, 3, 4, 5, 6, UTC), datetime.datetime(1969, 1, 1),
+        decimal.Decimal("12345678901.000000001"), [1, None, 3], (7, datetime.datetime(2026, 1, 2, tzinfo=UTC)),
+        [(1, "a"), None, (None, None)], {"a": 1, "b": None},
+    ),
+    (2, *(None,) * 16),
+    (
+        3, 0, 0, 0, -0.0, 1.0, False, "", b"", datetime.date(1, 1, 1), datetime.datetime(1900, 1, 1, tzinfo=UTC),
+        datetime.datetime(9999, 12, 31), decimal.Decimal("-0.000000001"), [], (None, None), [], {},
+    ),
+]  # fmt: skip
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    return tmp_path / "vault"
+
+
+@pytest.fixture
+def write(spark: SparkSession, kms_url: str, vault: Path) -> Write:
+    """Writes a DataFrame into the dataset."""
+    ags1.spark.register(spark)
+
+    def write(frame: DataFrame, mode: str = "append", path: Any = vault, **options: Any) -> None:
+        given = {"kms": kms_url, "key_id": "lake", "decode": "json", **options}
+        present = {name: str(value) for name, value in given.items() if value is not None}
+        frame.write.format("ags1").mode(mode).options(**present).save(str(path))
+
+    return write
+
+
+def plain(path: Any, kms_url: str) -> dict[str, bytes]:
+    """What plain Python finds in a dataset."""
+    with dataset.open(path, load(kms_url)) as opened:
+        if isinstance(path, Path):
+            assert opened.verify().problems == []
+        found = {}
+        for entry in opened.files:
+            with opened.open(entry.path) as reader:
+                found[entry.path] = reader.read()
+        return found
+
+
+def lines(path: Any, kms_url: str) -> list[str]:
+    return sorted(line for data in plain(path, kms_url).values() for line in data.decode().splitlines())
+
+
+def assert_clean(vault: Path) -> None:
+    names = [name for name in os.listdir(vault / "_ags1") if not name.startswith("manifest-")]
+    assert sorted(names) == ["lock", "metadata.json"]
+
+
+def values(frame: DataFrame, count: int = 10, parts: int = 2) -> DataFrame:
+    """One column of texts."""
+    return frame.sparkSession.range(0, count, 1, parts).selectExpr("cast(id as string) value")
+
+
+# -- formats -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decode", ["json", "avro", "arrow", "parquet"])
+def test_rows_of_all_types_come_back(spark: SparkSession, write: Write, vault: Path, kms_url: str, decode: str) -> None:
+    frame = spark.createDataFrame(ROWS, SCHEMA)
+    write(frame.coalesce(1), decode=decode)
+    read = spark.read.format("ags1").options(kms=kms_url, decode=decode).schema(frame.schema).load(str(vault))
+    assert [repr(row) for row in read.orderBy("id").collect()] == [repr(row) for row in frame.collect()]
+
+
+def test_plain_python_reads_what_spark_wrote(spark: SparkSession, write: Write, vault: Path, kms_url: str) -> None:
+    frame = spark.range(5).selectExpr("id", "concat('n', id) name").coalesce(1)
+    for number, decode in enumerate(("avro", "arrow", "parquet")):
+        write(frame, "overwrite", decode=decode)
+        ((path, data),) = plain(vault, kms_url).items()
+        assert path.endswith(f".{decode}")
+        if decode == "avro":
+            rows = list(fastavro.reader(io.BytesIO(data)))
+        else:
+            rows = (
+                pa.ipc.open_file(data).read_all() if decode == "arrow" else pq.read_table(io.BytesIO(data))
+            ).to_pylist()
+        assert rows == [{"id": index, "name": f"n{index}"} for index in range(5)]
+        with dataset.open(vault, load(kms_url)) as opened:
+            assert opened.version == number + 1
+    assert_clean(vault)
+
+
+def test_csv_is_quoted_where_it_has_to_be(spark: SparkSession, write: Write, vault: Path, kms_url: str) -> None:
+    rows = [("plain", 1.5), ('say "x";', None), ("", 2.0), (None, float("nan")), (" blank", -1.0)]
+    frame = spark.createDataFrame(rows, "text string, number double").coalesce(1)
+    write(frame, decode="csv", header=True, sep=";")
+    (data,) = plain(vault, kms_url).values()
+    assert data.decode() == 'text;number\nplain;1.5\n"say ""x"";";\n"";2.0\n;NaN\n" blank";-1.0\n'
+    read = spark.read.format("ags1").options(kms=kms_url, decode="csv", header="true", sep=";")
+    assert repr(read.schema(frame.schema).load(str(vault)).collect()) == repr(frame.collect())
+
+
+def test_a_null_alone_in_a_line_is_a_row_all_the_same(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    frame = spark.createDataFrame([("a",), (None,), ("b",)], "text string").coalesce(1)
+    write(frame, decode="csv")
+    assert list(plain(vault, kms_url).values()) == [b'a\n""\nb\n']
+    write(frame, "overwrite", decode="text")
+    assert list(plain(vault, kms_url).values()) == [b"a\n\nb\n"]
+
+
+def test_lines_are_compressed_before_they_are_encrypted(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    write(values(spark.range(1), 1000, 1), decode="text", compression="gzip")
+    ((path, data),) = plain(vault, kms_url).items()
+    assert path.endswith(".txt.gz")
+    assert gzip.decompress(data).decode().splitlines() == [str(index) for index in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("column", "decode", "message"),
+    [
+        ("array(1) c", "csv", "'c' is of the type list.*, which CSV does not have: write to_json"),
+        ("cast('a' as binary) c", "csv", "which CSV does not have: write base64"),
+        ("1 c", "text", "decode=text writes one column of strings, not c int32"),
+        ("map(1, 2) c", "avro", "keys of maps are strings there"),
+        ("1 `c d`", "avro", "'c d' is no name in Avro"),
+        ("interval '1' day c", "json", "which JSON does not have: cast it to a string"),
+    ],
+)
+def test_types_that_a_format_lacks_are_refused_before_a_task_runs(
+    spark: SparkSession, vault: Path, kms_url: str, column: str, decode: str, message: str
+) -> None:
+    schema = spark.range(1).selectExpr(column).schema
+    with pytest.raises(ValueError, match=message):
+        writer_for({"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": decode}, schema, False)
+    assert not vault.exists()
+
+
+# -- the dataset -------------------------------------------------------------------------------------------------------
+
+
+def test_append_adds_and_overwrite_replaces_in_one_version_each(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "zz").write_text("python\n")
+    dataset.encrypt(tmp_path / "raw", vault, load(kms_url), "lake").close()
+    for index in (1, 2):
+        write(values(spark.range(1), index), decode="text", key_id=None)
+    assert lines(vault, kms_url) == ["0", "0", "1", "python"]
+    with dataset.open(vault, load(kms_url)) as opened:
+        assert sorted({entry.version for entry in opened.files}) == [1, 2, 3]
+    write(values(spark.range(1), 3), "overwrite", decode="text")
+    assert lines(vault, kms_url) == ["0", "1", "2"]
+    assert not (vault / "zz").exists()
+    assert_clean(vault)
+
+
+def test_a_dataset_can_be_overwritten_from_itself(spark: SparkSession, write: Write, vault: Path, kms_url: str) -> None:
+    write(values(spark.range(1), 10), decode="text")
+    read = spark.read.format("ags1").options(kms=kms_url, decode="text").load(str(vault))
+    write(read.where("value > 7"), "overwrite", decode="text")
+    assert lines(vault, kms_url) == ["8", "9"]
+
+
+def test_no_rows_are_no_version_and_overwrite_empties(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    none = values(spark.range(1)).where("value < 0")
+    write(values(spark.range(1)), decode="text")
+    for mode, version, count in (("append", 1, 10), ("overwrite", 2, 0)):
+        write(none, mode, decode="text")
+        with dataset.open(vault, load(kms_url)) as opened:
+            assert opened.version == version
+        assert len(lines(vault, kms_url)) == count
+        assert_clean(vault)
+
+
+def test_a_task_begins_another_file_when_one_is_large(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    write(values(spark.range(1), 1000, 1), decode="text", max_file_bytes="1k")
+    sizes = [len(data) for data in plain(vault, kms_url).values()]
+    assert len(sizes) >= 3
+    assert max(sizes) <= 2048
+    assert sorted(map(int, lines(vault, kms_url))) == list(range(1000))
+
+
+def test_columns_become_directories_as_hive_writes_them(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    rows = [(1, "a/b", 2026), (2, "100% é", 2026), (3, None, None), (4, "a/b", 2027), (5, "", 2026)]
+    frame = spark.createDataFrame(rows, "id int, name string, year int").coalesce(1)
+    write(frame, partition_by="year, name")
+    found = {path.rpartition("/")[0]: data for path, data in plain(vault, kms_url).items()}
+    assert found == {
+        "year=2026/name=a%2Fb": b'{"id":1}\n',
+        "year=2026/name=100%25 é": b'{"id":2}\n',
+        "year=__HIVE_DEFAULT_PARTITION__/name=__HIVE_DEFAULT_PARTITION__": b'{"id":3}\n',
+        "year=2027/name=a%2Fb": b'{"id":4}\n',
+        "year=2026/name=__HIVE_DEFAULT_PARTITION__": b'{"id":5}\n',
+    }
+    read = spark.read.format("ags1").options(kms=kms_url, decode="json").schema(frame.schema).load(str(vault))
+    assert sorted(map(tuple, read.collect())) == [(*row[:1], row[1] or None, row[2]) for row in rows]
+
+
+def test_many_directories_are_written_with_few_files_open(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    frame = spark.range(0, 400, 1, 1).selectExpr("id", "id % 100 p")
+    write(frame, partition_by="p")
+    found = plain(vault, kms_url)
+    assert len(found) == 100
+    assert all(data.count(b"\n") == 4 for data in found.values())
+
+
+def test_what_spark_does_not_hand_on_is_refused_and_not_forgotten(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    frame = values(spark.range(1))
+    with pytest.raises(Exception, match=r'cannot be written in the "ErrorIfExists" mode.*"Append" or "Overwrite" mode'):
+        write(frame, "error", decode="text")
+    writer = frame.write.format("ags1").mode("append").partitionBy("value")
+    with pytest.raises(Exception, match="partitioning or clustering columns do not match"):
+        writer.options(kms=kms_url, key_id="lake", decode="text").save(str(vault))
+    assert not vault.exists()
+
+
+# -- tasks that fail ---------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_fails_leaves_the_dataset_as_it_was(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    write(values(spark.range(1)), decode="text")
+    before = plain(vault, kms_url)
+
+    def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if "19" in batch.column(0).to_pylist():
+                raise ValueError("on purpose")
+
+    bad = values(spark.range(1), 20, 4).mapInArrow(failing, "value string")
+    for mode in ("append", "overwrite"):
+        with pytest.raises(Exception, match="on purpose"):
+            write(bad, mode, decode="text", max_file_bytes="1")
+        assert plain(vault, kms_url) == before
+        assert_clean(vault)
+
+
+def test_a_worker_that_is_killed_is_tried_again(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str, tmp_path: Path
+) -> None:
+    mark = tmp_path / "killed"
+
+    def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if "19" in batch.column(0).to_pylist() and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    write(values(spark.range(1), 20, 2).mapInArrow(once, "value string"), decode="text", max_file_bytes="1")
+    assert mark.exists()
+    assert sorted(map(int, lines(vault, kms_url))) == list(range(20))
+    assert_clean(vault)
+
+
+def test_a_writer_that_is_killed_leaves_files_that_nobody_sees(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    """The driver is gone: nobody commits or aborts. A later run does not mind, and clean removes the rest."""
+    schema = spark.range(1).selectExpr("'x' value").schema
+    options = {"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": "text"}
+    lost = writer_for(options, schema, False)
+    lost.write(iter([pa.RecordBatch.from_pydict({"value": ["lost"]})]))
+    write(values(spark.range(1), 1), decode="text")
+    assert lines(vault, kms_url) == ["0"]
+    assert len([name for name in os.listdir(vault / "_ags1") if name.startswith("write-")]) == 2
+    assert len(ags1.spark.clean(spark, vault)) == 2
+    assert_clean(vault)
+
+
+def test_a_dataset_on_an_object_store(
+    spark: SparkSession, write: Write, kms_url: str, s3: Storage, tmp_path: Path
+) -> None:
+    path = f"{s3.url}/vault"
+    mark = tmp_path / "killed"
+
+    def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if "3" in batch.column(0).to_pylist() and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    write(values(spark.range(1), 4).mapInArrow(once, "value string"), path=path, decode="text", max_file_bytes="1")
+    assert lines(path, kms_url) == ["0", "1", "2", "3"]
+
+    def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if "3" in batch.column(0).to_pylist():
+                raise ValueError("on purpose")
+
+    with pytest.raises(Exception, match="on purpose"):
+        write(values(spark.range(1), 4, 4).mapInArrow(failing, "value string"), path=path, decode="text")
+    assert lines(path, kms_url) == ["0", "1", "2", "3"]
+    write(values(spark.range(1), 1), "overwrite", path, decode="text", partition_by=None)
+    assert lines(path, kms_url) == ["0"]
+    # Tasks of the failed write may have been at work when it was aborted.
+    ags1.spark.clean(spark, path)
+    left = [each["Key"] for each in s3.client.list_objects_v2(Bucket=s3.bucket)["Contents"]]
+    assert [name for name in left if "/_ags1/write-" in name] == []
+    assert len(left) == 3
+
+
+# -- options and what travels ------------------------------------------------------------------------------------------
+
+
+def parse(**options: str) -> WriteOptions:
+    return WriteOptions.parse({"path": "vault", "kms": "local:keys.json", "decode": "json", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key": "00" * 16}, "the option 'key' is refused: options are no place for secrets"),
+        ({"secretKey": "x"}, "the option 'secretKey' is refused"),
+        ({"kms": ""}, "the option kms must be a URL"),
+        ({"decode": "binary"}, "the option decode must be one of text, json, csv, avro, arrow, parquet"),
+        ({"split_bytes": "1m"}, "'split_bytes' is for reading; a write"),
+        ({"colour": "red"}, "'colour' is unknown; a write|'colour' is unknown: a write"),
+        ({"compression": "snappy"}, "compression must be one of none, gzip for decode=json"),
+        ({"sep": ";"}, "the option sep is for decode=csv"),
+        ({"partition_by": "a,a"}, "names a column twice"),
+        ({"max_file_bytes": "0"}, "the option max_file_bytes must be a number of bytes"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        parse(**options)
+    assert "00000000" not in str(caught.value)
+
+
+def test_what_is_missing_is_named(spark: SparkSession, kms_url: str, vault: Path) -> None:
+    with pytest.raises(ValueError, match="where is the master key"):
+        WriteOptions.parse({"path": "vault", "decode": "json"})
+    with pytest.raises(ValueError, match="what is to be written"):
+        WriteOptions.parse({"path": "vault", "kms": "aws:"})
+    schema = spark.range(1).schema
+    with pytest.raises(FileNotFoundError, match="there is no ags1 dataset yet: give the option key_id"):
+        writer_for({"path": str(vault), "kms": kms_url, "decode": "json"}, schema, False)
+    for name, message in (("other", "partition_by names 'other'"), ("id", "names all columns")):
+        options = {"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": "json", "partition_by": name}
+        with pytest.raises(ValueError, match=message):
+            writer_for(options, schema, False)
+
+
+def test_a_writer_and_its_messages_travel_without_a_key(spark: SparkSession, kms_url: str, vault: Path) -> None:
+    options = {"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": "text"}
+    writer = writer_for(options, spark.range(1).selectExpr("'x' value").schema, False)
+    copy: Ags1Writer = pickle.loads(pickle.dumps(writer))
+    message = copy.write(iter([pa.RecordBatch.from_pydict({"value": ["a", "b"]})]))
+    travelling = pickle.dumps((writer, message))
+    writer.commit([message, None])
+    with dataset.open(vault, load(kms_url)) as opened:
+        (entry,) = opened.files
+        key = bytes(opened.key_metadata(entry.path).encryption_key)
+    assert key not in travelling
+    assert key.hex().encode() not in travelling
+
+
+def test_a_task_that_lies_about_its_files_commits_nothing(spark: SparkSession, kms_url: str, vault: Path) -> None:
+    options = {"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": "text"}
+    writer = writer_for(options, spark.range(1).selectExpr("'x' value").schema, False)
+    message = writer.write(iter([pa.RecordBatch.from_pydict({"value": ["a"]})]))
+    ((path, plaintext, stored),) = message.files
+    for lie, reason in (
+        ((path, plaintext, stored + 1), "which cannot be"),
+        (("a", plaintext, stored), "no name of this"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            writer.commit([Written([lie])])
+    writer.abort([message])
+    assert os.listdir(vault / "_ags1") == ["lock"]
+
+
+def test_names_are_escaped_as_hive_does() -> None:
+    assert escaped("a=b/c%d:e?") == "a%3Db%2Fc%25d%3Ae%3F"
+    assert escaped("plain é 1.5") == "plain é 1.5"
+    assert escaped("\x01\x7f") == "%01%7F"
