@@ -64,8 +64,9 @@ def rewrap(
 def clean(spark: Any, target: str | os.PathLike[str]) -> list[str]:
     """Throw away what interrupted runs left at a target: their records, what they staged, uploads that they began.
 
-    The dataset itself, if there is one, stays as it is. Run it when nobody is going to go on with such a run; going on
-    with it costs less than beginning anew.
+    The dataset itself, if there is one, stays as it is. Writes of Spark's data source that still go on are thrown away
+    too, and their commits will say so: nothing tells them from those of a job that died. Run it when nobody is going to
+    go on with an interrupted run; going on with one costs less than beginning anew.
 
     Parameters
     ----------
