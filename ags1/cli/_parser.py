@@ -14,7 +14,7 @@ __all__ = ["UsageError", "parse"]
 _MAX_BLOCK_LENGTH = (1 << 31) - 1
 _COMMANDS = (
     *("keygen", "encrypt", "decrypt", "cat", "inspect", "verify", "info", "bench", "kms", "dataset", "parquet"),
-    "iceberg",
+    *("iceberg", "spark"),
 )
 # Text is hard to read in longer lines.
 _WIDEST = 100
@@ -155,6 +155,29 @@ examples:
 
 `ags1 iceberg ACTION --help` explains each action; `ags1 kms --help`, the URLs.
 The variable AGS1_KMS stands for --kms. Needs the extra: ags1[iceberg].
+"""
+
+_SPARK_HELP = """\
+commands:
+  encrypt           encrypt a tree of files into a dataset
+  decrypt           decrypt a dataset into a tree
+  verify            authenticate every file; name those that fail
+  rewrap            put a dataset under another master key; no file changes
+  clean             throw away what interrupted runs left
+  plan              say what encrypting a tree would be: files, bytes, tasks
+  parquet-encrypt, parquet-decrypt, parquet-rekey, parquet-verify
+                    the same for trees of Parquet files, column by column
+  verify-table      authenticate every file of an encrypted Iceberg table
+
+examples:
+  ags1 spark encrypt raw/ vault/ --kms 'local:keys.json?key_file=k' \\
+      --key-id lake --master 'local[8]'
+  ags1 spark verify s3a://vault --kms aws:?region=eu-central-1 --master yarn
+  ags1 spark clean vault/
+
+`ags1 spark COMMAND --help` explains each command; `ags1 spark help`, clusters,
+spark-submit and exit codes, which are not those of the other commands.
+The variable AGS1_KMS stands for --kms. Needs the extra: ags1[spark].
 """
 
 _JSON_HELP = """
@@ -459,6 +482,15 @@ def _parser() -> _Parser:
         epilog=_ICEBERG_HELP,
     )
     sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ACTION", help="what to do, and with what")
+
+    sub = command(
+        "spark",
+        "_spark:spark",
+        "encrypt, decrypt and verify trees of files with Spark",
+        "COMMAND ... [options]",
+        epilog=_SPARK_HELP,
+    )
+    sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to do, and with what")
     return parser
 
 

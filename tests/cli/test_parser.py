@@ -40,6 +40,7 @@ OPTIONS = {
     "dataset": set(),
     "parquet": set(),
     "iceberg": set(),
+    "spark": set(),
 }
 
 

@@ -1,0 +1,417 @@
+"""``python -m ags1.spark``: the functions of :mod:`ags1.spark` as a job, for a terminal, spark-submit or a scheduler.
+
+arguments  -->  session  -->  one function  -->  summary or JSON, a report file, an exit code
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import ags1.spark
+from ags1.errors import Ags1Error, BackendError, KeyAccessError
+from ags1.spark._job_parser import JOB_OPTIONS, UsageError, parse
+from ags1.spark._job_session import SparkFailed, as_error, make_session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ags1.spark._planning import Unit
+    from ags1.spark._results import Result
+
+__all__ = ["main"]
+
+EXIT_OK = 0
+EXIT_FILES = 1
+EXIT_USAGE = 2
+EXIT_FAILED = 3
+EXIT_INTERRUPTED = 130
+
+_SHOWN = 5
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# C0, DEL and C1, but for the line feed: a file name must not move a terminal's cursor.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(10), *range(11, 32), *range(127, 160))}
+# What messages of the functions say to do, and what that is here.
+_PHRASES = (
+    ("with on_error='collect'", "with --on-error collect"),
+    ("others='copy'", "--others copy"),
+    ("others='skip'", "--others skip"),
+    ("give allow_plaintext=True", "give --allow-plaintext"),
+    ("with allow_plaintext=True", "with --allow-plaintext"),
+    ("give transfer_key_id", "give --transfer-key-id"),
+    ("expected_version is", "--expected-version is"),
+    ("give aad_prefix (", "give --aad-prefix ("),
+    ("or aad_prefix is wrong", "or --aad-prefix is wrong"),
+)
+_RESUMED = frozenset({"encrypt", "decrypt", "parquet-encrypt", "parquet-decrypt", "parquet-rekey"})
+
+
+def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str = "python -m ags1.spark") -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        As in ``sys.argv[1:]``, the default.
+    spark : SparkSession, optional
+        The session to use, which is left open; by default that of spark-submit, or a new one.
+    prog : str
+        What the command is called, for its help.
+
+    Returns
+    -------
+    int
+        0 all well; 1 some files failed, or verification found problems; 2 wrong usage; 3 it could not run, because of
+        the KMS, the dataset, the storage or Spark; 130 interrupted.
+    """
+    try:
+        options = parse(sys.argv[1:] if arguments is None else arguments, prog)
+    except SystemExit as exit_:
+        return int(exit_.code or 0)
+    except UsageError as error:
+        _complain(str(error))
+        return EXIT_USAGE
+    job = _Job(options, spark)
+    try:
+        return job.run()
+    except KeyboardInterrupt:
+        more = ": what was done is kept, and the same command goes on with it" if options.command in _RESUMED else ""
+        return job.failed(f"interrupted{more}", EXIT_INTERRUPTED)
+    except Exception as error:
+        if options.traceback:
+            import traceback
+
+            traceback.print_exc()
+        seen = as_error(error)
+        return job.failed(_described(seen), _exit_code(seen), getattr(error, "result", None))
+    finally:
+        job.close()
+
+
+def _exit_code(error: BaseException) -> int:
+    """The exit code that stands for an error."""
+    from ags1.spark._errors import FailedFiles
+
+    if isinstance(error, FailedFiles):
+        return EXIT_FAILED if isinstance(error, (KeyAccessError, BackendError)) else EXIT_FILES
+    if isinstance(error, (Ags1Error, OSError)):
+        return EXIT_FAILED
+    return EXIT_USAGE if isinstance(error, (UsageError, ValueError, ImportError)) else EXIT_FAILED
+
+
+def _described(error: BaseException) -> str:
+    """One line for a person: what, where, and no traceback."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror if error.filename is None else f"{_text(error.filename)}: {error.strerror}"
+    elif isinstance(error, MemoryError):
+        text = "there is not enough memory for this"
+    elif not isinstance(error, (UsageError, Ags1Error, OSError, ValueError, ImportError, SparkFailed)):
+        text = f"{type(error).__name__}: {text} (--traceback shows where)"
+    return _in_options(" ".join(text.splitlines()) or type(error).__name__)
+
+
+def _in_options(text: str) -> str:
+    for phrase, option in _PHRASES:
+        text = text.replace(phrase, option)
+    return text
+
+
+def _text(name: object) -> str:
+    return os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
+
+
+def _complain(text: str) -> None:
+    _write(sys.stderr, f"ags1: {text}")
+
+
+def _write(stream: Any, text: str) -> None:
+    """Print what may have any file name in it."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    shown = text.translate(_CONTROLS).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    print(shown.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+
+
+class _Job:
+    """One command, from its session to what is said of it."""
+
+    def __init__(self, options: argparse.Namespace, spark: Any) -> None:
+        self._options = options
+        self._command: str = options.command
+        self._arguments = {name: value for name, value in vars(options).items() if name not in JOB_OPTIONS}
+        if options.json and spark is None and _SUBMITTED in os.environ and "progress" in self._arguments:
+            # spark-submit makes one stream of a script's two, and there is to be one object on it.
+            self._arguments["progress"] = False
+        self._spark = spark
+        self._own: Any = None
+
+    def run(self) -> int:
+        """Do it; answer the exit code."""
+        function: str = self._options.function
+        if function == "plan":
+            return self._plan(**self._arguments)
+        if function == "clean":
+            return self._clean()
+        if function == "rewrap":
+            return self._rewrap()
+        self._check_report()
+        arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
+        result: Result = getattr(ags1.spark, function)(self._session(), **arguments)
+        return self._tell(result)
+
+    def close(self) -> None:
+        """Stop the session, if it is this job's."""
+        if self._own is not None:
+            own, self._own = self._own, None
+            try:
+                own.stop()
+            except (Exception, KeyboardInterrupt):
+                # It is over in any case, and what happened before is more interesting.
+                return
+
+    def failed(self, message: str, code: int, result: Result | None = None) -> int:
+        """Say why it ended, and what it had done until then; answer the exit code."""
+        try:
+            report = self._write_report(result)
+        except Exception as error:
+            report = None
+            _complain(f"no report was written: {_described(error)}")
+        if self._options.json:
+            self._say_json(self._record(result, report) | {"ok": False, "error": message})
+        else:
+            _complain(message)
+        return code
+
+    # -- before ----------------------------------------------------------------------------------------------------
+
+    def _session(self) -> Any:
+        options = self._options
+        if self._spark is None:
+            if _SUBMITTED in os.environ and (options.master or options.remote):
+                raise UsageError("spark-submit has chosen the master already: give it --master, not this job")
+            if options.master and options.remote:
+                raise UsageError("give one of --master and --remote")
+            self._spark = self._own = make_session(
+                self._command, options.master, options.remote, options.conf or {}, loud=options.traceback
+            )
+        return self._spark
+
+    def _session_for(self, place: str) -> Any:
+        """A session if one is wanted, or if its configuration may say how a place is reached; else None."""
+        from ags1.spark._locations import locate
+
+        options = self._options
+        wanted = options.master or options.remote or options.conf or _SUBMITTED in os.environ
+        return self._session() if self._spark is not None or wanted or not locate(place).is_local else None
+
+    def _checked_kms(self) -> Any:
+        """The URL; that it is none is told before Spark is started."""
+        from ags1.kms import load
+
+        url = self._arguments["kms"]
+        for each in (url, self._arguments.get("new_kms")):
+            if each is not None:
+                close = getattr(load(each), "close", None)
+                if close is not None:
+                    close()
+        return url
+
+    def _check_report(self) -> None:
+        report = self._options.report
+        if report is None or "://" in report:
+            return
+        directory = os.path.dirname(os.path.abspath(report))
+        if not os.path.isdir(directory):
+            raise UsageError(f"--report: there is no directory {directory}: make it first, or correct the name")
+        if os.path.isdir(report):
+            raise UsageError(f"--report: {report} is a directory: name a file in it")
+
+    # -- what came of it -------------------------------------------------------------------------------------------
+
+    def _tell(self, result: Result) -> int:
+        try:
+            report = self._write_report(result)
+        except Exception as error:
+            # What was done is done, and somebody has to hear of it.
+            problem = _described(error)
+            self._options.report = None
+            if not self._options.json:
+                _write(sys.stdout, result.summary())
+            return self.failed(f"that was done, but the report could not be written: {problem}", EXIT_FAILED, result)
+        if self._options.json:
+            self._say_json(self._record(result, report))
+        elif not result.ok or self._arguments.get("progress", True):
+            where = report or "--report FILE"
+            text = result.summary().replace("see the rows with status 'error'", f"{where} has a row for each")
+            _write(sys.stdout if self._arguments.get("progress", True) else sys.stderr, _in_options(text))
+            for path, reason in result.notes[:_SHOWN]:
+                _complain(f"left out: {path}: {reason}")
+            if len(result.notes) > _SHOWN:
+                _complain(f"left out: ... and {len(result.notes) - _SHOWN:,} more")
+        return EXIT_OK if result.ok else EXIT_FILES
+
+    def _record(self, result: Result | None, report: str | None) -> dict[str, Any]:
+        record: dict[str, Any] = {"command": self._command, "ok": result is not None and result.ok, "error": None}
+        if not hasattr(self._options, "report"):
+            return record
+        counts = {} if result is None else result.counts
+        failed = counts.get("error", 0)
+        return record | {
+            "counts": counts,
+            "bytes": 0 if result is None else result.plaintext_bytes,
+            "seconds": 0.0 if result is None else round(result.seconds, 3),
+            "version": None if result is None else result.version,
+            "errors": [{"path": path, "error": text} for path, text in (result.errors if result is not None else ())],
+            "notes": [{"path": path, "reason": text} for path, text in (result.notes if result is not None else ())],
+            "report": report,
+            "error": f"{failed:,} {'file' if failed == 1 else 'files'} failed" if failed else None,
+        }
+
+    def _say_json(self, record: dict[str, Any]) -> None:
+        import json
+
+        print(json.dumps(record), flush=True)
+
+    def _write_report(self, result: Result | None) -> str | None:
+        report: str | None = getattr(self._options, "report", None)
+        if report is None or result is None:
+            return None
+        from ags1.spark._locations import locate
+
+        place = locate(report, self._spark)
+        if place.is_local:
+            result.write_report(place.root)
+            return report
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="ags1-report-") as directory:
+            file = os.path.join(directory, os.path.basename(place.root))
+            result.write_report(file)
+            place.file_system().put_file(file, place.root)
+        return report
+
+    # -- commands that have no Result ------------------------------------------------------------------------------
+
+    def _clean(self) -> int:
+        target = self._arguments["target"]
+        removed = ags1.spark.clean(self._session_for(target), target)
+        if self._options.json:
+            self._say_json({"command": self._command, "ok": True, "error": None, "removed": removed})
+            return EXIT_OK
+        for each in removed:
+            _write(sys.stdout, each)
+        _write(sys.stdout, f"ags1 clean: removed {len(removed):,} leftovers of {target}")
+        return EXIT_OK
+
+    def _rewrap(self) -> int:
+        arguments = {**self._arguments, "kms": self._checked_kms()}
+        target = arguments.pop("target")
+        report = ags1.spark.rewrap(self._session_for(target), target, arguments.pop("new_key_id"), **arguments)
+        if self._options.json:
+            record = {"target": target, "old_key_id": report.old_key_id, "new_key_id": report.new_key_id}
+            record |= {"keys": report.keys, "dry_run": report.dry_run}
+            self._say_json({"command": self._command, "ok": True, "error": None, **record})
+            return EXIT_OK
+        verb = "would put" if report.dry_run else "put"
+        keys = f"{report.keys:,} wrapped {'key' if report.keys == 1 else 'keys'}"
+        _write(
+            sys.stdout,
+            f"ags1 rewrap: {verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}",
+        )
+        return EXIT_OK
+
+    def _plan(
+        self,
+        *,
+        source: str,
+        include: list[str] | None,
+        exclude: list[str] | None,
+        part_bytes: int,
+        parallelism: int | None,
+        slots: int | None,
+    ) -> int:
+        from ags1.dataset._tree import Filter
+        from ags1.spark._locations import locate
+        from ags1.spark._sessions import Session
+        from ags1.spark._storage import Storage
+
+        spark = self._session_for(source)
+        slots = slots or (os.cpu_count() or 1 if spark is None else Session(spark).slots())
+        found = _Plan(part_bytes, parallelism, slots)
+        storage: Any = Storage
+        for each in storage(locate(source, spark)).walk(Filter(include, exclude)):
+            if each.error is not None:
+                found.errors.append((each.path, _described(each.error)))
+            else:
+                found.add(each.path, each.size)
+        found.close()
+        if self._options.json:
+            self._say_json({"command": self._command, "error": None, **found.record()})
+        else:
+            _write(sys.stdout, found.text())
+            for path, message in found.errors[:_SHOWN]:
+                _complain(message if path in message else f"{path}: {message}")
+            if len(found.errors) > _SHOWN:
+                _complain(f"... and {len(found.errors) - _SHOWN:,} more")
+        return EXIT_FILES if found.errors else EXIT_OK
+
+
+class _Plan:
+    """What a run would be; no more of it in memory than of the run itself."""
+
+    def __init__(self, part_bytes: int, parallelism: int | None, slots: int) -> None:
+        self._part_bytes = part_bytes
+        self._parallelism = parallelism
+        self._wave: list[Unit] = []
+        self.slots = slots
+        self.files = self.bytes = self.cut_files = self.ranges = 0
+        self.tasks = self.waves = self.largest_task = self.largest_file = 0
+        self.errors: list[tuple[str, str]] = []
+
+    def add(self, path: str, size: int) -> None:
+        from ags1.spark._engine import _WAVE_UNITS
+        from ags1.spark._planning import Unit, cut
+
+        if len(self._wave) >= _WAVE_UNITS:
+            self.close()
+        self.files += 1
+        self.bytes += size
+        self.largest_file = max(self.largest_file, size)
+        units = list(cut(Unit(path, size), self._part_bytes))
+        if len(units) > 1:
+            self.cut_files += 1
+            self.ranges += len(units)
+        self._wave += units
+
+    def close(self) -> None:
+        """End a wave: what is planned at a time."""
+        from ags1.spark._planning import bin_count, pack
+
+        if not self._wave:
+            return
+        bins = pack(self._wave, self._parallelism or bin_count(self._wave, self.slots))
+        self.waves += 1
+        self.tasks += len(bins)
+        self.largest_task = max(self.largest_task, *(sum(unit.size for unit in units) for units in bins))
+        self._wave = []
+
+    def record(self) -> dict[str, Any]:
+        names = ("files", "bytes", "largest_file", "cut_files", "ranges", "slots", "tasks", "waves", "largest_task")
+        errors = [{"path": path, "error": message} for path, message in self.errors]
+        return {"ok": not errors, **{name: getattr(self, name) for name in names}, "errors": errors}
+
+    def text(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        from ags1.spark._progress import in_units
+
+        yield f"files   {self.files:,}, {in_units(self.bytes)}; the largest has {in_units(self.largest_file)}"
+        if self.cut_files:
+            yield f"ranges  {self.ranges:,}, of {self.cut_files:,} files of more than {in_units(self._part_bytes)}"
+        waves = f" in {self.waves:,} jobs" if self.waves > 1 else ""
+        yield (f"tasks   {self.tasks:,} on {self.slots:,} slots{waves}; the largest has {in_units(self.largest_task)}")

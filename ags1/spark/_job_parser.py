@@ -1,0 +1,482 @@
+"""The arguments of ``python -m ags1.spark``, and its help.
+
+The `dest` of each option is a parameter of the function in :mod:`ags1.spark` that it is for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Sequence
+
+from ags1.spark._job_options import (
+    Setting,
+    add_cache,
+    add_choice,
+    add_decryption,
+    add_encryption,
+    add_job,
+    add_kms,
+    add_places,
+    add_threads,
+    add_trust,
+    add_work,
+    count,
+    snapshot,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+__all__ = ["JOB_OPTIONS", "UsageError", "parse"]
+
+# Options of the job itself; all others are handed on to a function of ags1.spark.
+JOB_OPTIONS = frozenset({"command", "function", "json", "report", "traceback", "master", "remote", "conf"})
+
+_WIDEST = 100
+_LOOKS_LIKE_A_KEY = re.compile(r"key|secret|passw|passphrase|token", re.IGNORECASE)
+
+_SEE = {
+    "footer-key": "--footer-key-id ID",
+    "column-key": "--column-key-id ID=COLUMNS",
+    "table-key": "--table-key-id ID",
+    "transfer-key": "--transfer-key-id ID",
+    "new-key": "--new-key-id ID",
+}
+
+_EPILOG = """\
+exit codes:
+  0    all well
+  1    some files failed, or verification found problems
+  2    wrong usage: an argument, a form of KMS URL, or a missing package
+  3    it could not run: the KMS refused, the dataset is absent, damaged or
+       in use, the storage failed, or Spark did
+  130  interrupted; what was done is kept, and the same command goes on
+
+on this machine:
+  {prog} encrypt raw/ vault/ --kms local:keys.json?key_file=k \\
+      --key-id lake --master 'local[8]'
+  {prog} verify vault/ --kms local:keys.json?key_file=k
+
+on a cluster (every node needs ags1 with its extra "spark"; the archive is one
+of venv-pack or conda-pack, and the driver's Python has it installed too):
+  spark-submit --master yarn --deploy-mode client \\
+      --archives env.tgz#environment \\
+      --conf spark.pyspark.python=./environment/bin/python \\
+      --conf spark.pyspark.driver.python=python \\
+      $(python -m ags1.spark --path) encrypt --source s3a://raw \\
+      --target s3a://vault --kms aws:?region=eu-central-1 --key-id alias/lake
+  spark-submit --master k8s://https://HOST:6443 \\
+      --archives env.tgz#environment \\
+      --conf spark.pyspark.python=./environment/bin/python \\
+      --conf spark.pyspark.driver.python=python \\
+      $(python -m ags1.spark --path) decrypt --source s3a://vault \\
+      --target s3a://plain --kms aws:?region=eu-central-1
+
+Keys never stand among arguments: --key-id names a master key, and --kms the
+service that has it, which driver and executors ask themselves. The variable
+AGS1_KMS stands for --kms. `{prog} COMMAND --help` explains each.
+"""
+
+_COMMAND_EPILOG = """\
+examples:
+  {local}
+  spark-submit --master yarn --archives env.tgz#environment \\
+      --conf spark.pyspark.python=./environment/bin/python \\
+      --conf spark.pyspark.driver.python=python \\
+      $(python -m ags1.spark --path) \\
+      {remote}
+  The same with --master k8s://https://HOST:6443, or without an archive where
+  every node has ags1[spark]; `{prog} --help` has more.
+
+exit codes: 0 all well, 1 files failed or problems were found, 2 wrong usage,
+3 it could not run, 130 interrupted
+"""
+
+_LOCAL_KMS = "--kms local:keys.json?key_file=k"
+_AWS = "--kms aws:?region=eu-central-1"
+
+
+class UsageError(Exception):
+    """The arguments make no sense together."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("argument COMMAND: invalid choice"):
+            message = "there is no such command"
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Fills the description, leaves the epilog's lines as they are."""
+
+    def __init__(self, prog: str) -> None:
+        import shutil
+
+        super().__init__(prog, width=max(20, min(shutil.get_terminal_size().columns - 2, _WIDEST)))
+        self._max_help_position = min(26, max(self._width - 20, 4))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
+def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
+    """Parse the arguments.
+
+    Returns
+    -------
+    argparse.Namespace
+        `command`, `function` (a name in :mod:`ags1.spark`), what is in :data:`JOB_OPTIONS`, and the function's own.
+
+    Raises
+    ------
+    UsageError
+        They make no sense. The message names options, but shows no value that might be a key.
+    SystemExit
+        Help or the path was asked for, and shown.
+    """
+    arguments = list(arguments)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    parser = _parser(prog)
+    options, rest = parser.parse_known_args(arguments)
+    if options.path:
+        import ags1.spark
+
+        print(os.path.join(os.path.dirname(os.path.abspath(ags1.spark.__file__)), "__main__.py"))
+        raise SystemExit(0)
+    if options.command is None:
+        if rest:
+            parser.error(f"unknown option {_name_of(rest[0])}")
+        parser.print_help()
+        raise SystemExit(2)
+    del options.path
+    see = f"(see `{prog} {options.command} --help`)"
+    _refuse_unknown(rest, see)
+    _take_places(options, rest, see)
+    if "kms" in vars(options) and options.kms is None:
+        options.kms = os.environ.get("AGS1_KMS") or None
+        if options.kms is None and options.command != "parquet-verify":
+            raise UsageError(
+                f"a KMS is needed: --kms URL or the variable AGS1_KMS, such as aws:?region=eu-central-1 {see}"
+            )
+    for name in ("key_id", "footer_key_id", "new_key_id"):
+        if name in options.needed and getattr(options, name) is None:
+            raise UsageError(f"a master key is needed: --{name.replace('_', '-')} ID {see}")
+    del options.needed
+    _merge_prefixes(options, see)
+    return options
+
+
+def _refuse_unknown(rest: list[str], see: str) -> None:
+    for argument in rest:
+        if not argument.startswith("-") or argument == "-":
+            continue
+        name = _name_of(argument)
+        if name.startswith("--") and _LOOKS_LIKE_A_KEY.search(name):
+            instead = _SEE.get(name[2:], "--key-id ID")
+            raise UsageError(
+                f"there is no {name}: other users, Spark's pages and its event log would show a key; name the master "
+                f"key ({instead}) and the service that has it (--kms URL) {see}"
+            )
+        raise UsageError(f"unknown option {name} {see}")
+
+
+def _take_places(options: argparse.Namespace, rest: list[str], see: str) -> None:
+    """What stands without an option is the source, the target, or what else the command has first."""
+    given = [*options.places, *(each for each in rest if each == "-" or not each.startswith("-"))]
+    names: tuple[str, ...] = options.place_names
+    del options.places, options.place_names
+    for name in names:
+        if getattr(options, name) is None:
+            if not given:
+                raise UsageError(f"--{name.replace('_', '-')} is needed: a path or URL {see}")
+            setattr(options, name, given.pop(0))
+    if given:
+        raise UsageError(f"too many arguments {see}")
+
+
+def _merge_prefixes(options: argparse.Namespace, see: str) -> None:
+    for name in ("aad_prefix", "old_aad_prefix"):
+        digits = vars(options).pop(f"{name}_hex", None)
+        if digits is None:
+            continue
+        try:
+            setattr(options, name, bytes.fromhex(digits))
+        except ValueError:
+            raise UsageError(f"--{name.replace('_', '-')}-hex is not hexadecimal {see}") from None
+
+
+def _name_of(argument: str) -> str:
+    return argument.partition("=")[0] if argument.startswith("--") else argument[:2]
+
+
+# -- the commands --------------------------------------------------------------------------------------------------
+
+
+def _parser(prog: str) -> _Parser:
+    parser = _Parser(
+        prog=prog,
+        description="Encrypt, decrypt and verify trees of files with Spark; work with encrypted Parquet and Iceberg.",
+        epilog=_EPILOG.format(prog=prog),
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--path", action="store_true", help="print the path of the file for spark-submit, and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", prog=prog)
+
+    def command(
+        name: str,
+        function: str,
+        places: Sequence[str],
+        summary: str,
+        more: str = "",
+        needed: Sequence[str] = (),
+        local: str = "",
+        remote: str = "",
+        aliases: Sequence[str] = (),
+    ) -> argparse.ArgumentParser:
+        names = " ".join("TABLE" if place == "metadata_location" else place.upper() for place in places)
+        required = "".join(f"\n           --{each.replace('_', '-')} ID" for each in needed)
+        sub = commands.add_parser(
+            name,
+            aliases=aliases,
+            help=summary,
+            usage=f"{prog} {name} {names}{required} [options]",
+            description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
+            epilog=_COMMAND_EPILOG.format(prog=prog, local=f"{prog} {name} {local}", remote=f"{name} {remote}"),
+            formatter_class=_Formatter,
+            allow_abbrev=False,
+        )
+        sub.set_defaults(function=function, place_names=tuple(places), needed=tuple(needed))
+        sub.add_argument("places", nargs="*", metavar=names.replace(" ", "|"), help="may stand without its option")
+        return sub
+
+    _add_tree_commands(command)
+    _add_care_commands(command)
+    _add_parquet_commands(command)
+    return parser
+
+
+def _add_tree_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    sub = command(
+        "encrypt",
+        "encrypt_files",
+        ("source", "target"),
+        "encrypt a tree of files into a dataset, or bring a dataset up to date",
+        "Only what is new or changed is encrypted, and an interrupted run is gone on with. Files that the source has "
+        "no more stay.",
+        ("key_id",),
+        f"raw/ vault/ {_LOCAL_KMS} \\\n      --key-id lake",
+        f"--source s3a://raw --target s3a://vault \\\n      {_AWS} --key-id alias/lake --report run.parquet",
+    )
+    add_places(sub, "directory or file to encrypt", "the dataset")
+    add_kms(sub)
+    sub.add_argument("--key-id", metavar="ID", help="the master key")
+    add_choice(sub)
+    add_work(sub, cuts=True, on_error="fail", resume=True)
+    add_job(sub)
+
+    sub = command(
+        "decrypt",
+        "decrypt_files",
+        ("source", "target"),
+        "decrypt the files of a dataset into a tree",
+        "Files of the same names in the target are replaced, each atomically. An interrupted run is gone on with.",
+        (),
+        f"vault/ plain/ {_LOCAL_KMS}",
+        f"--source s3a://vault --target s3a://plain \\\n      {_AWS} --include '*.csv'",
+    )
+    add_places(sub, "the dataset", "directory that the files go to")
+    add_kms(sub)
+    add_trust(sub)
+    add_choice(sub)
+    add_work(sub, cuts=True, on_error="fail", resume=True)
+    add_job(sub)
+
+    sub = command(
+        "verify",
+        "verify_files",
+        ("source",),
+        "authenticate every file of a dataset, and name what is missing, swapped or foreign",
+        "Exit code 1 if something is wrong. A whole directory that was put back from an older copy is authentic: only "
+        "--expected-version shows that. An Iceberg table is verified as by verify-table.",
+        (),
+        f"vault/ {_LOCAL_KMS} \\\n      --report problems.jsonl",
+        f"--source s3a://vault {_AWS} \\\n      --expected-version 7",
+    )
+    add_places(sub, "the dataset")
+    add_kms(sub)
+    add_trust(sub)
+    add_work(sub, cuts=True)
+    add_job(sub)
+
+    sub = command(
+        "plan",
+        "plan",
+        ("source",),
+        "list a source, and say what encrypting it would be: files, bytes, tasks",
+        "Nothing is read or written, and a local source needs no Spark.",
+        (),
+        "raw/ --slots 8 --json",
+        "--source s3a://raw --slots 400 --part-bytes 1G",
+    )
+    add_places(sub, "directory or file")
+    add_choice(sub)
+    group = add_work(sub, cuts=True, progress=False)
+    group.add_argument("--slots", type=count, metavar="N", help="tasks that run at once (CPUs of this machine)")
+    add_job(sub, report=False)
+
+
+def _add_care_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    sub = command(
+        "rewrap",
+        "rewrap",
+        ("target",),
+        "put a dataset under another master key (also: rekey); no file changes",
+        "Keep the old master key until this has succeeded; whoever has an old copy of metadata.json still needs it.",
+        ("new_key_id",),
+        f"vault/ {_LOCAL_KMS} \\\n      --new-key-id lake-2027",
+        f"--target s3a://vault {_AWS} \\\n      --new-key-id alias/lake-2027 --dry-run",
+        ("rekey",),
+    )
+    add_places(sub, None, "the dataset")
+    add_kms(sub)
+    sub.add_argument("--new-key-id", metavar="ID", help="the new master key")
+    sub.add_argument("--new-kms", metavar="URL", help="the service that has it, if it is another one")
+    sub.add_argument("--dry-run", action="store_true", help="make every call to the service, and write nothing")
+    add_job(sub, report=False)
+
+    sub = command(
+        "clean",
+        "clean",
+        ("target",),
+        "throw away what interrupted runs left at a dataset: records, staged files, uploads",
+        "The dataset stays as it is. Going on with a run, by the same command again, costs less than beginning anew.",
+        (),
+        "vault/",
+        "--target s3a://vault",
+    )
+    add_places(sub, None, "the dataset")
+    add_job(sub, report=False)
+
+    sub = command(
+        "verify-table",
+        "verify_table",
+        ("metadata_location",),
+        "authenticate every file of an encrypted Iceberg table",
+        "Every block of AGS1 and every module of Parquet, each file once. Exit code 1 if something is wrong.",
+        (),
+        f"db/t/metadata/00007-ab.metadata.json \\\n      {_LOCAL_KMS}",
+        f"s3a://lake/db/t/metadata/00007-ab.metadata.json \\\n      {_AWS} --snapshot-id current",
+    )
+    group = sub.add_argument_group("table")
+    group.add_argument("--metadata-location", metavar="FILE", help="its metadata.json, or its directory")
+    group.add_argument(
+        "--snapshot-id", type=snapshot, default="all", metavar="N|all|current", help="files of which snapshots (all)"
+    )
+    group.add_argument(
+        "--property",
+        action=Setting,
+        dest="properties",
+        metavar="NAME=VALUE",
+        help="for PyIceberg's FileIO; without any, as Spark's configuration says (may be repeated)",
+    )
+    group.add_argument(
+        "--length-policy",
+        choices=("trusted", "metadata-hint", "file"),
+        default="trusted",
+        help="where the length of files may come from (trusted); without one, a cut file is not seen",
+    )
+    group.add_argument("--allow-plaintext", action="store_true", help="take files that are not encrypted, too")
+    add_kms(sub)
+    group = sub.add_argument_group("master keys")
+    group.add_argument("--table-key-id", metavar="ID", help="the one that the table must be under")
+    group.add_argument("--transfer-key-id", metavar="ID", help="the one for the way to the workers (the table's)")
+    add_threads(add_work(sub, on_error="collect"))
+    add_job(sub)
+
+
+def _add_parquet_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    sub = command(
+        "parquet-encrypt",
+        "encrypt_parquet",
+        ("source", "target"),
+        "encrypt the Parquet files of a tree without decoding them (Parquet Modular Encryption)",
+        "Without --column-key-id every column is encrypted with the footer key.",
+        ("footer_key_id",),
+        f"people/ vault/ \\\n      {_LOCAL_KMS} --footer-key-id lake",
+        "--source s3a://raw/people \\\n      --target s3a://vault/people --kms aws:?region=eu-central-1 \\\n"
+        "      --footer-key-id alias/lake --column-key-id alias/pii=ssn,salary",
+    )
+    add_places(sub, "directory or file to encrypt", "directory that the files go to, under the same names")
+    add_kms(sub)
+    add_encryption(sub)
+    add_cache(sub)
+    add_choice(sub, others=True)
+    add_threads(add_work(sub, on_error="fail", resume=True))
+    add_job(sub)
+
+    sub = command(
+        "parquet-decrypt",
+        "decrypt_parquet",
+        ("source", "target"),
+        "decrypt the Parquet files of a tree without decoding them",
+        "Every module is authenticated before a file appears.",
+        (),
+        f"vault/ people/ \\\n      {_LOCAL_KMS}",
+        f"--source s3a://vault/people \\\n      --target s3a://plain/people {_AWS}",
+    )
+    add_places(sub, "encrypted tree", "directory that the files go to, under the same names")
+    add_kms(sub)
+    add_decryption(sub)
+    add_cache(sub)
+    add_choice(sub, others=True)
+    add_threads(add_work(sub, on_error="fail", resume=True))
+    add_job(sub)
+
+    sub = command(
+        "parquet-rekey",
+        "rekey_parquet",
+        ("source", "target"),
+        "encrypt the encrypted Parquet files of a tree in another way, with new data keys",
+        "The --old-... options say how the source is read, the others how the target is encrypted; a column that they "
+        "do not name becomes plaintext once they name any.",
+        ("footer_key_id",),
+        f"vault/ other/ \\\n      {_LOCAL_KMS} --footer-key-id lake-2027",
+        f"--source s3a://vault/people \\\n      --target s3a://new/people {_AWS} \\\n"
+        "      --footer-key-id alias/lake-2027",
+    )
+    add_places(sub, "encrypted tree", "directory that the files go to, under the same names")
+    add_kms(sub)
+    sub.add_argument("--new-kms", metavar="URL", help="the service of the new master keys, if it is another one")
+    add_encryption(sub)
+    add_cache(sub)
+    add_decryption(sub, old=True)
+    add_choice(sub, others=True)
+    add_threads(add_work(sub, on_error="fail", resume=True))
+    add_job(sub)
+
+    sub = command(
+        "parquet-verify",
+        "verify_parquet",
+        ("source",),
+        "authenticate every module of the Parquet files of a tree without decoding them",
+        "Exit code 1 if a module fails. Without --kms, only files that are not encrypted can be checked.",
+        (),
+        f"vault/ {_LOCAL_KMS}",
+        f"--source s3a://vault/people \\\n      {_AWS} --missing-keys skip",
+    )
+    add_places(sub, "encrypted tree")
+    add_kms(sub)
+    add_decryption(sub)
+    add_cache(sub)
+    sub.add_argument(
+        "--missing-keys", choices=("fail", "skip"), default="fail", help="what columns without a key are (fail)"
+    )
+    add_choice(sub)
+    add_threads(add_work(sub, on_error="collect"))
+    add_job(sub)

@@ -1,0 +1,147 @@
+"""The Spark session of ``python -m ags1.spark``: that of spark-submit, or one of its own; and what went wrong in it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+import sysconfig
+import warnings
+from collections.abc import Mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["SparkFailed", "as_error", "make_session"]
+
+_QUIET = "FATAL"
+# How the last line of a worker's traceback begins; the class of ours counts more than what it was wrapped in.
+_OURS = re.compile(r"^\s*ags1\.errors\.(\w+): (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Interrupt): .+$", re.MULTILINE)
+_JAVA_NAME = re.compile(r"^(?:[a-z_][\w]*\.)+(?=[A-Z]\w*(?:Exception|Error)\b)")
+
+
+class SparkFailed(RuntimeError):
+    """Spark could not be started, or a job of it failed for a reason that is none of a file's."""
+
+
+def make_session(command: str, master: str | None, remote: str | None, conf: Mapping[str, str], *, loud: bool) -> Any:
+    """The session of spark-submit, or a new one.
+
+    Parameters
+    ----------
+    command : str
+        For the name of the application.
+    master, remote : str, optional
+        As for ``SparkSession.builder``.
+    conf : mapping
+        Settings that were asked for.
+    loud : bool
+        Leave Spark's own log as it is.
+
+    Raises
+    ------
+    Exception
+        What PySpark raises; see :func:`as_error`.
+    """
+    with warnings.catch_warnings():
+        # Of no use to somebody who runs a job.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    settings = dict(conf)
+    if master is not None:
+        settings["spark.master"] = master
+    if remote is not None:
+        builder = builder.remote(remote)
+    server = _connect_server(remote, settings)
+    if server is None:
+        settings = {**_defaults(command, settings, loud), **settings}
+    elif server.startswith("local"):
+        # PySpark starts the server, on this machine.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _connect_server(remote: str | None, settings: Mapping[str, str]) -> str | None:
+    """Where the server of Spark Connect is; None if the session is to be a classic one."""
+    named = remote or settings.get("spark.remote") or os.environ.get("SPARK_REMOTE")
+    mode = settings.get("spark.api.mode") or os.environ.get("SPARK_API_MODE", "")
+    if named or mode.lower() == "connect":
+        return named or settings.get("spark.master", "")
+    return "" if "SPARK_CONNECT_MODE_ENABLED" in os.environ else None
+
+
+def _defaults(command: str, settings: dict[str, str], loud: bool) -> dict[str, str]:
+    """Settings of a classic session that nobody has chosen. It starts the JVM, which knows what is configured."""
+    from pyspark import SparkConf, SparkContext
+
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    asked = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        asked.set(name, value)
+    SparkContext._ensure_initialized(conf=asked)
+    configured = SparkConf()
+    found = {}
+    # spark-submit names an application after its file, PySpark's own start after its shell.
+    if configured.get("spark.app.name", "") in ("", "__main__.py", "pyspark-shell", "PySparkShell"):
+        found["spark.app.name"] = f"ags1 {command}"
+    if not (settings.get("spark.master") or configured.get("spark.master", "local[*]")).startswith("local"):
+        return found
+    # Workers on this machine are of this interpreter, and find this package where it is.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if root not in {sysconfig.get_path(name) for name in ("purelib", "platlib")}:
+        further = configured.get("spark.executorEnv.PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        if root not in further.split(os.pathsep):
+            found["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(filter(None, (root, further)))
+    if not is_submitted or configured.get("spark.ui.showConsoleProgress") is None:
+        # Two lines of progress would fight for one.
+        found["spark.ui.showConsoleProgress"] = "false"
+    if not is_submitted and not loud and not _has_logging() and configured.get("spark.log.level") is None:
+        # It logs a page of Java for a task that failed; the line that this job ends with says what matters of it.
+        found["spark.log.level"] = _QUIET
+    return found
+
+
+def _has_logging() -> bool:
+    """Whether somebody configured what Spark logs."""
+    home = os.environ.get("SPARK_HOME")
+    directory = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else None)
+    return directory is not None and bool(glob.glob(os.path.join(glob.escape(directory), "log4j2.*")))
+
+
+def as_error(error: BaseException) -> BaseException:
+    """The error that a person should see for one: what a worker raised, if it is one of this package's.
+
+    An error that has nothing to do with Spark is returned as it is.
+    """
+    if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return error
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours is not None:
+        from ags1 import errors
+
+        kind = getattr(errors, ours[1], None)
+        if isinstance(kind, type) and issubclass(kind, errors.Ags1Error):
+            return kind(ours[2])
+    if "JAVA_GATEWAY_EXITED" in text:
+        return SparkFailed(
+            "Spark could not be started, and Java, if there is one, said above why: it needs Java 17 or later, at "
+            "JAVA_HOME or on the path, and a --master that Spark knows"
+        )
+    raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
+    java = getattr(error, "java_exception", None)
+    if raised:
+        line = raised[-1]
+    elif java is not None:
+        line = _JAVA_NAME.sub("", str(java.toString()).strip().splitlines()[0])
+    else:
+        line = next(iter(text.strip().splitlines()), type(error).__name__)
+    return SparkFailed(f"Spark failed: {line.strip()} (--traceback shows where)")

@@ -1,0 +1,102 @@
+"""``ags1 spark``: the same commands as ``python -m ags1.spark``, and nothing of Spark before they need it.
+
+What the commands do is in tests/spark/test_job.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.checks import run_python
+from tests.cli.conftest import Run, make_tree
+
+COMMANDS = (
+    *("encrypt", "decrypt", "verify", "rewrap", "clean", "plan"),
+    *("parquet-encrypt", "parquet-decrypt", "parquet-rekey", "parquet-verify", "verify-table"),
+)
+
+
+@pytest.fixture
+def _spark_is_there() -> None:
+    for name in ("pyspark", "pyarrow", "pandas"):
+        pytest.importorskip(name)
+
+
+def test_help_names_every_command(run: Run) -> None:
+    shown = run("spark", "--help").out
+    for command in COMMANDS:
+        assert command in shown
+    assert "ags1 spark clean vault/" in shown
+
+
+def test_help_needs_nothing_of_spark() -> None:
+    loaded = run_python(
+        """
+        import sys
+        from ags1.cli import main
+        main(["spark", "--help"])
+        print("modules:", *sys.modules)
+        """
+    )
+    modules = loaded.partition("modules:")[2].split()
+    assert "ags1.cli" in modules
+    assert not {name for name in modules if name.split(".")[0] in ("pyspark", "pyarrow") or name == "ags1.spark"}
+
+
+def test_a_missing_extra_is_told_in_one_line() -> None:
+    shown = run_python(
+        """
+        import contextlib, importlib.util, io
+        find = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, *more: None if name in ("pyspark", "pandas") else find(name, *more)
+        from ags1.cli import main
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            code = main(["spark", "clean", "vault"])
+        print(code, said.getvalue(), end="")
+        """
+    )
+    assert shown == "2 ags1: ags1.spark needs pyspark and pandas: pip install 'ags1[spark]'\n"
+
+
+@pytest.mark.usefixtures("_spark_is_there")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_under_this_name_that_fits_a_terminal(run: Run, work: Path, command: str) -> None:
+    result = run("spark", command, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"usage: ags1 spark {command} ")
+    assert max(map(len, result.out.splitlines())) <= 80
+    assert run("spark", "help", command).out == result.out
+
+
+@pytest.mark.usefixtures("_spark_is_there")
+def test_a_plan_is_made_without_spark(run: Run, work: Path) -> None:
+    make_tree(work)
+    result = run("spark", "plan", "tree", "--json", "--slots", "2")
+    assert result.code == 0
+    (record,) = result.records
+    assert (record["files"], record["bytes"], record["tasks"]) == (4, 5011, 2)
+    loaded = run_python(
+        f"""
+        import sys
+        from ags1.cli import main
+        main(["spark", "plan", {json.dumps(str(work / "tree"))}])
+        print("pyspark" in sys.modules)
+        """
+    )
+    assert loaded.split()[-1] == "False"
+
+
+@pytest.mark.usefixtures("_spark_is_there")
+def test_exit_codes_and_messages_are_those_of_the_job(run: Run, work: Path) -> None:
+    result = run("spark", "frobnicate")
+    assert (result.code, result.err) == (2, "ags1: there is no such command (see `ags1 spark --help`)\n")
+    result = run("spark", "clean", "nothing")
+    assert result.code == 3
+    assert "there is no ags1 dataset here, and nothing of an interrupted run" in result.err
+    result = run("spark", "encrypt", "plain", "vault", "--key", "00112233445566778899aabbccddeeff")
+    assert result.code == 2
+    assert "there is no --key: other users, Spark's pages and its event log would show a key" in result.err
+    assert "00112233" not in result.err

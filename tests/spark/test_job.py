@@ -1,0 +1,545 @@
+"""``python -m ags1.spark``: exit codes, reports, JSON and messages as its help promises."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pandas")
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import ags1.spark
+from ags1 import dataset, kms
+from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.layout import encrypted_length
+from ags1.spark._engine import Outcome
+from ags1.spark._errors import raise_for
+from ags1.spark._job import main
+from ags1.spark._job_session import SparkFailed, as_error
+from tests.checks import pattern
+from tests.parquet import corpus
+from tests.spark.sessions import LOCAL, environment, need_spark, prepare
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.spark.conftest import Run
+
+FILES = {"a/big.bin": pattern(3 << 20), "a/b/c.txt": b"small", "empty": b""}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a job answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The one JSON object on standard output."""
+        (line,) = self.out.splitlines()
+        return json.loads(line)
+
+
+Job = Callable[..., Answer]
+
+
+@pytest.fixture(autouse=True)
+def _no_kms_of_the_tester(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AGS1_KMS", raising=False)
+
+
+@pytest.fixture
+def job(capsys: pytest.CaptureFixture[str]) -> Job:
+    """A job in this process, with any session."""
+
+    def run(*arguments: object, spark: Any = None) -> Answer:
+        code = main([str(each) for each in arguments], spark=spark)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Answer(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def spark_job(job: Job, spark: SparkSession, kms_url: str, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job in this process, on the tests' session and keystore."""
+    monkeypatch.setenv("AGS1_KMS", kms_url)
+    return lambda *arguments: job(*arguments, spark=spark)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make(tmp_path / "source", FILES)
+
+
+def make(root: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+# -- before there is a session -------------------------------------------------------------------------------------
+
+
+class NoSession:
+    """Must not be used."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"the session's {name} was asked for")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--kms ftp:x", "there is no KMS 'ftp'; the forms are aws:?region=R"),
+        ("--kms aws:?secret=x", "a secret (secret) must not stand in a KMS URL"),
+        ("--kms local:k.json --report no/such/r.json", "--report: there is no directory "),
+    ],
+)
+def test_what_cannot_work_is_told_before_spark_is_started(job: Job, more: str, message: str) -> None:
+    answer = job("encrypt", "a", "b", "--key-id", "k", *more.split(), spark=NoSession())
+    assert answer.code == 2
+    assert message in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_a_master_beside_that_of_spark_submit_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    answer = job("clean", "x", "--master", "local")
+    assert answer.code == 2
+    assert "spark-submit has chosen the master already: give it --master" in answer.err
+
+
+def test_a_plan_of_local_files_needs_no_spark(job: Job, source: Path) -> None:
+    shown = job("plan", source, "--part-bytes", "1M", "--slots", "2", "--parallelism", "3", "--json")
+    assert shown.code == 0
+    assert shown.record == {
+        "command": "plan",
+        "ok": True,
+        "error": None,
+        "files": 3,
+        "bytes": (3 << 20) + 5,
+        "largest_file": 3 << 20,
+        "cut_files": 1,
+        "ranges": 3,
+        "slots": 2,
+        "tasks": 3,
+        "waves": 1,
+        "largest_task": (1 << 20) + 5,
+        "errors": [],
+    }
+    text = job("plan", source, "--slots", "2", "--exclude", "*.bin").out
+    assert text == "files   2, 5 bytes; the largest has 5 bytes\ntasks   2 on 2 slots; the largest has 5 bytes\n"
+
+
+def test_a_plan_of_nothing_is_no_plan(job: Job, tmp_path: Path) -> None:
+    answer = job("plan", tmp_path / "missing")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == f"ags1: {tmp_path / 'missing'}: No such file or directory\n"
+
+
+# -- what an error becomes -----------------------------------------------------------------------------------------
+
+
+def raiser(error: BaseException) -> Callable[..., Any]:
+    def function(spark: Any, **arguments: Any) -> Any:
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyAccessError("KMS says no"), 3, "KMS says no"),
+        (AuthenticationError("manifest 1 is damaged"), 3, "manifest 1 is damaged"),
+        (FileNotFoundError(2, "there is no dataset", "/x"), 3, "/x: there is no dataset"),
+        (BlockingIOError(11, "another process is changing it", "/x"), 3, "/x: another process is changing it"),
+        (ValueError("the source lies in the target"), 2, "the source lies in the target"),
+        (ImportError("s3fs is missing: pip install 'ags1[s3]'"), 2, "s3fs is missing: pip install 'ags1[s3]'"),
+        (MemoryError(), 3, "there is not enough memory for this"),
+        (RuntimeError("two\nlines"), 3, "RuntimeError: two lines (--traceback shows where)"),
+        (KeyboardInterrupt(), 130, "interrupted: what was done is kept, and the same command goes on with it"),
+    ],
+)
+def test_an_error_is_a_line_and_an_exit_code(
+    job: Job, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    monkeypatch.setattr(ags1.spark, "decrypt_files", raiser(error))
+    arguments = ("decrypt", "a", "b", "--kms", "local:k.json?password_file=p")
+    answer = job(*arguments, spark=object())
+    assert (answer.code, answer.out, answer.err) == (code, "", f"ags1: {message}\n")
+    answer = job(*arguments, "--json", spark=object())
+    assert (answer.code, answer.err) == (code, "")
+    assert (answer.record["ok"], answer.record["error"]) == (False, message)
+    assert answer.record["counts"] == {}
+
+
+@pytest.mark.parametrize(("kind", "code"), [("AuthenticationError", 1), ("OSError", 1), ("KeyAccessError", 3)])
+def test_a_file_that_ends_a_run_is_a_failed_file_unless_it_was_the_kms(
+    job: Job, monkeypatch: pytest.MonkeyPatch, kind: str, code: int
+) -> None:
+    def fail(spark: Any, **arguments: Any) -> None:
+        raise_for(Outcome("a/b", status="error", error="no good", kind=kind), "decrypt", None)
+
+    monkeypatch.setattr(ags1.spark, "decrypt_files", fail)
+    answer = job("decrypt", "a", "b", "--kms", "local:k.json?password_file=p", spark=object())
+    assert answer.code == code
+    assert "a/b: no good" in answer.err
+    assert "run it again to go on, or with --on-error collect" in answer.err
+
+
+def test_a_traceback_is_shown_to_who_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ags1.spark, "decrypt_files", raiser(RuntimeError("odd")))
+    assert main(["decrypt", "a", "b", "--kms", "local:k.json?password_file=p", "--traceback"], spark=object()) == 3
+    assert "in function" in capsys.readouterr().err
+
+
+def test_names_cannot_move_the_cursor_nor_fail_to_be_printed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ags1.spark, "decrypt_files", raiser(ValueError("a\x1b[2Jb\udcff")))
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert main(["decrypt", "a", "b", "--kms", "local:k.json?password_file=p"], spark=object()) == 2
+    written: Any = sys.stderr
+    written.flush()
+    assert written.buffer.getvalue() == b"ags1: a\\x1b[2Jb\\xff\n"
+
+
+class FromSpark(Exception):
+    """As PySpark's exceptions are."""
+
+
+FromSpark.__module__ = "pyspark.errors.exceptions.captured"
+
+_TRACE = "\n  An exception was thrown from the Python worker.\nTraceback (most recent call last):\n  File x, line 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (f"{_TRACE}ags1.errors.KeyAccessError: KMS says no\n", KeyAccessError, "^KMS says no$"),
+        (f"{_TRACE}pkg.mod.SomeError: odd\n", SparkFailed, r"^Spark failed: pkg.mod.SomeError: odd \(--traceback"),
+        ("Job aborted.\n\tat org.apache.spark.X(X.scala:1)", SparkFailed, r"^Spark failed: Job aborted. \(--trace"),
+        (
+            "[JAVA_GATEWAY_EXITED] Java exited",
+            SparkFailed,
+            "^Spark could not be started, .* it needs Java 17 or later, .* and a --master that Spark knows",
+        ),
+    ],
+)
+def test_what_spark_raises_becomes_one_line(text: str, kind: type[Exception], message: str) -> None:
+    found = as_error(FromSpark(text))
+    assert type(found) is kind
+    assert re.search(message, str(found))
+    assert "\n" not in str(found)
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    error = ValueError("x")
+    assert as_error(error) is error
+
+
+# -- with Spark ----------------------------------------------------------------------------------------------------
+
+
+def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
+    spark_job: Job, source: Path, tmp_path: Path
+) -> None:
+    vault, plain, report = tmp_path / "vault", tmp_path / "plain", tmp_path / "report.jsonl"
+    made = spark_job("encrypt", source, vault, "--key-id", "lake", "--part-bytes", "1M", "--report", report)
+    assert made.code == 0
+    assert re.fullmatch(r"ags1 encrypt: 3 files \(3\.0 MiB\) in .* s, .*/s, version 1\n", made.out)
+    assert "ags1 encrypt: 3 of 3 files" in made.err
+    rows = {row["path"]: row for row in map(json.loads, report.read_text().splitlines())}
+    assert set(rows) == set(FILES)
+    assert rows["a/b/c.txt"]["target"] == str(vault / "a/b/c.txt")
+
+    quiet = spark_job("encrypt", source, vault, "--key-id", "lake", "--quiet")
+    assert quiet == Answer(0, "", "")
+
+    report = tmp_path / "report.parquet"
+    checked = spark_job("verify", vault, "--json", "--quiet", "--report", report)
+    assert (checked.code, checked.err) == (0, "")
+    record = checked.record
+    assert record.pop("seconds") > 0
+    assert record == {
+        "command": "verify",
+        "ok": True,
+        "error": None,
+        "counts": {"ok": 3},
+        "bytes": (3 << 20) + 5,
+        "version": 1,
+        "errors": [],
+        "notes": [],
+        "report": str(report),
+    }
+    assert sorted(pq.read_table(report)["path"].to_pylist()) == sorted(FILES)
+
+    dry = spark_job("rekey", "--target", vault, "--new-key-id", "lake2", "--dry-run", "--json")
+    assert (dry.record["dry_run"], dry.record["new_key_id"]) == (True, "lake2")
+    said = spark_job("rewrap", vault, "--new-key-id", "lake2").out
+    assert re.fullmatch(rf"ags1 rewrap: put \d+ wrapped keys? of {vault} under 'lake2', instead of 'lake'\n", said)
+    refused = spark_job("verify", vault, "--key-id", "lake")
+    assert refused.code == 3
+    assert "names the master key 'lake2', but 'lake' is expected" in refused.err
+
+    assert spark_job("decrypt", vault, plain, "--exclude", "empty").code == 0
+    assert contents(plain) == {name: data for name, data in FILES.items() if name != "empty"}
+    assert spark_job("clean", vault).out.endswith(f"ags1 clean: removed 0 leftovers of {vault}\n")
+
+
+def test_what_the_job_encrypts_python_reads(spark_job: Job, source: Path, tmp_path: Path, kms_url: str) -> None:
+    assert spark_job("encrypt", source, tmp_path / "vault", "--key-id", "lake").code == 0
+    with dataset.open(tmp_path / "vault", kms.load(kms_url)) as vault, vault.open("a/big.bin") as file:
+        assert file.read() == FILES["a/big.bin"]
+
+
+def test_problems_are_found_reported_and_change_the_exit_code(spark_job: Job, source: Path, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    assert spark_job("encrypt", source, vault, "--key-id", "lake", "--quiet").code == 0
+    (vault / "empty").unlink()
+    shutil.copy(vault / "a/b/c.txt", vault / "stranger")
+
+    checked = spark_job("verify", vault, "--report", tmp_path / "r.json")
+    assert checked.code == 1
+    assert re.search(r"^  empty: missing: ", checked.out, re.MULTILINE)
+    assert re.search(r"^  stranger: foreign: ", checked.out, re.MULTILINE)
+    rows = {row["path"]: row["status"] for row in map(json.loads, (tmp_path / "r.json").read_text().splitlines())}
+    assert rows == {"a/big.bin": "ok", "a/b/c.txt": "ok", "empty": "error", "stranger": "error"}
+    silent = spark_job("verify", vault, "--quiet")
+    assert (silent.code, silent.out) == (1, "")
+    assert "  empty: missing: " in silent.err
+
+    failed = spark_job("decrypt", vault, tmp_path / "one", "--quiet")
+    assert failed.code == 1
+    assert re.fullmatch(r"ags1: decrypt: .*/empty is in the manifest, but missing .*\n", failed.err)
+    others = spark_job("decrypt", vault, tmp_path / "two", "--on-error", "collect", "--json")
+    assert (others.code, others.record["counts"], others.record["error"]) == (1, {"ok": 2, "error": 1}, "1 file failed")
+    assert [each["path"] for each in others.record["errors"]] == ["empty"]
+    assert set(contents(tmp_path / "two")) == {"a/big.bin", "a/b/c.txt"}
+
+
+def test_what_cannot_be_begun_has_an_exit_code_of_its_own(spark_job: Job, source: Path, tmp_path: Path) -> None:
+    for arguments, message in (
+        (("verify", tmp_path / "none"), "there is no ags1 dataset here"),
+        (("clean", tmp_path / "none"), "there is no ags1 dataset here, and nothing of an interrupted run"),
+        (
+            ("encrypt", source, tmp_path / "v", "--key-id", "nobody"),
+            "there is no key of that id; there are lake, lake2",
+        ),
+        (("verify-table", tmp_path), "there is no metadata.json of an Iceberg table"),
+    ):
+        answer = spark_job(*arguments)
+        assert (answer.code, answer.out) == (3, "")
+        assert message in answer.err
+        assert len(answer.err.splitlines()) == 1
+
+
+def test_a_report_that_cannot_be_written_does_not_hide_what_was_done(
+    spark_job: Job, source: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "r.json"
+    report.symlink_to(tmp_path / "gone" / "r.json")
+    answer = spark_job("encrypt", source, tmp_path / "vault", "--key-id", "lake", "--report", report)
+    assert answer.code == 3
+    assert answer.out.startswith("ags1 encrypt: 3 files ")
+    assert "ags1: that was done, but the report could not be written: " in answer.err
+
+
+def test_parquet_is_encrypted_verified_rekeyed_and_decrypted(spark_job: Job, tmp_path: Path) -> None:
+    files = {"a.parquet": corpus.written(corpus.flat(50)), "day=1/b.parquet": corpus.written(corpus.flat(70))}
+    make(tmp_path / "plain", files)
+    vault, other, back = tmp_path / "vault", tmp_path / "other", tmp_path / "back"
+    columns = ("--column-key-id", "lake2=name")
+    for command, options in (
+        ("parquet-encrypt", (tmp_path / "plain", vault, "--footer-key-id", "lake", *columns)),
+        ("parquet-verify", (vault,)),
+        ("parquet-rekey", (vault, other, "--footer-key-id", "lake2", "--plaintext-footer")),
+        ("parquet-decrypt", (other, back)),
+    ):
+        answer = spark_job(command, *options, "--json")
+        assert (answer.code, answer.record["counts"]) == (0, {"ok": 2}), answer
+    assert (vault / "a.parquet").read_bytes()[:4] == b"PARE"
+    assert (other / "a.parquet").read_bytes()[:4] == b"PAR1"
+    for name, data in files.items():
+        assert pq.read_table(back / name, partitioning=None) == pq.read_table(pa.BufferReader(data))
+
+    damaged = bytearray((other / "a.parquet").read_bytes())
+    damaged[100] ^= 1
+    (other / "a.parquet").write_bytes(damaged)
+    answer = spark_job("parquet-verify", other)
+    assert answer.code == 1
+    assert "  a.parquet: " in answer.out
+
+
+class KmsOfTheDriver:
+    """Refuses what tasks ask for."""
+
+    def initialize(self, properties: dict[str, str]) -> None:
+        self._client = kms.load(properties["of"])
+
+    def unwrap_key(self, wrapped_key: bytes, key_id: str) -> bytes:
+        from pyspark import TaskContext
+
+        if TaskContext.get() is not None:
+            raise KeyAccessError("the KMS does not know this executor")
+        return self._client.unwrap_key(wrapped_key, key_id)
+
+    def wrap_key(self, key: bytes, key_id: str) -> bytes:
+        return self._client.wrap_key(key, key_id)
+
+    def supports_key_generation(self) -> bool:
+        return False
+
+    def generate_key(self, key_id: str) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def test_a_kms_that_refuses_executors_is_told_in_one_line(
+    spark_job: Job, source: Path, tmp_path: Path, kms_url: str
+) -> None:
+    url = f"module:tests.spark.test_job.KmsOfTheDriver?{urlencode({'of': kms_url})}"
+    answer = spark_job("encrypt", source, tmp_path / "vault", "--key-id", "lake", "--kms", url, "--quiet")
+    assert answer.code == 3
+    assert answer.err.startswith("ags1: ")
+    assert "the KMS does not know this executor" in answer.err
+    assert len(answer.err.splitlines()) == 1
+    assert "org.apache" not in answer.err
+
+
+# -- processes of their own ----------------------------------------------------------------------------------------
+
+
+def test_spark_submit_takes_the_path_and_answers_the_exit_code(
+    spark_job: Job, run_spark: Run, source: Path, tmp_path: Path, kms_url: str
+) -> None:
+    vault = tmp_path / "vault"
+    assert spark_job("encrypt", source, vault, "--key-id", "lake", "--quiet").code == 0
+    (vault / "empty").unlink()
+    script = Path(ags1.spark.__file__).with_name("__main__.py")
+    # As if this package were only where the script is.
+    options = {"submit": True, "check": False, "env": {"PYTHONPATH": ""}}
+    done = run_spark(script, "verify", "--source", vault, "--kms", kms_url, "--json", **options)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"ok": 2, "error": 1}
+    (events,) = (tmp_path / "spark-1" / "events").iterdir()
+    assert '"App Name":"ags1 verify"' in events.read_text()
+
+
+_WAITING_KMS = """
+import os
+import socket
+
+from ags1.kms import load
+
+
+class Kms:
+    def initialize(self, properties):
+        self._client = load(properties["of"])
+        self._port = int(properties["port"])
+        self._first = properties["first"]
+
+    def unwrap_key(self, wrapped_key, key_id):
+        from pyspark import TaskContext
+
+        if TaskContext.get() is not None:
+            try:
+                os.close(os.open(self._first, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                with socket.create_connection(("127.0.0.1", self._port)) as connection:
+                    connection.recv(1)
+        return self._client.unwrap_key(wrapped_key, key_id)
+
+    def wrap_key(self, key, key_id):
+        return self._client.wrap_key(key, key_id)
+
+    def supports_key_generation(self):
+        return self._client.supports_key_generation()
+
+    def generate_key(self, key_id):
+        return self._client.generate_key(key_id)
+
+    def close(self):
+        self._client.close()
+"""
+
+
+def test_an_interrupted_run_leaves_whole_files_and_is_gone_on_with(
+    spark_job: Job, tmp_path: Path, kms_url: str, storage_environment: dict[str, str]
+) -> None:
+    need_spark()
+    source, vault = make(tmp_path / "source", {"a": pattern(100_000), "b": pattern(200_000)}), tmp_path / "vault"
+    make(tmp_path / "modules", {"waiting_kms.py": _WAITING_KMS.encode()})
+    variables = environment(prepare(tmp_path / "session", LOCAL), storage_environment)
+    variables["PYTHONPATH"] += os.pathsep + str(tmp_path / "modules")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(90)
+        named = {"of": kms_url, "port": server.getsockname()[1], "first": tmp_path / "first"}
+        # One task after another, each in a new process, which asks the KMS: that of the second file waits for it.
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "ags1.spark", "encrypt", source, vault, "--key-id", "lake", "--traceback"),
+                *("--kms", f"module:waiting_kms.Kms?{urlencode(named)}", "--parallelism", "2", "--master", "local[1]"),
+                *("--conf", "spark.python.worker.reuse=false"),
+            ],
+            env=variables,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            connection, _ = server.accept()
+            with connection:
+                # As a terminal does: to all of them.
+                os.killpg(process.pid, signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("ags1: interrupted: what was done is kept, and the same command goes on with it\n")
+    assert "Traceback" not in err
+    assert not (vault / "_ags1" / "metadata.json").exists()
+    (record,) = (vault / "_ags1").glob("run-*.json")
+    files = {name: data for name, data in contents(vault).items() if "_ags1" not in name or "staged" in name}
+    ((name, data),) = files.items()
+    assert len(data) == encrypted_length((source / Path(name).name).stat().st_size)
+
+    done = spark_job("encrypt", source, vault, "--key-id", "lake", "--json")
+    assert (done.code, done.record["counts"]) == (0, {"skipped": 1, "ok": 1})
+    assert not record.exists()
+    assert spark_job("verify", vault).code == 0
