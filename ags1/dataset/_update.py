@@ -38,7 +38,18 @@ if TYPE_CHECKING:
 
     Store = LocalStore | RemoteStore
 
-__all__ = ["Base", "Update", "clean", "find_metadata", "forget", "names_of", "remove_dropped", "settle", "sweep", "unfinished_runs"]
+__all__ = [
+    "Base",
+    "Update",
+    "clean",
+    "find_metadata",
+    "forget",
+    "names_of",
+    "remove_dropped",
+    "settle",
+    "sweep",
+    "unfinished_runs",
+]
 _PLACED = "placed-{}-"
 
 
@@ -195,7 +206,7 @@ class Update:
             if resume and live is None and self._fits(found):
                 live = found
             else:
-                forget(self.store, found)
+                forget(self.store, found, self.base)
         if live is not None:
             self.reference, self.keys = live, live.unwrap(self._kms)
             self.resumed = self.doubtful = True
@@ -400,9 +411,9 @@ class Update:
             self._lock.__exit__(*exception)
 
 
-def _others(paths: Iterator[str], manifest: Manifest, version: int) -> Iterator[str]:
-    """Those of some paths, in order, that did not come with a version."""
-    taken = (sort_key(each.path) for each in manifest.entries() if each.version == version)
+def _others(paths: Iterator[str], manifest: Manifest, version: int | None = None) -> Iterator[str]:
+    """Those of some paths, in order, that a manifest does not have, or that did not come with a version."""
+    taken = (sort_key(each.path) for each in manifest.entries() if version is None or each.version == version)
     following = next(taken, None)
     for path in paths:
         key = sort_key(path)
@@ -482,8 +493,11 @@ def sweep(store: Store, metadata: Metadata | None, keep: set[str]) -> None:
     needed = set(keep)
     if metadata is not None:
         needed |= {metadata.manifest, metadata.staged or ""}
-    for name in store.control_names():
-        if name in needed:
+    names = store.control_names()
+    records = {match[1] for match in map(RECORD_NAME.fullmatch, names) if match}
+    for name in names:
+        # What a run announced is needed as long as its record is there.
+        if name in needed or any(name.startswith(_PLACED.format(run)) for run in records):
             continue
         rubbish = STAGED_NAME.fullmatch(name) or MANIFEST_NAME.fullmatch(name) or _recovery.LEFT.fullmatch(name)
         if rubbish or _recovery.is_temporary(name):
@@ -511,10 +525,12 @@ def unfinished_runs(store: Store) -> list[RunReference]:
     return found
 
 
-def forget(store: Store, run: RunReference) -> None:
+def forget(store: Store, run: RunReference, manifest: Manifest | None = None) -> None:
     """Remove what is left of a run, its record last."""
     metadata = find_metadata(store)
-    if run.base_version == (0 if metadata is None else metadata.version):
+    if manifest is not None:
+        store.remove_all(_others(_placed(store, run), manifest))
+    elif run.base_version == (0 if metadata is None else metadata.version):
         # It did not come to its commit; and what it announced was new.
         store.remove_all(_placed(store, run))
     if metadata is None or metadata.staged != run.staging:

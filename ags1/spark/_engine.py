@@ -25,6 +25,7 @@ from functools import partial
 import pyarrow as pa
 
 from ags1._gcm import random_bytes
+from ags1.errors import KeyAccessError
 from ags1.spark._planning import PART_BYTES, Unit, bin_count, pack
 from ags1.spark._progress import Counters, Meter, open_meter
 from ags1.spark._sealing import Opener, Sealer
@@ -48,6 +49,8 @@ _WAVE_GROWTH = 4
 _WAVES_AT_ONCE = 2
 _BATCH_ROWS = 10_000
 _TELL_SECONDS = 0.2
+_NO_FILE = ""
+"""Path of the row of a task that could not begin."""
 _COUNTER = struct.Struct("<QQ")
 
 _SCHEMA = (
@@ -197,12 +200,16 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     for number in numbers:
         tell = _Teller(task.counters, task.first_bin + number)
         rows: list[Outcome] = []
-        for outcome in task.work.run(task.units(number), tell):
-            outcome.attempt = attempt
-            rows.append(outcome)
-            if len(rows) >= _BATCH_ROWS:
-                yield _to_batch(rows)
-                rows = []
+        try:
+            for outcome in task.work.run(task.units(number), tell):
+                outcome.attempt = attempt
+                rows.append(outcome)
+                if len(rows) >= _BATCH_ROWS:
+                    yield _to_batch(rows)
+                    rows = []
+        except KeyAccessError as error:
+            # Another attempt would be refused as this one was.
+            rows.append(Outcome(_NO_FILE, status="error", error=str(error), kind=type(error).__name__))
         tell.close()
         yield _to_batch(rows)
 
@@ -278,6 +285,8 @@ class Engine:
         total, None as long as that is not known.
     seal : Sealer, optional
         Seals what the tasks are sent.
+    starting : callable, optional
+        Called with the units of each wave before any of its tasks is started.
     """
 
     def __init__(
@@ -289,12 +298,14 @@ class Engine:
         progress: bool | Callable[[int, int | None], object] = True,
         seal: Sealer | None = None,
         part_bytes: int = PART_BYTES,
+        starting: Callable[[list[Unit]], object] | None = None,
     ) -> None:
         self._session = check_arguments(spark, parallelism, part_bytes)
         self._work = work
         self._parallelism = parallelism
         self._progress = progress
         self._seal = seal
+        self._starting = starting
         self._group = f"ags1-{random_bytes(6).hex()}"
         self._bins = 0
         self._waves = 0
@@ -332,6 +343,8 @@ class Engine:
                     if wave is None:
                         meter.listed()
                     else:
+                        if self._starting is not None:
+                            self._starting(wave)
                         meter.expect(_files(wave), sum(unit.size for unit in wave))
                         waiting.append(pool.submit(self._run_wave, wave, counters, meter))
                     while waiting and (wave is None or len(waiting) >= _WAVES_AT_ONCE):
@@ -376,6 +389,11 @@ class Engine:
             frame = self._session.spark.range(0, len(bins), 1, len(bins)).mapInArrow(partial(_run_bins, task), _SCHEMA)
             table = frame.toArrow()
         outcomes = _from_table(table)
+        refused = next((each for each in outcomes if each.path == _NO_FILE), None)
+        if refused is not None:
+            raise KeyAccessError(
+                f"{refused.error} (said in a worker: every executor must reach the KMS, with rights of its own)"
+            )
         order = {(unit.path, unit.start): index for index, unit in enumerate(wave)}
         outcomes.sort(key=lambda each: order[each.path, each.start])
         if len(outcomes) != len(wave):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import re
 
 import ags1.errors as errors
 from ags1.spark._engine import Outcome
 from ags1.spark._results import Result
 
 __all__ = ["FailedFiles", "raise_for"]
+
+_ERRNO = re.compile(r"\[Errno ([0-9]+)\]")
 
 
 class FailedFiles(Exception):
@@ -46,6 +49,9 @@ def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool
         # UnicodeDecodeError, for one, cannot be made of a message.
         raised = _with_result(RuntimeError, f"{verb}: {text}")
     raised.result = result
+    number = _ERRNO.match(outcome.error or "")
+    if isinstance(raised, OSError) and number is not None:
+        raised.errno = int(number[1])
     raise raised
 
 

@@ -116,7 +116,8 @@ class Result:
         """What was done, in a line or some."""
         done = self.counts.get("ok", 0)
         rate = self.plaintext_bytes / self.seconds if self.seconds > 0 else 0.0
-        parts = [f"{done:,} {'file' if done == 1 else 'files'} ({in_units(self.plaintext_bytes)}) in {self.seconds:.1f} s, {in_units(rate)}/s"]
+        size, files = in_units(self.plaintext_bytes), "file" if done == 1 else "files"
+        parts = [f"{done:,} {files} ({size}) in {self.seconds:.1f} s, {in_units(rate)}/s"]
         names = {"skipped": "done before", "unchanged": "unchanged", "left out": "left out", "error": "failed"}
         parts += [f"{self.counts[name]:,} {text}" for name, text in names.items() if self.counts.get(name)]
         if self.version is not None:

@@ -154,7 +154,17 @@ def encrypt_files(
     with Update.begin(store_of(there), kms_client(kms), key_id, resume=resume) as update:
         sealer = Sealer(update.keys, kms)
         work = EncryptWork(here, there, sealer.opener)
-        engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=sealer, part_bytes=part_bytes)
+        engine = Engine(
+            spark,
+            work,
+            parallelism=parallelism,
+            progress=progress,
+            seal=sealer,
+            part_bytes=part_bytes,
+            starting=lambda wave: update.announce(
+                unit.path for unit in wave if unit.start == 0 and unit.data["place"] == unit.path
+            ),
+        )
         _Encrypting(update, here, there, wanted, engine, recorder, on_error).run()
         recorder.result.version = update.commit()
     return recorder.close(time.monotonic() - started)
@@ -231,6 +241,10 @@ class _Encrypting:
                 yield FLUSH
 
     def _planned(self, found: Listed, base: Base | None, existing: OSError | None) -> Iterator[Unit]:
+        if not self._target.location.is_local and not _is_utf8(found.path):
+            text = "has a name that is no UTF-8, as the names in object stores are: rename it"
+            self._fail(found.path, OSError(errno.EILSEQ, text, self._source.location.url(found.path)), base)
+            return
         place = self._update.place(found.path, replaces=base is not None)
         if base is None and existing is not None:
             self._fail(found.path, existing, None)
@@ -415,6 +429,14 @@ class _Existing:
                 # Found out later, when the commit is done, it could not be finished any more.
                 return NotADirectoryError(errno.ENOTDIR, "is in the way of a directory of that name", place)
         return None
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _blocked(name: str) -> FileExistsError:

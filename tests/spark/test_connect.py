@@ -1,0 +1,83 @@
+"""The whole pipeline over Spark Connect, where there is no SparkContext: the same results, the same errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+for _module in ("grpc", "google.rpc", "zstandard"):
+    pytest.importorskip(_module)
+
+from tests.spark.trees import CONTENTS, STRANGE, assert_dataset, read_tree, write_tree  # noqa: E402
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Run
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import ags1.spark
+from ags1.spark._sessions import Session, is_connect
+
+raw, out, kms = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+session = Session(spark)
+said = {"connect": is_connect(spark), "slots": session.slots(), "context": session.context is not None}
+told = []
+options = {"kms": kms, "part_bytes": 1 << 20, "progress": lambda done, total: told.append([done, total])}
+vault = out + "/vault"
+result = ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **options)
+said["encrypt"] = [result.counts, result.dataframe.count(), result.dataframe.columns, result.version]
+said["again"] = ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **options).counts
+said["verify"] = ags1.spark.verify_files(spark, vault, **options).counts
+said["decrypt"] = ags1.spark.decrypt_files(spark, vault, out + "/plain", **options).counts
+said["told"] = told[-1]
+Path(vault, "a.txt").write_bytes(b"damaged")
+result = ags1.spark.verify_files(spark, vault, **options)
+rows = result.dataframe.filter("status = 'error'").collect()
+said["damaged"] = [[row.path, row.error.partition(":")[0]] for row in rows]
+try:
+    ags1.spark.decrypt_files(spark, vault, out + "/other", **options)
+except ags1.Ags1Error as error:
+    said["error"] = [type(error).__name__, str(error), error.result.counts["error"]]
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.timeout(180)
+def test_everything_runs_over_connect(connect_spark: Run, kms_url: str, tmp_path: Path) -> None:
+    contents = {**CONTENTS, STRANGE: b"a name that is no UTF-8"}
+    raw = write_tree(tmp_path / "raw", contents)
+    out = tmp_path / "out"
+    out.mkdir()
+    said = json.loads(connect_spark(SCRIPT, raw, out, kms_url).stdout.splitlines()[-1])
+    assert said["connect"]
+    assert not said["context"]
+    assert said["slots"] == 2
+    counts, rows, columns, version = said["encrypt"]
+    assert (counts, rows, version) == ({"ok": len(contents)}, len(contents), 1)
+    assert columns[:2] == ["path", "target"]
+    assert said["again"] == {"unchanged": len(contents)}
+    assert said["verify"] == said["decrypt"] == {"ok": len(contents)}
+    assert said["told"] == [sum(map(len, contents.values()))] * 2
+    assert said["damaged"] == [["a.txt", "truncated"]]
+    kind, text, failed = said["error"]
+    assert kind in ("FormatError", "TruncatedError")
+    assert text.startswith("decrypt: ")
+    assert "a.txt" in text
+    assert failed == 1
+    assert read_tree(out / "plain") == contents
+    # Put back what was damaged, to see that all else is whole.
+    import os
+
+    from ags1 import dataset
+
+    os.utime(raw / "a.txt", ns=(1, 1))
+    with dataset.open(out / "vault", kms_url) as opened:
+        opened.add(raw)
+    assert_dataset(out / "vault", contents, kms_url)

@@ -1,0 +1,170 @@
+"""Datasets decrypted over Spark: byte by byte what went in, nothing of what was tampered with, and on after a kill."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import ags1.spark
+from ags1 import dataset, kms
+from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.spark._locations import locate
+from ags1.spark._storage import Storage
+from tests.checks import MIB
+from tests.spark.trees import CONTENTS, PART, STRANGE, Tree, read_tree, write_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ags1.spark import Result
+
+EXPECTED: Tree = {**CONTENTS, STRANGE: b"a name that is no UTF-8"}
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory, kms_url: str) -> Path:
+    """A dataset that plain Python wrote."""
+    directory = tmp_path_factory.mktemp("origin")
+    raw = write_tree(directory / "raw", EXPECTED)
+    dataset.encrypt(raw, directory / "vault", kms_url, "lake").close()
+    return directory / "vault"
+
+
+class Job:
+    """Decrypts a copy of the dataset into a directory, as often as it is told to."""
+
+    def __init__(self, spark: SparkSession, origin: Path, directory: Path, kms_url: str) -> None:
+        self.spark = spark
+        self.kms = kms_url
+        self.vault = directory / "vault"
+        self.target = directory / "plain"
+        shutil.copytree(origin, self.vault)
+
+    def run(self, **options: Any) -> Result:
+        options = {"kms": self.kms, "progress": False, "part_bytes": PART, **options}
+        target = options.pop("target", self.target)
+        return ags1.spark.decrypt_files(self.spark, self.vault, target, **options)
+
+
+@pytest.fixture
+def job(spark: SparkSession, origin: Path, tmp_path: Path, kms_url: str) -> Job:
+    return Job(spark, origin, tmp_path, kms_url)
+
+
+def damage(path: Path, offset: int) -> None:
+    """Change one byte."""
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_what_comes_out_is_what_plain_python_put_in(job: Job) -> None:
+    result = job.run(parallelism=3, key_id="lake", expected_version=1)
+    assert read_tree(job.target) == EXPECTED
+    assert result.ok
+    assert result.version == 1
+    assert result.counts == {"ok": len(EXPECTED)}
+    rows = {row.path: row for row in result.dataframe.collect()}
+    assert rows["huge.bin"].plaintext_length == len(EXPECTED["huge.bin"])
+    assert rows["huge.bin"].file_length == (job.vault / "huge.bin").stat().st_size
+    assert rows["a.txt"].target == str(job.target / "a.txt")
+    # What is there is replaced.
+    (job.target / "a.txt").write_bytes(b"older")
+    assert job.run(include=["a.txt", "many/*"], exclude="0*").counts["ok"] == 1 + 50
+    assert read_tree(job.target) == EXPECTED
+
+
+def test_ranges_of_any_length_give_the_same_bytes(job: Job) -> None:
+    job.run(include="huge.bin", part_bytes=1)
+    assert read_tree(job.target) == {"huge.bin": EXPECTED["huge.bin"]}
+    job.run(include="huge.bin", part_bytes=2 * MIB + 1, target=job.target.parent / "other")
+    assert read_tree(job.target.parent / "other") == {"huge.bin": EXPECTED["huge.bin"]}
+
+
+def test_nothing_of_a_damaged_file_appears(job: Job) -> None:
+    # In the last range of the one, in the second block of the other.
+    damage(job.vault / "huge.bin", 3 * MIB + 1000)
+    damage(job.vault / "large.bin", MIB + 50)
+    damage(job.vault / "many/100", 50)
+    with pytest.raises(AuthenticationError, match=r"^decrypt: .*What was done is kept") as caught:
+        job.run()
+    assert not {"huge.bin", "large.bin", "many/100"} & set(read_tree(job.target))
+    assert caught.value.result.counts["error"] == 1
+    result = job.run(on_error="collect")
+    assert {path for path, _ in result.errors} == {"huge.bin", "large.bin", "many/100"}
+    assert all(str(job.vault) in text for _, text in result.errors)
+    expected = {path: data for path, data in EXPECTED.items() if path not in dict(result.errors)}
+    assert read_tree(job.target) == expected
+
+
+def test_a_file_that_is_missing_swapped_or_truncated_is_refused(job: Job) -> None:
+    (job.vault / "a.txt").unlink()
+    os.rename(job.vault / "many/010", job.vault / "many/011")
+    os.truncate(job.vault / "huge.bin", 2 * MIB)
+    result = job.run(on_error="collect")
+    errors = dict(result.errors)
+    assert set(errors) == {"a.txt", "many/010", "many/011", "huge.bin"}
+    assert "a.txt is in the manifest, but missing from the dataset" in errors["a.txt"]
+    assert not set(errors) & set(read_tree(job.target))
+
+
+def test_an_interrupted_run_is_gone_on_with_and_leaves_nothing(job: Job) -> None:
+    damage(job.vault / "year=2026/\u65e5\u672c/\u00e9 \U0001f600", 30)
+    with pytest.raises(AuthenticationError):
+        job.run()
+    done = read_tree(job.target)
+    (marker,) = (path for path in done if path.endswith("/started"))
+    del done[marker]
+    assert len(done) > 100
+    shutil.copy2(job.vault / "a.txt", job.vault / "year=2026/\u65e5\u672c/\u00e9 \U0001f600")  # still not it
+    result = job.run(on_error="collect")
+    assert result.counts["skipped"] == len(done)
+    assert result.counts["error"] == 1
+    assert len(read_tree(job.target)) == len(EXPECTED) - 1
+
+
+def test_a_run_can_be_begun_anew(job: Job) -> None:
+    damage(job.vault / "many/149", 20)
+    with pytest.raises(AuthenticationError):
+        job.run()
+    result = job.run(on_error="collect", resume=False)
+    assert "skipped" not in result.counts
+    assert len(read_tree(job.target)) == len(EXPECTED) - 1
+
+
+def test_what_was_there_before_an_interrupted_run_is_not_taken_for_its_work(job: Job) -> None:
+    write_tree(job.target, {"a.txt": b"XXXXX", "many/149": b"?"})
+    for path in ("a.txt", "many/149"):
+        os.utime(job.target / path, ns=(10**18, 10**18))
+    damage(job.vault / "b.d/x", 20)
+    with pytest.raises(AuthenticationError):
+        job.run(include=["b.d/x"])
+    job.run(on_error="collect", exclude="b.d/x")
+    assert read_tree(job.target) == {path: data for path, data in EXPECTED.items() if path != "b.d/x"}
+
+
+def test_arguments_that_are_wrong_are_refused_before_anything_is_written(job: Job, tmp_path: Path) -> None:
+    def refused(kind: type[Exception], text: str, **options: Any) -> None:
+        with pytest.raises(kind, match=text):
+            job.run(**options)
+        assert not job.target.exists()
+
+    with kms.load(job.kms) as client:
+        refused(TypeError, "kms must be a URL such as .*, not LocalKms", kms=client)
+    refused(ValueError, "on_error must be", on_error="skip")
+    refused(ValueError, "lies in the dataset: plaintext would stand beside", target=job.vault / "sub")
+    refused(ValueError, "lies in the dataset: plaintext would stand beside", target=job.vault)
+    refused(ValueError, "parallelism must be at least 1", parallelism=0)
+    refused(KeyAccessError, "lake2", key_id="lake2")
+    refused(AuthenticationError, "version", expected_version=2)
+    shutil.rmtree(job.vault)
+    refused(FileNotFoundError, "no ags1 dataset here")
+    assert not Storage(locate(job.target)).exists("")

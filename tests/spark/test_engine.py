@@ -1,0 +1,292 @@
+"""Planned work on Spark: an outcome for every unit, whatever happens to tasks, and few workers for many tasks."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from ags1.dataset._keys import KeyRing
+from ags1.dataset._runs import RunReference
+from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.spark import _engine, _progress
+from ags1.spark._engine import FLUSH, Engine, Outcome
+from ags1.spark._planning import Unit
+from ags1.spark._progress import Counters, Meter
+from ags1.spark._results import Recorder
+from ags1.spark._sealing import Opener, Sealer, kms_client, kms_reference
+from ags1.spark._sessions import Session
+from tests.spark.works import Echo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STRANGE = ["a", "b\udcff\udcfe", "c\x85d", "é", "日本/\U0001f600", "z'\"\\\n"]
+
+
+def run(spark: Any, units: list[Unit | None], work: Any = None, **options: Any) -> list[Outcome]:
+    engine = Engine(spark, work or Echo(), progress=options.pop("progress", False), **options)
+    return list(itertools.chain.from_iterable(engine.run(units)))
+
+
+def test_every_unit_has_its_outcome_in_order_with_what_it_carried(spark: SparkSession) -> None:
+    units = [Unit(name, 10, {"key": b"\0\xff", "name": name}, start, 20) for name in STRANGE for start in (0, 10)]
+    found = run(spark, units, parallelism=5)
+    assert [(each.path, each.start) for each in found] == [(unit.path, unit.start) for unit in units]
+    assert [each.detail["data"] for each in found] == [unit.data for unit in units]
+    assert [each.target for each in found] == [f"at {unit.path}" for unit in units]
+    assert {each.attempt for each in found} == {0}
+
+
+def test_many_tasks_run_in_few_workers(spark: SparkSession) -> None:
+    # A task that leaves some of its input costs its worker's life.
+    found = run(spark, [Unit(str(index), 1) for index in range(24)], parallelism=24)
+    assert len({each.detail["pid"] for each in found}) <= 4
+
+
+@pytest.mark.parametrize("fault", ["kill", "raise"])
+def test_a_task_whose_worker_dies_is_done_again_and_counted_once(fault: str, spark: SparkSession) -> None:
+    units = [Unit(str(index), 7) for index in range(6)]
+    told: list[tuple[int, int | None]] = []
+    found = run(spark, units, Echo(fault, 1), parallelism=2, progress=lambda *done: told.append(done))
+    assert [each.path for each in found] == [unit.path for unit in units]
+    assert {each.attempt for each in found} == {1}
+    assert told[-1] == (42, 42)
+    assert all(done <= 42 for done, _ in told)
+
+
+def test_a_task_that_always_fails_ends_the_run_and_says_why(spark: SparkSession) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException, match="a task that fails"):
+        run(spark, [Unit("a", 1)], Echo("raise", 9))
+    assert not [each for each in threading.enumerate() if each.name.startswith("ags1-")]
+
+
+def test_an_executor_that_the_kms_refuses_ends_the_run_as_such(spark: SparkSession) -> None:
+    with pytest.raises(KeyAccessError, match="no permission.*every executor must reach the KMS"):
+        list(Engine(spark, Echo("refuse", 9), progress=False).run([Unit("a", 1), Unit("b", 1)]))
+
+
+def test_no_wave_waits_for_the_next_and_none_is_lost(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_engine, "_WAVE_UNITS", 4)
+    monkeypatch.setattr(_engine, "_FIRST_WAVE_UNITS", 4)
+    units: list[Unit | None] = [Unit(f"{index:02}", 1) for index in range(11)]
+    units.insert(2, FLUSH)
+    engine = Engine(spark, Echo(), progress=False)
+    waves = [[each.path for each in wave] for wave in engine.run(units)]
+    assert [len(wave) for wave in waves] == [2, 4, 4, 1]
+    assert [path for wave in waves for path in wave] == [f"{index:02}" for index in range(11)]
+
+
+def test_a_listing_that_fails_ends_the_run(spark: SparkSession) -> None:
+    def units() -> Iterator[Unit]:
+        yield Unit("a", 1)
+        raise PermissionError("the listing")
+
+    with pytest.raises(PermissionError, match="the listing"):
+        list(Engine(spark, Echo(), progress=False).run(units()))
+
+
+@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 8), st.data())
+def test_the_ranges_of_a_file_stay_in_one_wave(counts: list[int], most: int, data: st.DataObject) -> None:
+    units: list[Unit | None] = []
+    for index, count in enumerate(counts):
+        units += [Unit(str(index), 1, {}, start, count) for start in range(count)] or [Unit(str(index), 1)]
+        if data.draw(st.booleans()):
+            units.append(FLUSH)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_engine, "_WAVE_UNITS", most)
+        patched.setattr(_engine, "_FIRST_WAVE_UNITS", max(1, most // 2))
+        waves = list(Engine._gathered(object.__new__(Engine), units))
+    assert [unit for wave in waves for unit in wave] == [unit for unit in units if unit is not None]
+    paths = [{unit.path for unit in wave} for wave in waves]
+    assert all(paths)
+    assert sum(map(len, paths)) == len(counts)
+    assert all(len(wave) <= most + 9 for wave in waves)
+
+
+@pytest.mark.parametrize("numbers", [{"parallelism": 0}, {"parallelism": -1}, {"part_bytes": 0}])
+def test_numbers_below_1_are_refused(numbers: dict[str, int], spark: SparkSession) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(numbers))} must be at least 1, got"):
+        Engine(spark, Echo(), **numbers)
+
+
+def test_something_else_than_a_session_is_refused() -> None:
+    with pytest.raises(TypeError, match="spark must be a SparkSession, not NoneType"):
+        Engine(None, Echo())
+
+
+@pytest.mark.parametrize("missing", [("pandas",), ("pyspark",), ("pyarrow", "pandas")])
+def test_what_is_not_installed_is_named(missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    import ags1.spark
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in missing else find(name, *more))
+    for name in [name for name in sys.modules if name == "ags1.spark"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=rf"ags1.spark needs {' and '.join(missing)}: pip install 'ags1\[spark\]'"):
+        importlib.import_module("ags1.spark")
+    monkeypatch.undo()
+    assert sys.modules["ags1.spark"] is ags1.spark
+
+
+# -- payloads ------------------------------------------------------------------------------------------------
+
+
+def test_what_tasks_are_sent_is_sealed_for_one_task(kms_url: str) -> None:
+    sealer = Sealer.create(kms_url, "lake")
+    sealed = sealer.seal(b"where a file is", b"label 3")
+    assert b"file" not in sealed
+    assert sealer.opener.open(sealed, b"label 3") == b"where a file is"
+    for data, label in ((sealed, b"label 4"), (sealed[:-1] + b"\0", b"label 3"), (sealed[:20], b"label 3")):
+        with pytest.raises(AuthenticationError, match="was changed on its way, or belongs to another task"):
+            sealer.opener.open(data, label)
+    assert sealer.seal(b"where a file is", b"label 3") != sealed
+
+
+def test_a_sealer_does_not_travel(kms_url: str) -> None:
+    import pickle
+
+    with pytest.raises(TypeError, match="a Sealer cannot be pickled: it holds a key; send its opener"):
+        pickle.dumps(Sealer.create(kms_url, "lake"))
+
+
+@pytest.mark.parametrize("kms", [b"key", None, 7, object()])
+def test_a_kms_is_a_reference(kms: Any) -> None:
+    with pytest.raises(TypeError, match=r"kms must be a URL such as .*, so that no secret travels"):
+        kms_reference(kms)
+
+
+def test_a_process_asks_the_kms_once_for_a_run(kms_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference, _ = RunReference.create("uuid", 0, KeyRing([], "lake", "a test"), kms_client(kms_url))
+    calls: list[Any] = []
+    unwrap = RunReference.unwrap
+    monkeypatch.setattr(RunReference, "unwrap", lambda self, kms: (calls.append(kms), unwrap(self, kms))[1])
+    assert Opener(reference, kms_url).keys() is Opener(reference, kms_url).keys()
+    assert len(calls) == 1
+    assert kms_client(kms_url) is kms_client(kms_url)
+
+
+# -- progress ------------------------------------------------------------------------------------------------
+
+
+def meter(monkeypatch: pytest.MonkeyPatch, counters: Counters, seconds: float) -> Meter:
+    now = [100.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    made = Meter("encrypt", counters)
+    now[0] += seconds
+    return made
+
+
+def test_the_line_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Counters(True) as counters:
+        made = meter(monkeypatch, counters, 4.0)
+        made.expect(1500, 4 << 30)
+        assert made.line() == "ags1 encrypt: 0 of 1,500 files and more, 0 bytes, 0 bytes/s"
+        assert counters.path is not None
+        Path(counters.path).write_bytes(struct.pack("<QQ", 1200, 1 << 30) + bytes(16) + b"torn")
+        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files and more, 1.0 GiB, 256 MiB/s"
+        made.listed()
+        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files, 1.0 GiB of 4.0 GiB, 256 MiB/s, 13 s left"
+        # A task that begins anew takes nothing back, and nobody has done more than there is.
+        Path(counters.path).write_bytes(bytes(16))
+        assert made.line().startswith("ags1 encrypt: 1,200 of 1,500 files, 1.0 GiB of 4.0 GiB")
+        Path(counters.path).write_bytes(struct.pack("<QQ", 9999, 1 << 40))
+        assert made.line() == "ags1 encrypt: 1,500 of 1,500 files, 4.0 GiB of 4.0 GiB, 1.0 GiB/s"
+    assert not Path(counters.path).exists()
+
+
+def test_without_a_file_that_tasks_can_write_waves_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Counters(False) as counters:
+        made = meter(monkeypatch, counters, 1.0)
+        made.expect(2, 100)
+        made.listed()
+        assert made.read() == (0, 0, 100)
+        made.finished(1, 60, 0, 1)
+        assert made.read() == (1, 60, 100)
+        assert made.line() == "ags1 encrypt: 1 of 2 files, 60 bytes of 100 bytes, 60 bytes/s, 1 s left"
+
+
+@pytest.mark.parametrize(
+    ("left", "text"), [(1, "2 s"), (100, "101 s"), (300, "5 min"), (7199, "2 h 0 min"), (90_000, "25 h 0 min")]
+)
+def test_the_time_that_is_left(left: int, text: str) -> None:
+    assert _progress._duration(left) == text
+
+
+def test_progress_is_a_line_at_the_end_where_there_is_no_terminal(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(spark, [Unit("a", 1 << 20)], progress=True)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("ags1 echo: 1 of 1 files, 1.0 MiB of 1.0 MiB, ")
+    assert said.err.count("\n") == 1
+
+
+def test_progress_that_fails_does_not_fail_the_run_before_its_end(spark: SparkSession) -> None:
+    assert run(spark, [Unit("a", 1)], progress=lambda done, total: None)
+
+
+def test_spark_says_what_runs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[str] = []
+    real = Session.described
+    monkeypatch.setattr(
+        Session, "described", lambda self, group, text: (described.append(text), real(self, group, text))[1]
+    )
+    run(spark, [Unit("a", 1 << 20), Unit("b", 2 << 20)])
+    assert described == ["ags1 echo: 2 files, 3 MiB in 2 tasks"]
+
+
+# -- results -------------------------------------------------------------------------------------------------
+
+
+def test_a_result_has_all_rows_and_is_made_a_dataframe_when_asked(spark: SparkSession) -> None:
+    recorder = Recorder(spark, "encrypt")
+    recorder.add(
+        [
+            Outcome("a", "/t/a", 100, 136, seconds=0.5, attempt=2),
+            Outcome("b\udcff", "/t/b\udcff", 0, 36),
+            Outcome("c", status="error", error="no \udcfe", kind="OSError"),
+        ]
+    )
+    recorder.count("unchanged", 7)
+    result = recorder.close(2.0)
+    assert not result.ok
+    assert result.counts == {"ok": 2, "error": 1, "unchanged": 7}
+    assert result.errors == [("c", "no \udcfe")]
+    rows = [row.asDict() for row in result.dataframe.orderBy("path").collect()]
+    assert [row["path"] for row in rows] == ["a", "b\\xff", "c"]
+    assert rows[0] == {
+        "path": "a", "target": "/t/a", "plaintext_length": 100, "file_length": 136, "status": "ok", "error": None,
+        "attempt": 2, "seconds": 0.5, "bytes_per_second": 200.0,
+    }  # fmt: skip
+    assert rows[2]["error"] == "no \\xfe"
+    assert rows[1]["bytes_per_second"] is None
+    text = result.summary()
+    assert text.splitlines()[0] == ("ags1 encrypt: 2 files (100 bytes) in 2.0 s, 50 bytes/s, 7 unchanged, 1 failed")
+    assert "  c: no" in text
+    file = Path(result._file)
+    assert file.exists()
+    del result, recorder
+    assert not file.exists()
+
+
+def test_an_empty_result_has_an_empty_dataframe(spark: SparkSession) -> None:
+    result = Recorder(spark, "encrypt").close(0.0)
+    assert result.ok
+    assert result.dataframe.count() == 0
+    assert result.dataframe.columns == list(result.table().column_names)

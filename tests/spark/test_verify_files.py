@@ -1,0 +1,146 @@
+"""Datasets verified over Spark: every kind of damage by its name, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import ags1.spark
+from ags1 import dataset
+from ags1.dataset._store import LocalStore
+from ags1.dataset._update import Update
+from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.spark._sealing import kms_client
+from tests.checks import MIB, pattern
+from tests.spark.trees import CONTENTS, PART, STRANGE, Tree, assert_dataset, plain_of, read_tree, write_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXPECTED: Tree = {**CONTENTS, STRANGE: b"a name that is no UTF-8", "other.bin": pattern(2 * MIB + 5, seed=1)}
+
+
+@pytest.fixture
+def vault(tmp_path: Path, kms_url: str) -> Path:
+    raw = write_tree(tmp_path / "raw", EXPECTED)
+    dataset.encrypt(raw, tmp_path / "vault", kms_url, "lake").close()
+    return tmp_path / "vault"
+
+
+def verified(spark: SparkSession, vault: Path, kms_url: str) -> dict[str, str]:
+    """The first word of what is wrong with each file."""
+    result = ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=PART, progress=False)
+    rows = [row for row in result.dataframe.collect() if row.status == "error"]
+    assert len(rows) == result.counts.get("error", 0)
+    assert result.ok is (not rows)
+    return {row.path: row.error.partition(":")[0] for row in rows}
+
+
+def test_a_whole_dataset_is_found_whole(spark: SparkSession, vault: Path, kms_url: str) -> None:
+    before = read_tree(vault)
+    result = ags1.spark.verify_files(
+        spark, vault, kms=kms_url, key_id="lake", expected_version=1, part_bytes=PART, progress=False
+    )
+    assert result.ok
+    assert result.counts == {"ok": len(EXPECTED)}
+    assert result.plaintext_bytes == sum(map(len, EXPECTED.values()))
+    assert result.version == 1
+    assert read_tree(vault) == before
+
+
+def test_what_is_wrong_is_named_and_nothing_else(spark: SparkSession, vault: Path, kms_url: str) -> None:
+    def changed(name: str, offset: int) -> None:
+        with open(vault / name, "r+b") as file:
+            file.seek(offset)
+            file.write(b"damaged")
+
+    changed("huge.bin", 2 * MIB + 100)
+    changed("many/140", 40)
+    os.truncate(vault / "many/141", 100)
+    with open(vault / "large.bin", "ab") as file:
+        file.write(b"more")
+    (vault / "many/143").unlink()
+    (vault / "many/144").write_bytes(b"AGS1" + os.urandom(168))
+    a, b = vault / "many/145", vault / "many/146"
+    a.rename(vault / "x")
+    b.rename(a)
+    (vault / "x").rename(b)
+    shutil.copy(vault / "many/147", vault / "copy")
+    write_tree(vault, {"stranger": b"of somebody else", "new/stranger": b"x"})
+    os.truncate(vault / "other.bin", MIB)
+    with dataset.open(vault, kms_url) as opened:
+        expected = {each.path: each.kind for each in opened.verify().problems}
+    many = {f"many/{index}" for index in (140, 141, 143, 144, 145, 146)}
+    assert set(expected) == many | {"huge.bin", "large.bin", "other.bin", "copy", "stranger", "new/stranger"}
+    assert {"damaged", "truncated", "extended", "missing", "replaced", "swapped", "foreign"} == set(expected.values())
+    assert verified(spark, vault, kms_url) == expected
+
+
+def test_spark_and_plain_python_say_the_same(spark: SparkSession, vault: Path, kms_url: str) -> None:
+    (vault / STRANGE).write_bytes(b"")
+    os.truncate(vault / "huge.bin", 0)
+    shutil.copy(vault / "large.bin", vault / "one block")
+    (vault / "a.txt").unlink()
+    (vault / "a.txt").mkdir()
+    with dataset.open(vault, kms_url) as opened:
+        expected = {each.path.encode("utf-8", "backslashreplace"): each.kind for each in opened.verify().problems}
+    found = verified(spark, vault, kms_url)
+    assert len(found) == len(expected)
+    assert sorted(found.values()) == sorted(expected.values())
+
+
+def test_a_dataset_under_another_key_or_of_another_version_is_refused(
+    spark: SparkSession, vault: Path, kms_url: str
+) -> None:
+    with pytest.raises(KeyAccessError, match="lake2"):
+        ags1.spark.verify_files(spark, vault, kms=kms_url, key_id="lake2", progress=False)
+    with pytest.raises(AuthenticationError, match="version"):
+        ags1.spark.verify_files(spark, vault, kms=kms_url, expected_version=7, progress=False)
+    with pytest.raises(FileNotFoundError, match="no ags1 dataset here"):
+        ags1.spark.verify_files(spark, vault.parent / "nothing", kms=kms_url, progress=False)
+    with pytest.raises(TypeError, match="kms must be a URL"):
+        ags1.spark.verify_files(spark, vault, kms=7, progress=False)  # type: ignore[arg-type]
+
+
+# -- maintenance ---------------------------------------------------------------------------------------------
+
+
+def test_a_rewrap_changes_no_file_and_keeps_an_unfinished_run(spark: SparkSession, vault: Path, kms_url: str) -> None:
+    with Update.begin(LocalStore(vault), kms_client(kms_url), "lake") as update:
+        run = update.reference.run
+    before = read_tree(vault)
+    planned = ags1.spark.rewrap(spark, vault, "lake2", kms=kms_url, dry_run=True)
+    assert planned.dry_run
+    assert read_tree(vault) == before
+    report = ags1.spark.rewrap(spark, vault, "lake2", kms=kms_url)
+    assert (report.old_key_id, report.new_key_id) == ("lake", "lake2")
+    after = read_tree(vault)
+    assert {path for path in before if before[path] != after.get(path)} == {
+        "_ags1/metadata.json", f"_ags1/run-{run}.json",
+    }  # fmt: skip
+    assert plain_of(vault, kms_url, "lake2") == EXPECTED
+    assert verified(spark, vault, kms_url) == {}
+    result = ags1.spark.encrypt_files(
+        spark, vault.parent / "raw", vault, kms=kms_url, key_id="lake2", progress=False, exclude="a.txt"
+    )
+    assert result.counts == {"unchanged": len(EXPECTED) - 1}
+    assert_dataset(vault, EXPECTED, kms_url, "lake2")
+
+
+def test_maintenance_takes_no_client(spark: SparkSession, vault: Path, kms_url: str) -> None:
+    with pytest.raises(TypeError, match="new_kms must be a URL"):
+        ags1.spark.rewrap(spark, vault, "lake2", kms=kms_url, new_kms=b"key")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="kms must be a URL"):
+        ags1.spark.rewrap(spark, vault, "lake2", kms=b"key")  # type: ignore[arg-type]
+
+
+def test_there_is_nothing_to_clean_where_there_is_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no ags1 dataset here, and nothing of an interrupted run"):
+        ags1.spark.clean(spark, tmp_path / "nothing")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,69 @@
+"""Trees that the tests of the pipeline encrypt, and what a dataset has in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ags1 import dataset
+from tests.checks import MIB, pattern
+
+Tree = dict[str, bytes]
+
+PART = MIB
+HUGE = pattern(3 * MIB + 12_345)
+CONTENTS: Tree = {
+    "a.txt": b"first",
+    "b/empty": b"",
+    "b/sp ace 'quoted' #%41?": b"a name with spaces",
+    "b.d/x": b"between b and b/",
+    "huge.bin": HUGE,
+    "large.bin": pattern(MIB + 1),
+    "one block": pattern(MIB),
+    "year=2026/\u65e5\u672c/\u00e9 \U0001f600": b"no ASCII",
+    **{f"many/{index:03}": pattern(index) for index in range(150)},
+}
+STRANGE = os.fsdecode(b"no-utf-8-\xff\xfe/\x80")
+
+
+def write_tree(root: Path, contents: Tree) -> Path:
+    """A directory with these files."""
+    for name, data in contents.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def read_tree(root: Path) -> Tree:
+    """All files below a directory."""
+    found = {}
+    for directory, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(directory, name)
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, root)] = file.read()
+    return found
+
+
+def plain_of(vault: str | Path, kms_url: str, key_id: str = "lake") -> Tree:
+    """What a dataset holds, through the readers of plain Python, which find nothing wrong with it."""
+    found = {}
+    with dataset.open(str(vault), kms_url, key_id=key_id) as opened:
+        for entry in opened.files:
+            with opened.open(entry.path) as reader:
+                found[entry.path] = reader.read()
+        assert opened.verify().problems == []
+    return found
+
+
+def control(vault: Path) -> set[str]:
+    """Kinds of files in the control directory."""
+    return {name.partition("-")[0] for name in os.listdir(vault / "_ags1")}
+
+
+def assert_dataset(vault: Path, contents: Tree, kms_url: str, key_id: str = "lake") -> None:
+    """It holds these files, and nothing is left of any run."""
+    assert plain_of(vault, kms_url, key_id) == contents
+    assert control(vault) == {"lock", "metadata.json", "manifest"}
+    assert len(os.listdir(vault / "_ags1")) == 3

@@ -1,0 +1,118 @@
+"""Work that goes wrong on purpose, in workers; they import it from here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ags1.errors import KeyAccessError
+from ags1.spark._encrypt_work import EncryptWork
+from ags1.spark._engine import Outcome
+from ags1.spark._planning import Unit
+
+Tell = Callable[[int, int], None]
+
+
+def attempt() -> int:
+    """Which attempt of its task this is, from 0."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.attemptNumber())
+
+
+def await_file(path: str) -> None:
+    """Wait until somebody makes a file."""
+    until = time.monotonic() + 60
+    while not os.path.exists(path):
+        if time.monotonic() > until:
+            raise TimeoutError(path)
+        time.sleep(0.02)
+
+
+def executor() -> int:
+    """The process of this worker's executor: the parent of the daemon that forks workers."""
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    return int(status.partition("PPid:")[2].split()[0])
+
+
+@dataclass
+class Echo:
+    """Answers its units, with the process that it ran in; an attempt below `good` fails as `fault` says."""
+
+    fault: str = ""
+    good: int = 0
+    verb: str = "echo"
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        for index, unit in enumerate(units):
+            if index == len(units) // 2 and attempt() < self.good:
+                if self.fault == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if self.fault == "refuse":
+                    raise KeyAccessError("AwsKms refused to unwrap with lake: no permission")
+                raise ValueError("a task that fails")
+            tell(1, unit.size)
+            detail = {"pid": os.getpid(), "data": unit.data}
+            yield Outcome(unit.path, f"at {unit.path}", unit.size, start=unit.start, detail=detail)
+
+
+@dataclass
+class Interrupted(EncryptWork):
+    """Encryption whose first attempt at a unit does it, and is then killed, fails, or waits for a file."""
+
+    path: str = ""
+    fault: str = "kill"
+    signals: str = ""
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        for unit in units:
+            yield from super().run([unit], tell)
+            if (unit.path, unit.start) != (self.path, 0) or attempt() > 0:
+                continue
+            if self.fault == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.fault == "executor":
+                os.kill(executor(), signal.SIGKILL)
+                time.sleep(60)
+            if self.fault == "raise":
+                raise ValueError("the worker failed")
+            Path(self.signals, "waiting").touch()
+            await_file(str(Path(self.signals, "go")))
+
+
+@dataclass
+class Limited(EncryptWork):
+    """Encryption where no file can have more than some bytes."""
+
+    most: int = 0
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        import resource
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.most, before[1]))
+        try:
+            yield from list(super().run(units, tell))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@dataclass
+class Twins(EncryptWork):
+    """Encryption where two processes do each task at once."""
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        child = os.fork()
+        outcomes = list(super().run(units, tell))
+        if child == 0:
+            os._exit(any(each.status == "error" for each in outcomes))
+        _, status = os.waitpid(child, 0)
+        assert status == 0, "the twin failed"
+        yield from outcomes
