@@ -47,7 +47,7 @@ $(STAMPS)/$(1): $(STAMPS)/tools pyproject.toml setup.py | build
 endef
 $(eval $(call install,package,))
 $(eval $(call install,test,[all$(comma)test]))
-$(eval $(call install,demo,[cli$(comma)arrow]))
+$(eval $(call install,demo,[cli$(comma)arrow$(comma)spark]))
 $(eval $(call install,check,[all$(comma)check]))
 $(eval $(call install,bench,[all$(comma)bench]))
 
@@ -74,7 +74,7 @@ test: build $(STAMPS)/test $(STAMPS)/java ## run the tests
 test-spark: build $(STAMPS)/test $(STAMPS)/java $(STAMPS)/spark-newest ## run the tests of Spark on its newest release
 	PYTHONPATH="$(CURDIR)/$(SPARK_NEWEST)" $(BIN)/python -m pytest $(PYTEST_ARGS) tests/spark
 
-demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say how fast
+demo: build $(STAMPS)/demo $(STAMPS)/java ## encrypt, decrypt, seek and attack files, and say how fast
 	$(BIN)/python -m ags1.cli.demo
 
 check: build $(STAMPS)/check ## format, lint and type checks

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ags1
+from ags1.cli import _demo_spark
 from ags1.cli import main as ags1_command
 from ags1.cli._parser import _size
 from ags1.cli._report import format_bytes, format_rate
@@ -45,6 +46,9 @@ def main() -> int:
     os.chdir(directory)
     try:
         _demonstrate(options.bytes)
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        return 130
     finally:
         os.chdir(before)
         if not options.keep:
@@ -102,6 +106,7 @@ def _demonstrate(size: int) -> None:
     _attack()
     _dataset()
     _parquet()
+    _demo_spark.demonstrate(_say)
     print("\nThat was it. `ags1 --help` explains the rest.")
 
 

@@ -11,7 +11,7 @@ import glob
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ags1.dataset import open as open_dataset
 from ags1.dataset._store import RemoteStore, _Remote, read_metadata
@@ -173,13 +173,18 @@ class _DatasetFiles:
         location = locate(options.path[0])
         target: Any = location.root if location.is_local else RemoteStore(location.file_system(), location.root)
         expected = None if options.expected_version < 0 else options.expected_version
-        self._dataset = open_dataset(
-            target,
-            options.kms,
-            expected_version=expected,
-            key_id=options.key_id or None,
-            threads=options.threads,
-        )
+        try:
+            self._dataset = open_dataset(
+                target,
+                options.kms,
+                expected_version=expected,
+                key_id=options.key_id or None,
+                threads=options.threads,
+            )
+        except FileNotFoundError:
+            if _is_dataset(location):
+                raise
+            raise _no_dataset(location) from None
         self.identity = f"{self._dataset.uuid} {self._dataset.version}"
         self._parquets = _Parquets(options, plaintext=True)
 
@@ -211,6 +216,21 @@ class _DatasetFiles:
 
     def close(self) -> None:
         self._dataset.close()
+
+
+def _no_dataset(location: Location) -> FileNotFoundError:
+    above, _, below = location.root.rpartition("/")
+    while above:
+        if _is_dataset(replace(location, root=above)):
+            text = f"this is inside of the dataset {above}: load that, with the option prefix={below}"
+            return FileNotFoundError(errno.ENOENT, text, location.name)
+        above, _, name = above.rpartition("/")
+        below = f"{name}/{below}"
+    text = (
+        "there is no ags1 dataset here, or its first run was not completed (for single AGS1 files give the option "
+        "keyref, for encrypted Parquet files decode=parquet)"
+    )
+    return FileNotFoundError(errno.ENOENT, text, location.name)
 
 
 def _again(error: AuthenticationError, text: str) -> AuthenticationError:

@@ -7,6 +7,7 @@ sent to executors and kept in plans, so none of them may be a secret: keys come 
 from __future__ import annotations
 
 import codecs
+import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["DECODES", "DROP", "FAIL", "PERMISSIVE", "STREAM_OPTIONS", "SourceOptions", "canonical"]
+__all__ = [
+    "DECODES",
+    "DROP",
+    "FAIL",
+    "LINE_DECODES",
+    "PERMISSIVE",
+    "STREAM_OPTIONS",
+    "WRITE_ONLY",
+    "SourceOptions",
+    "canonical",
+    "meant",
+]
 
 DECODES = ("binary", "text", "json", "csv", "avro", "arrow", "parquet")
 PERMISSIVE, DROP, FAIL = MODES = ("permissive", "dropmalformed", "failfast")
@@ -24,6 +36,22 @@ MIB = 1 << 20
 
 STREAM_OPTIONS = ("starting_version", "max_versions_per_batch")
 """Options of streams alone: see :class:`ags1.spark._source_stream.StreamReader`."""
+
+WRITE_ONLY = ("compression", "max_file_bytes", "partition_by")
+"""Options of writes alone: see :class:`ags1.spark._write_options.WriteOptions`."""
+
+# What other formats and tools call them.
+_CALLED = {
+    "format": "decode",
+    "pathglobfilter": "include",
+    "kmsurl": "kms",
+    "version": "expectedversion",
+    "versionasof": "expectedversion",
+    "codec": "compression",
+    "maxpartitionbytes": "splitbytes",
+    "filename": "pathcolumn",
+    "nullvalues": "nullvalue",
+}
 
 # What people would write for a secret, without its separators. What is only a reference to one is fine.
 _SECRET = re.compile(
@@ -38,13 +66,14 @@ _ALIASES = {
     "lineseparator": "linesep",
     "paths": "path",
 }
-_LINES = frozenset({"text", "json", "csv"})
+LINE_DECODES = frozenset({"text", "json", "csv"})
 _RECORDS = frozenset({"json", "csv"})
 # Options that mean nothing to the other decoders: given there, they are a mistake that should be seen.
 _ONLY_FOR = {
     "content": frozenset({"binary"}),
-    "linesep": _LINES,
-    "encoding": _LINES,
+    "linesep": LINE_DECODES,
+    "maxunpackedbytes": LINE_DECODES,
+    "encoding": LINE_DECODES,
     "wholetext": frozenset({"text"}),
     "multiline": _RECORDS,
     "mode": _RECORDS,
@@ -112,6 +141,8 @@ class SourceOptions:
         spark.sql.python.filterPushdown.enabled.
     sampling_bytes : int
         How much is read to infer a schema.
+    max_unpacked_bytes : int
+        What a line of a gzip file may unpack to, and such a file that is read as one piece (`wholetext`, `multiline`).
     line_sep : bytes
         Separator of lines; b"" for any of LF, CR LF and CR.
     encoding : str
@@ -155,6 +186,7 @@ class SourceOptions:
     on_error: str = "fail"
     pushdown: bool = False
     sampling_bytes: int = MIB
+    max_unpacked_bytes: int = 256 * MIB
     line_sep: bytes = b""
     encoding: str = "utf-8"
     wholetext: bool = False
@@ -193,7 +225,7 @@ class SourceOptions:
                 continue
             _refuse_secret(plain, name)
             if plain not in _READERS:
-                raise ValueError(f'format("ags1") has no option {name!r}; it has {", ".join(_shown_names())}')
+                raise _unknown(plain, name)
             # load() with several paths gives "paths".
             if plain not in found or name.lower() == "path":
                 found[plain] = text
@@ -249,6 +281,21 @@ def _refuse_secret(plain: str, name: str) -> None:
         f"the option {name[:40]!r} is refused: options are no place for secrets, for they are kept in plans and sent "
         "to executors. Give a reference: kms=URL for a dataset, or keyref=env:NAME or keyref=file:PATH"
     )
+
+
+def _unknown(plain: str, name: str) -> ValueError:
+    for other, what in ((STREAM_OPTIONS, "streams: spark.readStream"), (WRITE_ONLY, "writing: df.write")):
+        if plain in map(canonical, other):
+            return ValueError(f'the option {name!r} is for {what}.format("ags1")')
+    return ValueError(
+        f'format("ags1") has no option {name[:40]!r}{meant(plain, _READERS)}; it has {", ".join(_shown_names())}'
+    )
+
+
+def meant(plain: str, known: Mapping[str, tuple[str, Any]]) -> str:
+    """A guess at what was meant by an option that is none, in words that go behind its name; "" without one."""
+    found = _CALLED.get(plain) or next(iter(difflib.get_close_matches(plain, known, 1, 0.75)), "")
+    return f" (is {known[found][0]} meant?)" if found in known else ""
 
 
 def _overlaps_itself(separator: bytes) -> bool:
@@ -404,6 +451,7 @@ _SPECIAL: dict[str, tuple[str, Callable[[str], Any]]] = {
     "splitbytes": ("split_bytes", _size),
     "batchbytes": ("batch_bytes", _size),
     "samplingbytes": ("sampling_bytes", _size),
+    "maxunpackedbytes": ("max_unpacked_bytes", _size),
     "mode": ("mode", _one_of(*MODES)),
     "onerror": ("on_error", _one_of("fail", "skip")),
     "missingkeys": ("missing_keys", _one_of("error", "drop")),

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ags1 import layout
-from ags1.errors import Ags1Error, AuthenticationError
+from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.spark._source_directories import constant, inferred, values_of
 from ags1.spark._source_filters import Condition, may_have, understood
 from ags1.spark._source_inputs import Input, Listed, cached_input, open_input
@@ -66,7 +66,15 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     decoder = decoder_for(options)
-    data = decoder.infer(_samples(source))
+    try:
+        data = decoder.infer(_samples(source))
+    except FormatError:
+        if next(iter(source.files()), None) is not None:
+            raise
+        raise FormatError(
+            f"{', '.join(options.path)}: there is no file to take a schema from, or the options include, exclude and "
+            "prefix leave none: look at them, or give a schema with .schema(...)"
+        ) from None
     directories = inferred(each.name for each in source.files()) if options.partition_discovery else []
     fields = {field.name: field for field in data}
     for name, kind in directories:

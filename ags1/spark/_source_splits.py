@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.spark._source_inputs import Listed
-from ags1.spark._source_options import SourceOptions
+from ags1.spark._source_options import LINE_DECODES, SourceOptions
+from ags1.spark.decoders._gzip import is_gzip
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,8 +78,9 @@ def _limit(files: list[Listed], options: SourceOptions) -> int:
 
 def _cut(files: list[Listed], limit: int, options: SourceOptions) -> Iterator[Split]:
     whole = options.whole_files or not options.content
+    packed_lines = options.decode in LINE_DECODES
     for file in files:
-        if whole or file.length <= limit:
+        if whole or (packed_lines and is_gzip(file.name)) or file.length <= limit:
             yield Split(file)
             continue
         starts = range(0, file.length, limit)

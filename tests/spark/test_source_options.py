@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import re
+from dataclasses import fields
 
 import pytest
 
-from ags1.spark._source_options import SourceOptions
+from ags1.spark._source_options import STREAM_OPTIONS, WRITE_ONLY, SourceOptions
+from ags1.spark._write_options import WriteOptions
 from tests.checks import KEY
 from tests.spark.source_files import options
 
@@ -47,6 +50,11 @@ def test_a_key_in_place_of_a_reference_is_not_repeated() -> None:
     [
         ({"decode": "xml"}, "decode must be one of binary, text, json, csv, avro, arrow, parquet, not 'xml'"),
         ({"bogus": "1"}, "has no option 'bogus'; it has aad_prefix"),
+        ({"decod": "json"}, r"has no option 'decod' \(is decode meant\?\); it has aad_prefix"),
+        ({"format": "json"}, r"has no option 'format' \(is decode meant\?\)"),
+        ({"partitionBy": "day"}, r"the option 'partitionBy' is for writing: df\.write\.format"),
+        ({"startingVersion": "1"}, r"the option 'startingVersion' is for streams: spark\.readStream\.format"),
+        ({"max_unpacked_bytes": "1m"}, "max_unpacked_bytes is for decode=csv or json or text, not binary"),
         ({"header": "true"}, "header is for decode=csv, not binary"),
         ({"decode": "json", "multiline": "yes"}, "multiline must be true or false, not 'yes'"),
         ({"split_bytes": "much"}, "split_bytes must be a number of bytes, such as 268435456 or 256m"),
@@ -91,3 +99,27 @@ def test_several_paths_come_as_commas_or_as_json() -> None:
 def test_a_separator_that_can_overlap_itself_is_not_split_by() -> None:
     assert options(decode="text", lineSep="||").whole_files
     assert not options(decode="text", lineSep="|;").whole_files
+
+
+def test_help_lists_every_option_with_its_default() -> None:
+    pytest.importorskip("pyspark")
+    import ags1.spark.source as source
+
+    text = source.__doc__ or ""
+    reading, _, rest = text.partition("Writing  ")
+    writing, _, streaming = rest.partition("Streaming  ")
+    defaults = SourceOptions()
+    for field in fields(SourceOptions):
+        found = re.search(rf"^``{field.name}`` +(\S+)", reading, re.MULTILINE)
+        assert found, f"{field.name} is missing"
+        default = getattr(defaults, field.name)
+        if isinstance(default, bool):
+            assert found[1] == str(default).lower(), field.name
+        elif isinstance(default, int) and default > 0:
+            assert found[1].removesuffix("m") == str(default >> 20 if found[1].endswith("m") else default), field.name
+    for field in fields(WriteOptions):
+        assert re.search(rf"^``{field.name}`` ", writing, re.MULTILINE), f"{field.name} is missing"
+    assert re.findall(r"^``(\w+)`` ", streaming, re.MULTILINE) == list(STREAM_OPTIONS)
+    assert set(WRITE_ONLY) == {field.name for field in fields(WriteOptions)} - {
+        field.name for field in fields(SourceOptions)
+    }

@@ -369,8 +369,19 @@ def test_files_of_a_dataset(vault: Path, kms_url: str) -> None:
 
 
 def test_what_is_no_dataset_is_said(tmp_path: Path, kms_url: str) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no ags1 dataset here"):
+    with pytest.raises(FileNotFoundError, match=r"there is no ags1 dataset here.*single AGS1 files give the option keyref"):
         open_input(options(path=tmp_path, kms=kms_url))
+
+
+def test_a_directory_of_a_dataset_is_read_with_a_prefix(vault: Path, kms_url: str) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"inside of the dataset {vault}: load that, with the option prefix=d/e"):
+        open_input(options(path=vault / "d" / "e", kms=kms_url))
+
+
+def test_options_that_leave_no_file_are_named_where_a_schema_is_wanted(vault: Path, kms_url: str) -> None:
+    for decode in ("json", "csv", "avro", "arrow", "parquet"):
+        with pytest.raises(FormatError, match="options include, exclude and prefix leave none"):
+            infer_schema(options(path=vault, kms=kms_url, decode=decode, include="*.none"))
 
 
 def test_a_dataset_is_opened_once_for_a_process_and_again_when_it_changed(

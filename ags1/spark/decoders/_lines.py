@@ -10,24 +10,24 @@ Ranges that tile a file give every line exactly once, wherever they are cut, bet
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from ags1.errors import FormatError
+from ags1.errors import FormatError, LimitError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Chunk", "chunks", "first_line", "read_buffer", "refuse_compressed"]
+__all__ = ["Chunk", "chunks", "chunks_of_stream", "first_line", "first_of", "read_buffer", "refuse_compressed"]
 
 _LF, _CR = 10, 13
 _BOM = b"\xef\xbb\xbf"
 _STEP = 64 << 10
-_COMPRESSED = frozenset({"gz", "bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
+_COMPRESSED = frozenset({"bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
 # Arrow's strings count bytes with 32 bits.
 _MAX_LINE = (1 << 31) - 1
 
@@ -160,6 +160,62 @@ def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> It
         wanted, beyond = step, _STEP
 
 
+def chunks_of_stream(stream: Any, end: int, separator: bytes, step: int, most: int) -> Iterator[Chunk]:
+    """The same of what can only be read from its beginning on.
+
+    Parameters
+    ----------
+    stream : Gunzip
+        Text from its beginning on.
+    end : int
+        Lines that begin in front of it are wanted.
+    separator : bytes
+    step : int
+        Bytes to read at once.
+    most : int
+        Bytes that a line may have.
+
+    Raises
+    ------
+    LimitError
+        A line has more.
+    """
+    begin, wanted = 0, step
+    data = b""
+    at_end = False
+    while begin < end:
+        parts, size = [data], len(data)
+        while size < wanted and not at_end:
+            parts.append(stream.read(wanted - size))
+            size += len(parts[-1])
+            at_end = not parts[-1]
+        data = b"".join(parts)
+        if not data:
+            return
+        ends, lengths = _ends(np.frombuffer(data, np.uint8), separator, at_end=at_end)
+        if at_end and (len(ends) == 0 or ends[-1] < len(data)):
+            # The last line has no separator.
+            ends, lengths = np.append(ends, len(data)), np.append(lengths, 0)
+        elif len(ends) == 0:
+            if len(data) > most:
+                raise LimitError(
+                    f"{stream.name}: from byte {begin} of the unpacked text on there is no line end in {len(data)} "
+                    f"bytes, and the option max_unpacked_bytes is {most}: raise it, or give the right lineSep"
+                )
+            wanted = min(2 * len(data), max(most, len(data)) + 1)
+            continue
+        starts = np.concatenate(([0], ends[:-1]))
+        rest = data[int(ends[-1]) :]
+        following = begin + int(ends[-1])
+        if following > end:
+            count = int(np.searchsorted(starts, end - begin))
+            starts, ends, lengths = starts[:count], ends[:count], lengths[:count]
+        if begin == 0 and data[:3] == _BOM:
+            starts[0] = 3
+        yield Chunk(begin, pa.py_buffer(data), starts, ends - lengths)
+        begin, data, wanted = following, rest, step
+
+
 def refuse_compressed(name: str) -> None:
     """Say so rather than take a compressed file for text.
 
@@ -171,14 +227,19 @@ def refuse_compressed(name: str) -> None:
     ending = name.lower().rpartition(".")[2]
     if ending in _COMPRESSED:
         raise FormatError(
-            f"{name} is compressed, and compressed text is not read here: leave it out with the option exclude=*."
+            f"{name} is compressed, and only gzip is read here: leave it out with the option exclude=*."
             f"{ending}, or read it with decode=binary"
         )
 
 
 def first_line(reader: Any, separator: bytes) -> tuple[int, bytes] | None:
     """Offset and bytes of the first line that is not empty; None if there is none."""
-    for chunk in chunks(reader, 0, max(1, reader.size), separator, _STEP):
+    return first_of(chunks(reader, 0, max(1, reader.size), separator, _STEP))
+
+
+def first_of(several: Iterable[Chunk]) -> tuple[int, bytes] | None:
+    """The same, of lines that are read already."""
+    for chunk in several:
         kept = chunk.not_blank()
         if len(kept):
             return kept.offset + int(kept.starts[0]), next(kept.lines())

@@ -17,8 +17,9 @@ import pyarrow.csv
 from ags1.errors import FormatError
 from ags1.spark._source_options import SourceOptions
 from ags1.spark.decoders import Plain
-from ags1.spark.decoders._lines import Chunk, chunks, first_line, read_buffer, refuse_compressed
+from ags1.spark.decoders._lines import Chunk
 from ags1.spark.decoders._records import assembled, split_schema, unique
+from ags1.spark.decoders._text_files import first_line_of, lines_of, sampled_lines_of, text_of
 from ags1.spark.decoders._types import find, parsed, parsed_or_null
 
 __all__ = ["make"]
@@ -40,7 +41,6 @@ class _Csv:
 
     def infer(self, files: Iterable[Plain]) -> pa.Schema:
         for file in files:
-            refuse_compressed(file.name)
             opened = _Opened(file, self._options)
             if opened.first is None:
                 continue
@@ -52,7 +52,7 @@ class _Csv:
 
     def _guessed(self, opened: _Opened, width: int) -> list[pa.DataType]:
         found: list[list[pa.Array]] = [[] for _ in range(width)]
-        for chunk in opened.chunks(0, self._options.sampling_bytes):
+        for chunk in opened.sample(self._options.sampling_bytes):
             for _, columns, _ in self._parts(chunk, width):
                 for values, column in zip(found, columns, strict=True):
                     values.append(column)
@@ -72,7 +72,6 @@ class _Csv:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
-        refuse_compressed(file.name)
         if self._options.multiline and not start == 0 < end:
             return
         opened = _Opened(file, self._options)
@@ -233,15 +232,19 @@ class _Opened:
             self._whole = _records(file, options)
             found = next(zip(self._whole.starts.tolist(), self._whole.lines(), strict=True), None)
         else:
-            found = first_line(file.source, options.line_sep)
+            found = first_line_of(file, options)
         self._offset = -1 if found is None else found[0]
         self.first = None if found is None else found[1]
 
     def chunks(self, start: int, end: int) -> Iterator[Chunk]:
+        return self._rows(lines_of(self.file, start, end, self._options))
+
+    def sample(self, size: int) -> Iterator[Chunk]:
+        return self._rows(sampled_lines_of(self.file, size, self._options))
+
+    def _rows(self, several: Iterable[Chunk]) -> Iterator[Chunk]:
         if self._whole is not None:
-            several: Iterable[Chunk] = [self._whole]
-        else:
-            several = chunks(self.file.source, start, end, self._options.line_sep, self._options.batch_bytes)
+            several = [self._whole]
         for chunk in several:
             kept = chunk.not_blank()
             if self._options.header and len(kept) and kept.offset + int(kept.starts[0]) == self._offset:
@@ -252,7 +255,7 @@ class _Opened:
 
 def _records(file: Plain, options: SourceOptions) -> Chunk:
     """All records of a file whose quoted values may have line ends."""
-    data = read_buffer(file.source, 0, max(1, file.source.size))
+    data = text_of(file, options)
     starts, ends = _record_bounds(bytes(memoryview(data).cast("B")), options)
     return Chunk(0, data, np.array(starts, np.int64), np.array(ends, np.int64)).not_blank()
 

@@ -21,8 +21,9 @@ import pyarrow.json
 from ags1.errors import FormatError
 from ags1.spark._source_options import DROP, FAIL, PERMISSIVE, SourceOptions
 from ags1.spark.decoders import Plain
-from ags1.spark.decoders._lines import Chunk, chunks, read_buffer, refuse_compressed
+from ags1.spark.decoders._lines import Chunk
 from ags1.spark.decoders._records import assembled, refuse, split_schema, without_columns
+from ags1.spark.decoders._text_files import lines_of, sampled_lines_of, text_of
 from ags1.spark.decoders._types import conformed, parsed
 
 __all__ = ["make"]
@@ -47,7 +48,6 @@ class _Json:
         malformed = False
         left = self._options.sampling_bytes
         for file in files:
-            refuse_compressed(file.name)
             for record, size in self._sample(file, left):
                 left -= size
                 if isinstance(record, dict):
@@ -70,11 +70,11 @@ class _Json:
 
     def _sample(self, file: Plain, size: int) -> Iterator[tuple[Any, int]]:
         if self._options.multiline:
-            for record in _documents(_whole(file)):
-                yield record, file.source.size
+            text = self._whole(file)
+            for record in _documents(text):
+                yield record, len(text)
             return
-        step = min(size, self._options.batch_bytes)
-        for chunk in chunks(file.source, 0, size, self._options.line_sep, step):
+        for chunk in sampled_lines_of(file, size, self._options):
             for line in chunk.not_blank().lines():
                 if not line.isspace():
                     yield _loaded(line), len(line) + 1
@@ -82,14 +82,13 @@ class _Json:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
-        refuse_compressed(file.name)
         data, _ = split_schema(schema, self._options)
         if self._options.multiline:
             if start == 0 < end:
                 yield self._whole_file(file, data, schema)
             return
         quick = _quick_schema(data)
-        for chunk in chunks(file.source, start, end, self._options.line_sep, self._options.batch_bytes):
+        for chunk in lines_of(file, start, end, self._options):
             kept = chunk.not_blank()
             if len(kept):
                 yield from self._batches(file.name, kept, data, quick, schema)
@@ -161,8 +160,11 @@ class _Json:
             columns.append(pa.array(values, field.type))
         return columns, bad
 
+    def _whole(self, file: Plain) -> bytes:
+        return bytes(memoryview(text_of(file, self._options)).cast("B"))
+
     def _whole_file(self, file: Plain, data: pa.Schema, schema: pa.Schema) -> pa.RecordBatch:
-        text = _whole(file)
+        text = self._whole(file)
         records = _documents(text)
         columns, bad = self._columns(records, data)
         if self._options.mode == FAIL and bad.any():
@@ -184,10 +186,6 @@ class _Json:
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
-
-
-def _whole(file: Plain) -> bytes:
-    return bytes(memoryview(read_buffer(file.source, 0, max(1, file.source.size))).cast("B"))
 
 
 def _documents(text: bytes) -> list[Any]:
