@@ -285,6 +285,10 @@ class _KeyedFiles(_Files):
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._keys = FileKeys(options)
+        if not self._keys.several and len(options.path) == 1 and _is_dataset(locate(options.path[0])):
+            raise ValueError(
+                f"{options.path[0]} is a dataset, where each file has a key of its own: give the option kms, not keyref"
+            )
         self._parquets = _Parquets(options, plaintext=True)
 
     def open(self, file: Listed) -> Plain:

@@ -37,6 +37,11 @@ class FileKeys:
         self._options = options
         self._found: KeyMetadata | None = None
 
+    @property
+    def several(self) -> bool:
+        """Whether each file has key metadata of its own."""
+        return self._kind == "file" and os.path.isdir(self._where)
+
     def metadata_for(self, path: str, name: str) -> KeyMetadata:
         """Key, AAD prefix and, if somebody recorded it, length of one file.
 
@@ -50,7 +55,7 @@ class FileKeys:
         KeyAccessError
             The variable or file is missing, or holds no key. No message shows what it holds.
         """
-        if self._kind == "file" and os.path.isdir(self._where):
+        if self.several:
             return _decoded(_read(_beside(self._where, path, name)), path)
         if self._found is None:
             self._found = self._load()

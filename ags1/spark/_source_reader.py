@@ -73,7 +73,7 @@ def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
             raise
         raise FormatError(
             f"{', '.join(options.path)}: there is no file to take a schema from, or the options include, exclude and "
-            "prefix leave none: look at them, or give a schema with .schema(...)"
+            "prefix leave none: look at them, or give one with .schema(...)"
         ) from None
     directories = inferred(each.name for each in source.files()) if options.partition_discovery else []
     fields = {field.name: field for field in data}

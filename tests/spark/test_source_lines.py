@@ -107,3 +107,5 @@ def test_compressed_text_is_not_taken_for_text() -> None:
     for decode in ("text", "json", "csv"):
         with pytest.raises(FormatError, match=r"a\.json\.zst is compressed.*only gzip is read.*exclude=\*\.zst"):
             rows(plain(b"", name="a.json.zst"), options(decode=decode), VALUE, [0, END])
+        with pytest.raises(FormatError, match=r"exclude=\*\.bz2\.ags1"):
+            rows(plain(b"", name="a.csv.bz2.ags1"), options(decode=decode), VALUE, [0, END])

@@ -369,16 +369,26 @@ def test_files_of_a_dataset(vault: Path, kms_url: str) -> None:
 
 
 def test_what_is_no_dataset_is_said(tmp_path: Path, kms_url: str) -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is no ags1 dataset here.*single AGS1 files give the option keyref"):
+    with pytest.raises(FileNotFoundError, match=r"no ags1 dataset here.*for single AGS1 files give .* keyref"):
         open_input(options(path=tmp_path, kms=kms_url))
 
 
+def test_a_dataset_has_more_than_one_key(vault: Path, tmp_path: Path) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text(KEY.hex())
+    with pytest.raises(ValueError, match="is a dataset, where each file has a key of its own: give the option kms"):
+        open_input(SourceOptions.parse({"path": str(vault), "keyref": f"file:{key_file}"}))
+
+
 def test_a_directory_of_a_dataset_is_read_with_a_prefix(vault: Path, kms_url: str) -> None:
-    with pytest.raises(FileNotFoundError, match=rf"inside of the dataset {vault}: load that, with the option prefix=d/e"):
+    with pytest.raises(FileNotFoundError, match=rf"the dataset {vault}: load that, with the option prefix=d/e"):
         open_input(options(path=vault / "d" / "e", kms=kms_url))
 
 
 def test_options_that_leave_no_file_are_named_where_a_schema_is_wanted(vault: Path, kms_url: str) -> None:
+    pytest.importorskip("pyspark")
+    from ags1.spark._source_reader import infer_schema
+
     for decode in ("json", "csv", "avro", "arrow", "parquet"):
         with pytest.raises(FormatError, match="options include, exclude and prefix leave none"):
             infer_schema(options(path=vault, kms=kms_url, decode=decode, include="*.none"))

@@ -224,11 +224,11 @@ def refuse_compressed(name: str) -> None:
     FormatError
         Its name says that it is compressed.
     """
-    ending = name.lower().rpartition(".")[2]
+    ending = name.lower().removesuffix(".ags1").rpartition(".")[2]
     if ending in _COMPRESSED:
         raise FormatError(
             f"{name} is compressed, and only gzip is read here: leave it out with the option exclude=*."
-            f"{ending}, or read it with decode=binary"
+            f"{ending}{'.ags1' if name.lower().endswith('.ags1') else ''}, or read it with decode=binary"
         )
 
 

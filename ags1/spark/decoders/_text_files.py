@@ -1,0 +1,94 @@
+"""Files of lines, plain or gzip: their lines, their first one, and all of their text.
+
+A file whose name ends in ``.gz`` cannot be cut: the range that begins at 0 has all of it, and the others nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from ags1.errors import LimitError
+from ags1.spark._source_options import SourceOptions
+from ags1.spark.decoders import Plain
+from ags1.spark.decoders._gzip import Gunzip, is_gzip
+from ags1.spark.decoders._lines import (
+    Chunk,
+    chunks,
+    chunks_of_stream,
+    first_line,
+    first_of,
+    read_buffer,
+    refuse_compressed,
+)
+
+__all__ = ["first_line_of", "lines_of", "sampled_lines_of", "text_of"]
+
+_STEP = 64 << 10
+_END = 1 << 62
+
+
+def lines_of(file: Plain, start: int, end: int, options: SourceOptions) -> Iterator[Chunk]:
+    """The lines of a range of a file.
+
+    Raises
+    ------
+    FormatError, TruncatedError
+        It is compressed in another way, or its gzip data is wrong.
+    LimitError
+        A line unpacks to more than the options let it.
+    """
+    if not is_gzip(file.name):
+        refuse_compressed(file.name)
+        yield from chunks(file.source, start, end, options.line_sep, options.batch_bytes)
+    elif start == 0 < end:
+        yield from _unpacked_lines(file, _END, options.batch_bytes, options)
+
+
+def sampled_lines_of(file: Plain, size: int, options: SourceOptions) -> Iterator[Chunk]:
+    """The lines that begin in the first `size` bytes of the text."""
+    step = min(size, options.batch_bytes)
+    if is_gzip(file.name):
+        return _unpacked_lines(file, size, step, options)
+    refuse_compressed(file.name)
+    return chunks(file.source, 0, size, options.line_sep, step)
+
+
+def first_line_of(file: Plain, options: SourceOptions) -> tuple[int, bytes] | None:
+    """Offset and bytes of the first line that is not empty; None if there is none."""
+    if is_gzip(file.name):
+        return first_of(_unpacked_lines(file, _END, _STEP, options))
+    refuse_compressed(file.name)
+    return first_line(file.source, options.line_sep)
+
+
+def text_of(file: Plain, options: SourceOptions) -> pa.Buffer:
+    """All of a file.
+
+    Raises
+    ------
+    LimitError
+        It unpacks to more than the options let it.
+    """
+    if not is_gzip(file.name):
+        refuse_compressed(file.name)
+        # An empty file has a tag, which this looks at.
+        return read_buffer(file.source, 0, max(1, file.source.size))
+    stream = Gunzip(file.source, file.name)
+    parts: list[bytes] = []
+    left = options.max_unpacked_bytes
+    while part := stream.read(left + 1):
+        left -= len(part)
+        if left < 0:
+            raise LimitError(
+                f"{file.name}: it unpacks to more than {options.max_unpacked_bytes} bytes, which the option "
+                "max_unpacked_bytes lets a file have that is read as one piece, with wholetext or multiLine: raise it"
+            )
+        parts.append(part)
+    return pa.py_buffer(b"".join(parts))
+
+
+def _unpacked_lines(file: Plain, end: int, step: int, options: SourceOptions) -> Iterator[Chunk]:
+    stream = Gunzip(file.source, file.name)
+    return chunks_of_stream(stream, end, options.line_sep, step, options.max_unpacked_bytes)
