@@ -1,4 +1,4 @@
-"""The whole pipeline over Spark Connect, where there is no SparkContext: the same results, the same errors."""
+"""Pipelines and data source over Spark Connect, where there is no SparkContext: the same results, the same errors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ pytest.importorskip("pyspark")
 for _module in ("grpc", "google.rpc", "zstandard"):
     pytest.importorskip(_module)
 
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
 from tests.spark.trees import CONTENTS, STRANGE, assert_dataset, read_tree, write_tree  # noqa: E402
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ from pyspark.sql import SparkSession
 import ags1.spark
 from ags1.spark._sessions import Session, is_connect
 
-raw, out, kms = sys.argv[1:]
+raw, tables, out, kms = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
 session = Session(spark)
 said = {"connect": is_connect(spark), "slots": session.slots(), "context": session.context is not None}
@@ -37,6 +40,14 @@ said["again"] = ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **opt
 said["verify"] = ags1.spark.verify_files(spark, vault, **options).counts
 said["decrypt"] = ags1.spark.decrypt_files(spark, vault, out + "/plain", **options).counts
 said["told"] = told[-1]
+encrypted = ags1.spark.encrypt_parquet(spark, tables, out + "/tables", kms=kms, footer_key_id="lake", progress=False)
+verified = ags1.spark.verify_parquet(spark, out + "/tables", kms=kms, progress=False)
+decrypted = ags1.spark.decrypt_parquet(spark, out + "/tables", out + "/back", kms=kms, progress=False)
+said["parquet"] = [[each.counts, each.dataframe.count()] for each in (encrypted, verified, decrypted)]
+ags1.spark.register(spark)
+reader = spark.read.format("ags1").option("kms", kms)
+rows = reader.option("decode", "json").option("include", "*.json").load(vault)
+said["read"] = rows.selectExpr("sum(id)").collect()[0][0]
 Path(vault, "a.txt").write_bytes(b"damaged")
 result = ags1.spark.verify_files(spark, vault, **options)
 rows = result.dataframe.filter("status = 'error'").collect()
@@ -51,11 +62,14 @@ print(json.dumps(said))
 
 @pytest.mark.timeout(180)
 def test_everything_runs_over_connect(connect_spark: Run, kms_url: str, tmp_path: Path) -> None:
-    contents = {**CONTENTS, STRANGE: b"a name that is no UTF-8"}
+    contents = {**CONTENTS, STRANGE: b"a name that is no UTF-8", "rows.json": b'{"id": 3}\n{"id": 4}\n'}
     raw = write_tree(tmp_path / "raw", contents)
+    table = pa.table({"id": range(100)})
+    (tmp_path / "tables").mkdir()
+    pq.write_table(table, tmp_path / "tables" / "a.parquet")
     out = tmp_path / "out"
     out.mkdir()
-    said = json.loads(connect_spark(SCRIPT, raw, out, kms_url).stdout.splitlines()[-1])
+    said = json.loads(connect_spark(SCRIPT, raw, tmp_path / "tables", out, kms_url).stdout.splitlines()[-1])
     assert said["connect"]
     assert not said["context"]
     assert said["slots"] == 2
@@ -65,6 +79,9 @@ def test_everything_runs_over_connect(connect_spark: Run, kms_url: str, tmp_path
     assert said["again"] == {"unchanged": len(contents)}
     assert said["verify"] == said["decrypt"] == {"ok": len(contents)}
     assert said["told"] == [sum(map(len, contents.values()))] * 2
+    assert said["parquet"] == [[{"ok": 1}, 1]] * 3
+    assert pq.read_table(out / "back" / "a.parquet").equals(table)
+    assert said["read"] == 7
     assert said["damaged"] == [["a.txt", "truncated"]]
     kind, text, failed = said["error"]
     assert kind in ("FormatError", "TruncatedError")

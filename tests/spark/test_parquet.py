@@ -291,36 +291,6 @@ def test_a_tree_in_an_object_store_goes_and_comes_back(
         assert table_of(stored[1]).equals(table_of((lake / name).read_bytes()))
 
 
-def test_it_runs_over_spark_connect(connect_spark: Run, lake: Path, tmp_path: Path, kms_url: str) -> None:
-    done = connect_spark(
-        """
-        import json
-        import sys
-
-        from pyspark.sql import SparkSession
-
-        from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, verify_parquet
-
-        kms, lake, vault, back = sys.argv[1:]
-        spark = SparkSession.builder.getOrCreate()
-        options = {"kms": kms, "progress": False}
-        results = [
-            encrypt_parquet(spark, lake, vault, footer_key_id="lake", **options),
-            verify_parquet(spark, vault, **options),
-            decrypt_parquet(spark, vault, back, **options),
-        ]
-        print(json.dumps([[each.counts.get("ok"), each.dataframe.count()] for each in results]))
-        """,
-        kms_url,
-        lake,
-        tmp_path / "vault",
-        tmp_path / "back",
-    )
-    assert json.loads(done.stdout.splitlines()[-1]) == [[4, 5], [3, 4], [4, 4]]
-    for name in NAMES:
-        assert table_of((tmp_path / "back" / name).read_bytes()).equals(table_of((lake / name).read_bytes()))
-
-
 # -- other readers and writers -------------------------------------------------------------------------------------
 
 

@@ -166,48 +166,6 @@ def test_workers_unwrap_what_the_driver_wrapped(
     assert told(spark, tell) == {"same": True}
 
 
-SCRIPT = """
-import json, os, sys
-import pyarrow as pa
-from pyspark.sql import SparkSession
-
-def work(batches):
-    import ags1
-    for _ in batches:
-        pass
-    yield pa.RecordBatch.from_pydict({"parent": [os.getppid()], "key_length": [len(ags1.Key.generate())]})
-
-spark = SparkSession.builder.getOrCreate()
-rows = spark.range(0, 8, 1, 8).mapInArrow(work, "parent long, key_length long").collect()
-said = {"daemons": len({row.parent for row in rows}), "version": spark.version, "kind": type(spark).__module__}
-print(json.dumps(said | {"arguments": sys.argv[1:], "lengths": sorted({row.key_length for row in rows})}))
-spark.stop()
-"""
-
-
-def _last_line(output: str) -> dict[str, Any]:
-    return json.loads(output.splitlines()[-1])
-
-
-def test_a_local_cluster_has_executors_of_its_own(local_cluster: Run, tmp_path: Path) -> None:
-    from tests.spark.sessions import executor_logs
-
-    said = _last_line(local_cluster(SCRIPT, "one", "two", directory=tmp_path / "cluster").stdout)
-    assert said["arguments"] == ["one", "two"]
-    assert said["daemons"] == 2
-    assert len(executor_logs(tmp_path / "cluster")) == 2
-
-
-def test_a_script_is_submitted(run_spark: Run) -> None:
-    said = _last_line(run_spark(SCRIPT, submit=True).stdout)
-    assert said["daemons"] == 1
-
-
-def test_spark_connect(connect_spark: Run) -> None:
-    said = _last_line(connect_spark(SCRIPT).stdout)
-    assert said["kind"] == "pyspark.sql.connect.session"
-
-
 def test_a_script_that_fails_says_why(run_spark: Run) -> None:
     with pytest.raises(AssertionError, match="this script has no luck"):
         run_spark("raise SystemExit('this script has no luck')")
