@@ -24,6 +24,7 @@ from ags1.spark._encrypt_work import FATAL
 from ags1.spark._engine import Outcome
 from ags1.spark._locations import Location
 from ags1.spark._planning import Unit
+from ags1.spark._requests import Requests
 from ags1.spark._storage import Storage
 from ags1.stream import Reader
 
@@ -85,6 +86,7 @@ class _Worker:
     def __init__(self, work: DecryptWork, tell: Callable[[int, int], None]) -> None:
         self._source = Storage(work.source)
         self._target = None if work.target is None else Storage(work.target)
+        self._requests = Requests(self._source, self._target)
         self._tell = tell
         self.given_up: list[Unit] = []
 
@@ -131,18 +133,15 @@ class _Worker:
     def open_small(self, units: list[Unit]) -> Iterator[Outcome]:
         """Decrypt files of up to a block, in one native call."""
         ready: list[tuple[Unit, bytes, KeyMetadata, float]] = []
-        for unit in units:
-            started = time.monotonic()
-            try:
-                metadata = _metadata_of(unit)
-                if self._is_there(unit):
-                    yield self._outcome(unit, metadata, started, "skipped")
-                    continue
-                data = self._source.read_whole(unit.data["stored"])
-            except (OSError, Ags1Error) as error:
-                yield self._failed(unit, error)
+        for unit, taken in zip(units, self._requests.each(self._take, units), strict=True):
+            if isinstance(taken, Exception):
+                yield self._failed(unit, taken)
+                continue
+            data, metadata, seconds = taken
+            if data is None:
+                yield self._outcome(unit, metadata, time.monotonic() - seconds, "skipped")
             else:
-                ready.append((unit, data, metadata, time.monotonic() - started))
+                ready.append((unit, data, metadata, seconds))
         if not ready:
             return
         started = time.monotonic()
@@ -152,20 +151,31 @@ class _Worker:
             # One of them is not as it should be: which, only each by itself can say.
             opened = [_open_one(each) for each in ready]
         share = (time.monotonic() - started) / len(ready)
-        for index, ((unit, _, metadata, seconds), plain) in enumerate(zip(ready, opened, strict=True)):
-            started = time.monotonic() - seconds - share
-            if isinstance(plain, Exception):
-                yield self._failed(unit, plain)
-                continue
-            try:
-                if self._target is not None:
-                    self._target.publish(unit.path, plain)
-            except OSError as error:
+        made = list(zip((each[0] for each in ready), opened, strict=True))
+        answers = self._requests.each(self._publish, made)
+        for index, ((unit, _, metadata, seconds), answer) in enumerate(zip(ready, answers, strict=True)):
+            if isinstance(answer, Exception):
                 self.given_up = [each[0] for each in ready[index + 1 :]]
-                yield self._failed(unit, error)
+                yield self._failed(unit, answer)
                 self.given_up = []
             else:
-                yield self._outcome(unit, metadata, started)
+                yield self._outcome(unit, metadata, time.monotonic() - seconds - share - answer)
+
+    def _take(self, unit: Unit) -> tuple[bytes | None, KeyMetadata, float]:
+        """The contents of an encrypted file, or None if its plaintext is there already."""
+        started = time.monotonic()
+        metadata = _metadata_of(unit)
+        data = None if self._is_there(unit) else self._source.read_whole(unit.data["stored"])
+        return data, metadata, time.monotonic() - started
+
+    def _publish(self, made: tuple[Unit, memoryview | Ags1Error]) -> float:
+        started = time.monotonic()
+        unit, plain = made
+        if isinstance(plain, Ags1Error):
+            raise plain
+        if self._target is not None:
+            self._target.publish(unit.path, plain)
+        return time.monotonic() - started
 
     # -- large files -----------------------------------------------------------------------------------------------
 

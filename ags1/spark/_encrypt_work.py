@@ -27,6 +27,7 @@ from ags1.spark._assembly import Range
 from ags1.spark._engine import Outcome
 from ags1.spark._locations import Location
 from ags1.spark._planning import Unit
+from ags1.spark._requests import Requests
 from ags1.spark._sealing import Opener
 from ags1.spark._storage import Listed, Storage
 from ags1.stream import Reader
@@ -118,6 +119,7 @@ class _Worker:
         self._source = Storage(work.source)
         self._target = Storage(work.target)
         self._where = work.target
+        self._requests = Requests(self._source, self._target)
         self._keys: RunKeys = work.opener.keys()
         self._tell = tell
         self.given_up: list[Unit] = []
@@ -153,18 +155,17 @@ class _Worker:
     def seal_small(self, units: list[Unit]) -> Iterator[Outcome]:
         """Encrypt files of up to a block, in one native call."""
         ready: list[tuple[Unit, bytes, KeyMetadata, float]] = []
-        for index, unit in enumerate(units):
-            started = time.monotonic()
-            metadata = self._metadata(unit)
-            if self._is_there(unit, metadata):
-                yield self._outcome(unit, metadata, started, "skipped")
-                continue
-            try:
-                ready.append((unit, self._read(unit), metadata, time.monotonic() - started))
-            except OSError as error:
+        for index, (unit, taken) in enumerate(zip(units, self._requests.each(self._take, units), strict=True)):
+            if isinstance(taken, Exception):
                 self.given_up = [*(each[0] for each in ready), *units[index + 1 :]]
-                yield self._failed(unit, error)
+                yield self._failed(unit, taken)
                 self.given_up = []
+                continue
+            data, metadata, seconds = taken
+            if data is None:
+                yield self._outcome(unit, metadata, time.monotonic() - seconds, "skipped")
+            else:
+                ready.append((unit, data, metadata, seconds))
         if not ready:
             return
         started = time.monotonic()
@@ -175,27 +176,41 @@ class _Worker:
             threads=1,
         )
         share = (time.monotonic() - started) / len(ready)
-        for index, ((unit, _, metadata, seconds), stream) in enumerate(zip(ready, streams, strict=True)):
-            started = time.monotonic() - seconds - share
-            try:
-                self._target.publish(unit.data["place"], stream)
-            except OSError as error:
+        made = list(zip((each[0] for each in ready), streams, strict=True))
+        answers = self._requests.each(self._publish, made)
+        for index, ((unit, _, metadata, seconds), answer) in enumerate(zip(ready, answers, strict=True)):
+            if isinstance(answer, Exception):
                 self.given_up = [each[0] for each in ready[index + 1 :]]
-                yield self._failed(unit, error)
+                yield self._failed(unit, answer)
                 self.given_up = []
             else:
-                yield self._outcome(unit, metadata, started)
+                yield self._outcome(unit, metadata, time.monotonic() - seconds - share - answer)
+
+    def _take(self, unit: Unit) -> tuple[bytes | None, KeyMetadata, float]:
+        """The contents of a source, or None if its file is there already."""
+        started = time.monotonic()
+        metadata = self._metadata(unit)
+        data = None if self._is_there(unit, metadata) else self._read(unit)
+        return data, metadata, time.monotonic() - started
+
+    def _publish(self, made: tuple[Unit, memoryview]) -> float:
+        started = time.monotonic()
+        unit, stream = made
+        self._target.publish(unit.data["place"], stream)
+        return time.monotonic() - started
 
     def _read(self, unit: Unit) -> bytes:
-        opened = self._source.opened(unit.path)
-        if isinstance(opened, str):
-            data, status = _read_local(opened, unit.size)
+        if self._source.location.is_local:
+            name = self._source.opened(unit.path)
+            data, status = _read_local(name, unit.size)
             if (status.st_size, status.st_mtime_ns) != (unit.size, unit.data["mtime_ns"]):
-                raise _changed(opened)
+                raise _changed(name)
             return data
-        opened.close()
-        data = self._source.read(unit.path, 0, unit.size) if unit.size else b""
-        self._refuse_if_changed(unit)
+        # An object is replaced whole, never half. If that was just now, by one as long, the time in the manifest is not
+        # the new one's, and the next run encrypts it again: that needs no request to be sure of it now.
+        data = self._source.read_whole(unit.path)
+        if len(data) != unit.size:
+            raise _changed(self._source.location.url(unit.path))
         return data
 
     def _refuse_if_changed(self, unit: Unit) -> None:

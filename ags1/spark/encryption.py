@@ -22,7 +22,6 @@ from ags1.dataset._manifest import Entry, sort_key
 from ags1.dataset._store import LocalStore, RemoteStore
 from ags1.dataset._tree import Filter
 from ags1.dataset._update import Base, Update
-from ags1.errors import Ags1Error
 from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, encrypted_length
 from ags1.spark._assembly import Assembly
 from ags1.spark._encrypt_work import EncryptWork, is_whole, ranges_of
@@ -30,6 +29,7 @@ from ags1.spark._engine import FLUSH, Engine, Outcome, check_arguments
 from ags1.spark._errors import raise_for
 from ags1.spark._locations import Location, locate
 from ags1.spark._planning import PART_BYTES, Unit, cut
+from ags1.spark._requests import Requests
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
 from ags1.spark._storage import Listed, Storage
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["by_file", "check_on_error", "encrypt_files", "joined", "refuse_overlap", "store_of"]
 
 _WAITING = 200_000
+_NOT_YET = Outcome("", status="error")
 
 
 def store_of(location: Location) -> LocalStore | RemoteStore:
@@ -202,6 +203,7 @@ class _Encrypting:
         self._engine = engine
         self._recorder = recorder
         self._on_error = on_error
+        self._requests = Requests(self._target)
         # Files that are kept as they are, and those that tasks are at, in the order of paths.
         self._pending: deque[Base | _Todo] = deque()
         self._kept_behind = 0
@@ -224,6 +226,10 @@ class _Encrypting:
     # -- planning --------------------------------------------------------------------------------------------------
 
     def _units(self) -> Iterator[Unit | None]:
+        """What tasks are to do. To begin a big file behind an object store takes requests, and so is done ahead."""
+        return self._requests.ahead(self._items())
+
+    def _items(self) -> Iterator[Unit | Callable[[], list[Unit | None]] | None]:
         for found, base, existing in self._merged():
             if found is None:
                 if base is not None:
@@ -240,7 +246,9 @@ class _Encrypting:
                 self._kept_behind = 0
                 yield FLUSH
 
-    def _planned(self, found: Listed, base: Base | None, existing: OSError | None) -> Iterator[Unit]:
+    def _planned(
+        self, found: Listed, base: Base | None, existing: OSError | None
+    ) -> Iterator[Unit | Callable[[], list[Unit | None]]]:
         if not self._target.location.is_local and not _is_utf8(found.path):
             text = "has a name that is no UTF-8, as the names in object stores are: rename it"
             self._fail(found.path, OSError(errno.EILSEQ, text, self._source.location.url(found.path)), base)
@@ -251,15 +259,22 @@ class _Encrypting:
             return
         data: dict[str, Any] = {"mtime_ns": found.mtime_ns, "place": place, "look": self._update.resumed}
         unit = Unit(found.path, found.size, data)
-        parts = [unit] if unit.size <= self._engine.part_bytes else list(cut(unit, self._engine.part_bytes))
         todo = _Todo(found, base)
         self._pending.append(todo)
-        if len(parts) == 1:
+        if unit.size <= self._engine.part_bytes:
             yield unit
-            return
+        else:
+            yield lambda: self._begun(todo, unit)
+
+    def _begun(self, todo: _Todo, unit: Unit) -> list[Unit | None]:
+        """The ranges of a big file, which many tasks put together."""
+        found, data, place = todo.found, unit.data, unit.data["place"]
+        parts = list(cut(unit, self._engine.part_bytes))
+        if len(parts) == 1:
+            return [unit]
         if self._update.resumed and self._is_whole(found, place):
             todo.done = Outcome(found.path, self._url(found.path), found.size, encrypted_length(found.size), "skipped")
-            return
+            return []
         scratch = self._update.scratch(found.path)
         spans = [ranges_of(part.start, part.start + part.size) for part in parts]
         todo.assembly = Assembly.begin(
@@ -273,12 +288,11 @@ class _Encrypting:
             identity=f"{self._update.reference.run} {found.size} {found.mtime_ns}",
         )
         if todo.assembly is None:
-            yield unit
-            return
-        for index, part in enumerate(parts):
-            yield Unit(
-                part.path, part.size, {**data, "assembly": todo.assembly, "index": index}, part.start, part.whole
-            )
+            return [unit]
+        return [
+            Unit(part.path, part.size, {**data, "assembly": todo.assembly, "index": index}, part.start, part.whole)
+            for index, part in enumerate(parts)
+        ]
 
     def _url(self, path: str) -> str:
         return self._target.location.url(path)
@@ -324,8 +338,21 @@ class _Encrypting:
 
     # -- what came of it -------------------------------------------------------------------------------------------
 
+    def _complete(self, files: dict[str, list[Outcome]]) -> None:
+        """Put big files in place whose ranges are all written."""
+        done = [
+            todo
+            for todo in self._pending
+            if isinstance(todo, _Todo)
+            and todo.assembly is not None
+            and all(each.status != "error" for each in files.get(todo.found.path, [_NOT_YET]))
+        ]
+        for todo, answer in zip(done, self._requests.each(_put_in_place, done), strict=True):
+            todo.trouble = answer
+
     def _drain(self, files: dict[str, list[Outcome]]) -> None:
         """Hand on what is finished, from the front."""
+        self._complete(files)
         while self._pending:
             first = self._pending[0]
             if isinstance(first, Base):
@@ -344,11 +371,8 @@ class _Encrypting:
         if outcome.status == "error" or outcome.attempt:
             # What an attempt that failed, or was killed, has staged is not to be taken for the file.
             self._update.doubtful = True
-        if outcome.status != "error" and todo.assembly is not None:
-            try:
-                todo.assembly.complete()
-            except (OSError, Ags1Error) as error:
-                outcome.status, outcome.error, outcome.kind = "error", str(error), type(error).__name__
+        if todo.trouble is not None:
+            outcome.status, outcome.error, outcome.kind = "error", str(todo.trouble), type(todo.trouble).__name__
         if outcome.status == "error":
             if todo.assembly is not None and self._on_error == "collect":
                 todo.assembly.abort()
@@ -370,12 +394,13 @@ class _Encrypting:
 class _Todo:
     """A file that tasks are at."""
 
-    __slots__ = ("assembly", "base", "done", "found")
+    __slots__ = ("assembly", "base", "done", "found", "trouble")
 
     def __init__(self, found: Listed, base: Base | None) -> None:
         self.found = found
         self.base = base
         self.assembly: Assembly | None = None
+        self.trouble: Exception | None = None
         self.done: Outcome | None = None
 
 
@@ -429,6 +454,11 @@ class _Existing:
                 # Found out later, when the commit is done, it could not be finished any more.
                 return NotADirectoryError(errno.ENOTDIR, "is in the way of a directory of that name", place)
         return None
+
+
+def _put_in_place(todo: _Todo) -> None:
+    assert todo.assembly is not None
+    todo.assembly.complete()
 
 
 def _is_utf8(path: str) -> bool:
