@@ -35,6 +35,7 @@ from ags1.spark._engine import _WAVE_UNITS as WAVE_UNITS
 from ags1.spark._engine import _WAVES_AT_ONCE as WAVES_AT_ONCE
 from ags1.spark._multipart import _PART as UPLOAD_PART
 from ags1.spark._planning import PART_BYTES, Unit, bin_count, cut, pack
+from ags1.spark._requests import _AT_ONCE as AT_ONCE
 
 RESULTS = Path(__file__).resolve().parent / "results"
 KIB, MIB, GIB, TIB, PIB = (1 << shift for shift in (10, 20, 30, 40, 50))
@@ -110,7 +111,7 @@ class Storage:
     executor, total : float
         Bytes a second of an executor's network, and of the storage; 0: no limit.
     is_object_store : bool
-        Requests of a small file are GET, HEAD and PUT; else operations of a file system.
+        Requests of a small file are GET and PUT, several at once; else operations of a file system.
     """
 
     name: str
@@ -312,8 +313,8 @@ def use_of(size: int, is_range: bool, costs: Costs, storage: Storage) -> Use:
         return Use(waits, size * costs.copied_byte, operations // 2, operations - operations // 2)
     sent = size / storage.connection if storage.connection else 0.0
     if size <= SMALL and not is_range:
-        # It is read, looked at again, sealed with others, and written.
-        return Use(costs.small_file + 3 * storage.latency, 2 * sent + size * costs.sealed_byte, 2, 1)
+        # It is read, sealed with others, and written, each at once with as many others as a task has threads for.
+        return Use(costs.small_file + 2 * storage.latency / AT_ONCE, 2 * sent + size * costs.sealed_byte, 1, 1)
     gets = -(-size // WINDOW) + 1
     puts = max(1, -(-size // UPLOAD_PART))
     if is_range:
@@ -349,9 +350,9 @@ def predict(load: Load, cluster: Cluster, storage: Storage, costs: Costs, part_b
     work = sum(uses[size].work for size in sizes) / max(1, load.file_bytes)
     gets, puts = (sum(getattr(uses[size], name) for size in sizes) for name in ("gets", "puts"))
     if is_range and storage.is_object_store:
-        # The driver begins each upload, lists its parts a thousand at a time, and completes it.
+        # The driver begins each upload, lists its parts a thousand at a time, and completes it; several at once.
         pages = max(1, -(-sum(uses[size].puts for size in sizes) // 1000))
-        ending = (2 + pages) * storage.latency
+        ending = (2 + pages) * storage.latency / AT_ONCE
         puts, gets = puts + 2, gets + pages
     else:
         ending = costs.cut_file if is_range else 0.0

@@ -334,7 +334,7 @@ class Engine:
         waves = self._gathered(units)
         with (
             Counters(self._session.is_local) as counters,
-            open_meter(self._work.verb, self._progress, counters, self._session) as meter,
+            open_meter(self._work.verb, self._progress, counters, self._session, self._group) as meter,
         ):
             pool = ThreadPoolExecutor(_WAVES_AT_ONCE, thread_name_prefix="ags1-spark")
             try:
@@ -384,6 +384,7 @@ class Engine:
         opener = None if self._seal is None else self._seal.opener
         task = _Task(self._work, label, payloads, opener, counters.path, first_bin)
         count, size = _files(wave), sum(unit.size for unit in wave)
+        meter.begun(len(bins), count, size)
         text = f"ags1 {self._work.verb}: {count:,} files, {size / (1 << 20):,.0f} MiB in {len(bins):,} tasks"
         with self._session.described(self._group, text):
             frame = self._session.spark.range(0, len(bins), 1, len(bins)).mapInArrow(partial(_run_bins, task), _SCHEMA)
@@ -398,7 +399,7 @@ class Engine:
         outcomes.sort(key=lambda each: order[each.path, each.start])
         if len(outcomes) != len(wave):
             raise RuntimeError(f"{len(wave)} units were given to tasks, which answered {len(outcomes)}")
-        meter.finished(count, size, first_bin, len(bins))
+        meter.finished(count, size)
         return outcomes
 
 

@@ -60,14 +60,27 @@ class Counters:
 
 
 class Meter:
-    """What a run has done, and what it has to do. Safe to use from several threads."""
+    """What a run has done, and what it has to do. Safe to use from several threads.
 
-    def __init__(self, verb: str, counters: Counters) -> None:
+    Parameters
+    ----------
+    verb : str
+        What it does.
+    counters : Counters
+        What tasks of this machine tell.
+    done_tasks : callable, optional
+        Answers how many tasks are over, or None; a wave's tasks have nearly the same to do.
+    """
+
+    def __init__(self, verb: str, counters: Counters, done_tasks: Callable[[], int | None] | None = None) -> None:
         self._verb = verb
         self._counters = counters
+        self._done_tasks = done_tasks
         self._lock = threading.Lock()
         self._started = time.monotonic()
+        self._waves: list[tuple[int, int, int]] = []
         self._files = self._bytes = 0
+        self._finished_files = self._finished_bytes = 0
         self._done_files = self._done_bytes = 0
         self._is_listed = False
 
@@ -81,21 +94,39 @@ class Meter:
         """There is nothing more to be expected."""
         self._is_listed = True
 
-    def finished(self, files: int, size: int, first_bin: int, bins: int) -> None:
+    def begun(self, tasks: int, files: int, size: int) -> None:
+        """A wave begins."""
+        with self._lock:
+            self._waves.append((tasks, files, size))
+
+    def finished(self, files: int, size: int) -> None:
         """A wave is over."""
         with self._lock:
-            self._done_files += files
-            self._done_bytes += size
+            self._finished_files += files
+            self._finished_bytes += size
 
     def read(self) -> tuple[int, int, int | None]:
         """Files and bytes that are done, and the bytes of all, None as long as not all is listed."""
         files, size = self._counters.read()
+        if self._counters.path is None:
+            files, size = self._of_tasks()
         with self._lock:
             total = self._bytes if self._is_listed else None
-            # What tasks tell never goes back, though one that is repeated begins anew.
-            self._done_files = min(self._files, max(self._done_files, files))
-            self._done_bytes = min(self._bytes, max(self._done_bytes, size))
+            # It never goes back, though a task that is repeated begins anew.
+            self._done_files = min(self._files, max(self._done_files, self._finished_files, files))
+            self._done_bytes = min(self._bytes, max(self._done_bytes, self._finished_bytes, size))
             return self._done_files, self._done_bytes, total
+
+    def _of_tasks(self) -> tuple[int, int]:
+        """About what the tasks have done that are over. The waves run in their order, or nearly."""
+        left = (self._done_tasks() if self._done_tasks is not None else None) or 0
+        files = size = 0
+        for tasks, of_wave, size_of_wave in list(self._waves):
+            over = min(left, tasks)
+            left -= over
+            files += of_wave * over // tasks
+            size += size_of_wave * over // tasks
+        return files, size
 
     def line(self) -> str:
         """The line."""
@@ -133,10 +164,10 @@ def _duration(seconds: float) -> str:
 
 @contextmanager
 def open_meter(
-    verb: str, progress: bool | Callable[[int, int | None], object], counters: Counters, session: Session
+    verb: str, progress: bool | Callable[[int, int | None], object], counters: Counters, session: Session, group: str
 ) -> Iterator[Meter]:
-    """A meter that shows itself each second until it is closed."""
-    meter = Meter(verb, counters)
+    """A meter of the jobs of a group, which shows itself each second until it is closed."""
+    meter = Meter(verb, counters, lambda: session.done_tasks(group))
     if progress is False:
         yield meter
         return

@@ -215,9 +215,34 @@ def test_without_a_file_that_tasks_can_write_waves_are_counted(monkeypatch: pyte
         made.expect(2, 100)
         made.listed()
         assert made.read() == (0, 0, 100)
-        made.finished(1, 60, 0, 1)
+        made.finished(1, 60)
         assert made.read() == (1, 60, 100)
         assert made.line() == "ags1 encrypt: 1 of 2 files, 60 bytes of 100 bytes, 60 bytes/s, 1 s left"
+
+
+def test_a_wave_that_is_over_is_not_counted_twice() -> None:
+    with Counters(True) as counters:
+        made = Meter("encrypt", counters)
+        made.expect(10, 1000)
+        assert counters.path is not None
+        Path(counters.path).write_bytes(struct.pack("<QQ", 4, 400))
+        assert made.read() == (4, 400, None)
+        made.finished(4, 400)
+        assert made.read() == (4, 400, None)
+
+
+def test_on_a_cluster_tasks_that_are_over_are_counted() -> None:
+    over = [0]
+    with Counters(False) as counters:
+        made = Meter("encrypt", counters, lambda: over[0])
+        for tasks, files in ((4, 100), (10, 1000)):
+            made.expect(files, 1000 * files)
+            made.begun(tasks, files, 1000 * files)
+        found = []
+        for count in (0, 1, 4, 9, 3):
+            over[0] = count
+            found.append(made.read()[0])
+        assert found == [0, 25, 100, 600, 600]
 
 
 @pytest.mark.parametrize(
