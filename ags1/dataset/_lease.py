@@ -4,8 +4,8 @@
 
 The holder renews it; one that is not renewed has expired and may be taken. Where the store can (S3 since 2024), it is
 created only if it is not there. Between two that take an expired lease in the same moment it cannot decide for certain.
-That costs no file: both go on with the same unfinished run, under the same keys, and the second finds before its commit
-that the dataset has changed.
+That costs no file: both go on with the same unfinished run, under the same keys, and before its commit each makes sure
+that the dataset has not changed and that the lease is still its own.
 """
 
 from __future__ import annotations

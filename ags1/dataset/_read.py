@@ -233,6 +233,13 @@ def decrypt(
         inner, outer = os.path.realpath(root), os.path.realpath(view.store.root)
         if os.path.join(inner, "").startswith(os.path.join(outer, "")):
             raise ValueError(f"the target {root} lies in the dataset: plaintext would stand beside what is encrypted")
+        if os.path.join(outer, "").startswith(os.path.join(inner, "")):
+            name = os.path.relpath(outer, inner)
+            if view.manifest.has_below(name):
+                raise ValueError(
+                    f"the target {root} is above the dataset, which has files below {name}/: their plaintext would go "
+                    "into the dataset itself; choose another target"
+                )
     report = RunReport(version=view.version)
     entries = (entry for entry in view.manifest.entries() if wanted.accepts(entry.path))
     if dry_run:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalStore", "RemoteStore", "open_manifest", "open_store"]
 
 _REQUESTS = 16
+_MAGIC = frozenset("*?[")
 
 
 class LocalStore:
@@ -212,8 +213,14 @@ class RemoteStore:
     def remove_control(self, name: str) -> None:
         """Remove a file or a directory of the control directory, if it is there."""
         self.file_system.invalidate_cache()
+        path = self.join(CONTROL, name)
         try:
-            self.file_system.rm(self.join(CONTROL, name), recursive=True)
+            if _MAGIC.isdisjoint(path):
+                self.file_system.rm(path, recursive=True)
+            else:
+                # That takes the names of files for patterns, and would remove others.
+                for each in self.file_system.find(path):
+                    self.file_system.rm_file(each)
         except FileNotFoundError:
             pass
 

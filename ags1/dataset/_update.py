@@ -25,6 +25,7 @@ import ags1.dataset._writes as _writes
 from ags1.dataset._control import CONTROL, MANIFEST_NAME, METADATA, STAGED_NAME, Metadata, check_path
 from ags1.dataset._journal import JOURNAL_NAME
 from ags1.dataset._keys import KeyRing
+from ags1.dataset._lease import Lease
 from ags1.dataset._manifest import Entry, Line, Manifest, ManifestWriter, entry_line, header_line, sort_key
 from ags1.dataset._runs import RECORD_NAME, RunKeys, RunReference, parse_record, record_name
 from ags1.dataset._store import LocalStore, RemoteStore, open_manifest, read_metadata
@@ -270,6 +271,10 @@ class Update:
             name = f"{_PLACED.format(self.reference.run)}{os.urandom(8).hex()}.jsonl"
             self.store.write_control(name, lines.encode("ascii"))
 
+    def announced(self) -> Iterator[str]:
+        """What an interrupted run that this one goes on with has announced, in order."""
+        return _placed(self.store, self.reference) if self.resumed else iter(())
+
     def scratch(self, path: str) -> str:
         """Path below the dataset of a directory in which many processes put together one file."""
         name = hashlib.sha256(sort_key(path)).hexdigest()[:32]
@@ -334,9 +339,13 @@ class Update:
         Raises
         ------
         AuthenticationError
-            Somebody else has committed meanwhile, in spite of the lock.
+            Somebody else has committed meanwhile, in spite of the lock, or has taken the lease.
         """
+        # Before anything is removed: it may be somebody else's by now.
+        self._refuse_if_changed()
         if not self._changed and self._metadata is not None:
+            if self.doubtful and self.base is not None:
+                self.store.remove_all(_others(_placed(self.store, self.reference), self.base))
             self._forget()
             return self.version
         writer = self._begin()
@@ -355,9 +364,10 @@ class Update:
             updated_ms=_recovery.now_ms(),
             staged=self.reference.staging if self._staged else None,
         )
+        self._refuse_if_changed()
         if self.doubtful:
             self._remove_strays(new, keys)
-        self._refuse_if_changed()
+            self._refuse_if_changed()
         if self._removed:
             lines = "".join(json.dumps(path) + "\n" for path in self._removed)
             self.store.write_control(_removed_name(new), lines.encode("ascii"))
@@ -383,6 +393,12 @@ class Update:
         if (0 if now is None else now.version) != self.version:
             raise AuthenticationError(
                 f"{self.store.root} was changed by somebody else while this ran: nothing was committed; run it again"
+            )
+        if isinstance(self._lock, Lease) and not self._lock.is_held():
+            # Whoever took it may have thrown away what this made, and need not have committed anything.
+            raise AuthenticationError(
+                f"{self.store.root}: this did not renew its lease for so long that somebody else took it: nothing was "
+                "committed; run it again"
             )
 
     def _forget(self) -> None:

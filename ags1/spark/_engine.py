@@ -309,6 +309,7 @@ class Engine:
         self._group = f"ags1-{random_bytes(6).hex()}"
         self._bins = 0
         self._waves = 0
+        self._is_over = False
         self.part_bytes = part_bytes
         self.slots = self._session.slots()
 
@@ -352,6 +353,8 @@ class Engine:
                     if wave is None:
                         return
             except BaseException:
+                # First this: a wave that is still being packed has no job yet that could be cancelled.
+                self._is_over = True
                 self._session.cancel(self._group)
                 raise
             finally:
@@ -387,6 +390,8 @@ class Engine:
         meter.begun(len(bins), count, size)
         text = f"ags1 {self._work.verb}: {count:,} files, {size / (1 << 20):,.0f} MiB in {len(bins):,} tasks"
         with self._session.described(self._group, text):
+            if self._is_over:
+                return []
             frame = self._session.spark.range(0, len(bins), 1, len(bins)).mapInArrow(partial(_run_bins, task), _SCHEMA)
             table = frame.toArrow()
         outcomes = _from_table(table)

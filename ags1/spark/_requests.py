@@ -59,7 +59,8 @@ class Requests:
     def ahead(self, items: Iterable[Item | Callable[[], list[Item]]]) -> Iterator[Item]:
         """Pass items on, in order; a function among them is called for those in its place.
 
-        If a storage is remote, that is done while those before it are taken, some at once.
+        If a storage is remote, that is done while those before it are taken, some at once. When the iterator is closed,
+        or has failed, no function is under way any more, and none is called later.
         """
         if self._is_local:
             for item in items:
@@ -69,13 +70,16 @@ class Requests:
                     yield item
             return
         waiting: deque[Item | Future[list[Item]]] = deque()
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ags1-requests") as pool:
+        pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ags1-requests")
+        try:
             for item in items:
                 waiting.append(pool.submit(item) if callable(item) else item)
                 while waiting and (len(waiting) > _AHEAD or _is_ready(waiting[0])):
                     yield from _taken(waiting.popleft())
             while waiting:
                 yield from _taken(waiting.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _is_ready(item: object) -> bool:

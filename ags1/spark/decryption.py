@@ -9,7 +9,7 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 import ags1.dataset as datasets
 from ags1.dataset._dataset import Dataset
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["decrypt_files", "open_dataset", "sealer_of", "stored_place"]
 
 _SCRATCH = ".ags1-decrypt-{}-{}"
-_STARTED = "started"
+_STARTED, _PARTS = "started", "parts"
 
 
 def open_dataset(location: Location, kms: str, expected_version: int | None, key_id: str | None) -> Dataset:
@@ -113,11 +113,12 @@ def decrypt_files(
     KeyAccessError
         The master key could not be used, or is not `key_id`.
     ValueError
-        The target lies in the dataset.
+        The target lies in the dataset, or the dataset where one of its files would be put.
     """
     kms = kms_reference(kms)
     check_on_error(on_error)
     here, there = locate(source, spark), locate(target, spark)
+    between = None
     if (here.protocol, here.options) == (there.protocol, there.options):
         inner, outer = there.root, here.root
         if here.is_local:
@@ -126,10 +127,15 @@ def decrypt_files(
             raise ValueError(
                 f"the target {there.name} lies in the dataset: plaintext would stand beside what is encrypted"
             )
+        above = f"{inner.rstrip('/')}/"
+        if outer.startswith(above):
+            between = f"{outer[len(above) :]}/"
     wanted = Filter(include, exclude)
     started = time.monotonic()
     recorder = Recorder(spark, "decrypt")
     with open_dataset(here, kms, expected_version, key_id) as dataset:
+        if between is not None:
+            _refuse_files_below(between, dataset, wanted, there)
         engine = Engine(
             spark,
             DecryptWork(here, there),
@@ -141,6 +147,16 @@ def decrypt_files(
         recorder.result.version = dataset.version
         _Decrypting(dataset, there, wanted, engine, recorder, on_error, resume).run()
     return recorder.close(time.monotonic() - started)
+
+
+def _refuse_files_below(directory: str, dataset: Dataset, wanted: Filter, target: Location) -> None:
+    """Refuse files whose plaintext would come into the dataset, perhaps in the place of an encrypted file."""
+    for entry in dataset._view().manifest.entries(directory):
+        if wanted.accepts(entry.path):
+            raise ValueError(
+                f"{entry.path} would be put into the dataset, which lies in the target {target.name}: choose a target "
+                "beside it, or exclude it"
+            )
 
 
 class _Decrypting:
@@ -167,14 +183,17 @@ class _Decrypting:
     def _begin(self, resume: bool) -> int | None:
         """Note that this run has begun; answer since when the targets of an interrupted one are good, if any are."""
         path = posixpath.join(self._scratch, _STARTED)
+        # Copies of a dataset that go on by themselves have versions of the same number, but no manifest in common.
+        text = f"ags1 is decrypting the files of {self._dataset._metadata.manifest} here\n".encode()
         if resume:
             try:
-                # By the clock of the file system that the files are on.
-                return self._target.stat(path).mtime_ns
+                if self._target.read_whole(path) == text:
+                    # By the clock of the file system that the files are on.
+                    return self._target.stat(path).mtime_ns
             except FileNotFoundError:
                 pass
         self._target.remove_tree(self._scratch)
-        self._target.publish(path, b"ags1 is decrypting here\n")
+        self._target.publish(path, text)
         return None
 
     def run(self) -> None:
@@ -187,7 +206,9 @@ class _Decrypting:
         except BaseException:
             if not self._target.location.is_local:
                 for assembly in self._assemblies.values():
-                    assembly.abort()
+                    # What failed before is what is told, and the others are ended yet.
+                    with suppress(OSError, Ags1Error):
+                        assembly.abort()
             raise
         self._target.remove_tree(self._scratch)
 
@@ -211,7 +232,7 @@ class _Decrypting:
         parts = list(cut(unit, self._engine.part_bytes))
         assembly = None
         if len(parts) > 1 and not self._is_there(unit):
-            scratch = posixpath.join(self._scratch, entry.path)
+            scratch = posixpath.join(self._scratch, _PARTS, entry.path)
             spans = [(part.start, part.size) for part in parts]
             identity = f"{self._dataset.uuid} {self._dataset.version}"
             assembly = Assembly.begin(

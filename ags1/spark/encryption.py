@@ -15,13 +15,14 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 
 from ags1.dataset._manifest import Entry, sort_key
 from ags1.dataset._store import LocalStore, RemoteStore
 from ags1.dataset._tree import Filter
 from ags1.dataset._update import Base, Update
+from ags1.errors import Ags1Error
 from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, encrypted_length
 from ags1.spark._assembly import Assembly
 from ags1.spark._encrypt_work import EncryptWork, is_whole, ranges_of
@@ -211,7 +212,8 @@ class _Encrypting:
     def run(self) -> None:
         """Encrypt what is to be, and hand everything on to the update."""
         try:
-            with closing(self._engine.run(self._units())) as waves:
+            # The units are closed too: an exception of Spark's keeps them alive, and they would begin uploads yet.
+            with closing(self._units()) as units, closing(self._engine.run(units)) as waves:
                 for outcomes in waves:
                     self._drain(by_file(outcomes))
             self._drain({})
@@ -219,15 +221,17 @@ class _Encrypting:
             if not self._target.location.is_local:
                 # The next run cannot go on with uploads that were begun, and they are paid for until they are ended.
                 for each in self._pending:
-                    if isinstance(each, _Todo) and each.assembly is not None:
-                        each.assembly.abort()
+                    if isinstance(each, _Todo):
+                        _give_up(each)
             raise
+        if self._pending:
+            raise RuntimeError(f"{len(self._pending)} files were planned, but no task answered for them")
 
     # -- planning --------------------------------------------------------------------------------------------------
 
-    def _units(self) -> Iterator[Unit | None]:
+    def _units(self) -> Generator[Unit | None, None, None]:
         """What tasks are to do. To begin a big file behind an object store takes requests, and so is done ahead."""
-        return self._requests.ahead(self._items())
+        yield from self._requests.ahead(self._items())
 
     def _items(self) -> Iterator[Unit | Callable[[], list[Unit | None]] | None]:
         for found, base, existing in self._merged():
@@ -267,7 +271,16 @@ class _Encrypting:
             yield lambda: self._begun(todo, unit)
 
     def _begun(self, todo: _Todo, unit: Unit) -> list[Unit | None]:
-        """The ranges of a big file, which many tasks put together."""
+        """The ranges of a big file, which many tasks put together; none if that cannot be begun, or is done."""
+        try:
+            return self._ranges(todo, unit)
+        except (OSError, Ags1Error) as error:
+            if self._on_error == "fail":
+                raise
+            todo.done = Outcome.failed(unit, error, target=self._url(unit.path))
+            return []
+
+    def _ranges(self, todo: _Todo, unit: Unit) -> list[Unit | None]:
         found, data, place = todo.found, unit.data, unit.data["place"]
         parts = list(cut(unit, self._engine.part_bytes))
         if len(parts) == 1:
@@ -374,8 +387,8 @@ class _Encrypting:
         if todo.trouble is not None:
             outcome.status, outcome.error, outcome.kind = "error", str(todo.trouble), type(todo.trouble).__name__
         if outcome.status == "error":
-            if todo.assembly is not None and self._on_error == "collect":
-                todo.assembly.abort()
+            if self._on_error == "collect":
+                _give_up(todo)
             if self._on_error == "fail" or outcome.kind in ("KeyAccessError", "BackendError"):
                 self._recorder.add([outcome])
                 raise_for(outcome, "encrypt", self._recorder.close(0.0))
@@ -411,10 +424,12 @@ class _Existing:
         self._target = target
         self._is_local = target.location.is_local
         self._listed: Iterator[Listed] = iter(())
-        # Behind an object store an interrupted run has put new files where they belong: there they may be replaced.
-        if not self._is_local and not update.resumed and (update.base is not None or target.names("")):
+        if not self._is_local and (update.base is not None or target.names("")):
             self._listed = target.walk(Filter())
         self._next = self._following()
+        # Behind an object store an interrupted run has put new files where they belong: there they may be replaced.
+        self._announced = update.announced()
+        self._next_announced = next(self._announced, None)
         # The directory that was looked at last, and what is in its way.
         self._directory = ""
         self._blocked: OSError | None = None
@@ -437,9 +452,14 @@ class _Existing:
             return _blocked(name) if os.path.lexists(name) else None
         while self._next is not None and sort_key(self._next.path) < key:
             self._next = self._following()
-        if self._next is not None and self._next.path == path:
+        if self._next is not None and self._next.path == path and not self._is_announced(path, key):
             return _blocked(self._target.location.url(path))
         return None
+
+    def _is_announced(self, path: str, key: bytes) -> bool:
+        while self._next_announced is not None and sort_key(self._next_announced) < key:
+            self._next_announced = next(self._announced, None)
+        return self._next_announced == path
 
     def _in_the_way_of(self, directory: str) -> OSError | None:
         name = ""
@@ -459,6 +479,13 @@ class _Existing:
 def _put_in_place(todo: _Todo) -> None:
     assert todo.assembly is not None
     todo.assembly.complete()
+
+
+def _give_up(todo: _Todo) -> None:
+    """End an upload. If that fails too, what failed before is what is told, and the others are ended yet."""
+    if todo.assembly is not None:
+        with suppress(OSError, Ags1Error):
+            todo.assembly.abort()
 
 
 def _is_utf8(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Sequence
 
@@ -88,12 +89,13 @@ def clean(spark: Any, target: str | os.PathLike[str]) -> list[str]:
         A run is changing this dataset now.
     """
     location = locate(target, spark)
+    began = datetime.datetime.now(datetime.timezone.utc)
     removed: Sequence[str] = [f"{CONTROL}/{name}" for name in clean_control(store_of(location))]
-    return [*removed, *_abort_uploads(location)]
+    return [*removed, *_abort_uploads(location, began)]
 
 
-def _abort_uploads(location: Location) -> list[str]:
-    """End multipart uploads below the location: unseen, they are kept and paid for."""
+def _abort_uploads(location: Location, before: datetime.datetime) -> list[str]:
+    """End multipart uploads below the location: unseen, they are kept and paid for. Later ones are of another run."""
     if location.protocol != "s3":
         return []
     file_system = location.file_system()
@@ -105,6 +107,8 @@ def _abort_uploads(location: Location) -> list[str]:
             "list_multipart_uploads", Bucket=bucket, Prefix=f"{prefix}/" if prefix else "", **marker
         )
         for each in found.get("Uploads", ()):
+            if each.get("Initiated", before) > before:
+                continue
             file_system.call_s3("abort_multipart_upload", Bucket=bucket, Key=each["Key"], UploadId=each["UploadId"])
             ended.append(f"the upload of {each['Key']}")
         if not found.get("IsTruncated"):

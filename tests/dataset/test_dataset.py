@@ -177,6 +177,17 @@ def test_an_empty_source_makes_an_empty_dataset(tmp_path: Path, client: Counting
         assert vault.open("x").read() == b"x"
 
 
+def test_plaintext_never_goes_into_the_dataset_from_a_target_above_it(tmp_path: Path, client: CountingKms) -> None:
+    write_tree(tmp_path / "raw", {"a": b"one", "vault/a": b"two"})
+    with dataset.encrypt(tmp_path / "raw", tmp_path / "vault", client, "lake") as vault:
+        before = (tmp_path / "vault" / "a").read_bytes()
+        with pytest.raises(ValueError, match="is above the dataset, which has files below vault/"):
+            vault.decrypt(tmp_path)
+        assert (tmp_path / "vault" / "a").read_bytes() == before
+        assert not (tmp_path / "a").exists()
+        assert vault.verify().ok
+
+
 # -- incremental runs --------------------------------------------------------------------------------------------------
 
 

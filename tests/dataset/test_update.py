@@ -633,3 +633,57 @@ def test_a_list_of_new_files_reaches_nothing_outside_of_the_dataset(remote: Remo
     with pytest.raises(FormatError, match=r"placed-.*: a list of files has '../kept', which no dataset can have"):
         clean(remote)
     assert remote.file_system.exists("/lake/kept")
+
+
+def test_the_name_of_a_file_that_is_not_taken_is_no_pattern(remote: RemoteStore) -> None:
+    old = {"a*": b"1", "a?": b"2", "ab": b"3", "a[b]": b"4"}
+    run(remote, old)
+    new = dict.fromkeys(old, b"changed")
+    run(remote, new, mtime=2, failing=("a*", "a[b]"))
+    assert_remote(remote, {**new, "a*": b"1", "a[b]": b"4"})
+
+
+def test_new_files_of_an_interrupted_run_do_not_stay_if_nothing_else_differs(remote: RemoteStore) -> None:
+    run(remote, CONTENTS)
+    abandoned(remote, {"new": b"1"})
+    assert "new" in objects(remote)
+    assert run(remote, {}).version == 1
+    assert_remote(remote, CONTENTS)
+    assert "new" not in objects(remote)
+
+
+def before_the_commit(overtake: Callable[[Update], object]) -> Any:
+    """Let somebody do something just before the next commit, whose lease has expired."""
+    commit = Update.commit
+    patched = pytest.MonkeyPatch()
+
+    def overtaken(update: Update) -> int:
+        patched.undo()
+        lease = json.loads(update.store.read_control("lease.json"))
+        update.store.write_control("lease.json", json.dumps({**lease, "expires-ms": 1}).encode())
+        overtake(update)
+        return commit(update)
+
+    patched.setattr(Update, "commit", overtaken)
+
+
+def test_what_was_thrown_away_by_who_took_the_lease_is_not_committed(remote: RemoteStore) -> None:
+    before_the_commit(lambda update: clean(remote))
+    with pytest.raises(AuthenticationError, match="somebody else took it: nothing was committed; run it again"):
+        run(remote, CONTENTS)
+    with pytest.raises(FileNotFoundError):
+        dataset.open(remote, fresh())
+    run(remote, CONTENTS)
+    assert_remote(remote, CONTENTS)
+
+
+def test_an_update_that_was_overtaken_removes_nothing_of_the_others(remote: RemoteStore) -> None:
+    def overtake(update: Update) -> None:
+        run(remote, CHANGED)
+        update.announce(["z"])
+
+    before_the_commit(overtake)
+    with pytest.raises(AuthenticationError, match="was changed by somebody else"):
+        run(remote, CHANGED, failing=("z",))
+    with dataset.open(remote, fresh()) as opened:
+        assert plain_of(opened) == CHANGED

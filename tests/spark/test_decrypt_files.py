@@ -168,3 +168,46 @@ def test_arguments_that_are_wrong_are_refused_before_anything_is_written(job: Jo
     shutil.rmtree(job.vault)
     refused(FileNotFoundError, "no ags1 dataset here")
     assert not Storage(locate(job.target)).exists("")
+
+
+def test_a_big_file_may_have_any_name(spark: SparkSession, tmp_path: Path, kms_url: str) -> None:
+    contents: Tree = {name: bytes([index]) * (2 * MIB) for index, name in enumerate(("started", "parts/parts"))}
+    dataset.encrypt(write_tree(tmp_path / "raw", contents), tmp_path / "vault", kms_url, "lake").close()
+    options: dict[str, Any] = {"kms": kms_url, "progress": False, "part_bytes": MIB}
+    assert ags1.spark.decrypt_files(spark, tmp_path / "vault", tmp_path / "plain", **options).ok
+    assert read_tree(tmp_path / "plain") == contents
+
+
+def test_no_plaintext_comes_into_the_dataset(spark: SparkSession, tmp_path: Path, kms_url: str) -> None:
+    # In the place of the encrypted "a" there would be the plaintext of "vault/a".
+    contents: Tree = {"a": b"1", "vault/a": b"2"}
+    vault = tmp_path / "above" / "vault"
+    dataset.encrypt(write_tree(tmp_path / "raw", contents), vault, kms_url, "lake").close()
+    before = read_tree(vault)
+    options: dict[str, Any] = {"kms": kms_url, "progress": False}
+    with pytest.raises(ValueError, match="vault/a would be put into the dataset, which lies in the target"):
+        ags1.spark.decrypt_files(spark, vault, tmp_path / "above", **options)
+    assert read_tree(vault) == before
+    assert ags1.spark.decrypt_files(spark, vault, tmp_path / "above", exclude="vault/*", **options).ok
+    assert (tmp_path / "above" / "a").read_bytes() == b"1"
+
+
+def test_nothing_is_gone_on_with_that_a_run_on_another_copy_of_the_dataset_has_left(
+    spark: SparkSession, tmp_path: Path, kms_url: str
+) -> None:
+    def contents(data: bytes) -> Tree:
+        return {"a": data, "big": data * (2 * MIB), "z": data}
+
+    one, other = tmp_path / "one", tmp_path / "other"
+    dataset.encrypt(write_tree(tmp_path / "raw", {"first": b"1"}), one, kms_url, "lake").close()
+    shutil.copytree(one, other)
+    for vault, data in ((one, b"1"), (other, b"2")):
+        raw = write_tree(tmp_path / f"raw-{vault.name}", contents(data))
+        with dataset.open(vault, kms_url) as opened:
+            opened.add(raw)
+    damage(one / "z", 30)
+    options: dict[str, Any] = {"kms": kms_url, "progress": False, "part_bytes": MIB, "exclude": "first"}
+    with pytest.raises(AuthenticationError):
+        ags1.spark.decrypt_files(spark, one, tmp_path / "plain", **options)
+    assert ags1.spark.decrypt_files(spark, other, tmp_path / "plain", **options).counts == {"ok": 3}
+    assert read_tree(tmp_path / "plain") == contents(b"2")

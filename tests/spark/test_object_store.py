@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -16,7 +17,7 @@ pytest.importorskip("pyspark")
 import ags1.spark
 from ags1 import dataset
 from ags1.dataset._store import RemoteStore
-from ags1.spark import encryption
+from ags1.spark import _engine, encryption
 from ags1.spark._engine import Engine
 from tests.checks import MIB, pattern
 from tests.spark.trees import Tree, plain_of, read_tree, write_tree
@@ -145,8 +146,11 @@ def test_a_second_run_is_refused_until_the_lease_of_the_first_is_over(lake: Lake
 def test_a_foreign_object_in_the_way_is_not_overwritten(lake: Lake) -> None:
     source = lake.put({"a": b"1", "b": b"2"})
     lake.put({"a": b"of somebody else"}, "vault")
-    with pytest.raises(FileExistsError, match="a file that is not of this dataset is in the way: move it away"):
-        lake.encrypt(source)
+    # The second run goes on with the first, which has put nothing there either.
+    for _ in range(2):
+        with pytest.raises(FileExistsError, match="a file that is not of this dataset is in the way: move it away"):
+            lake.encrypt(source)
+    assert lake.s3.client.get_object(Bucket=lake.s3.bucket, Key="vault/a")["Body"].read() == b"of somebody else"
     lake.s3.client.delete_object(Bucket=lake.s3.bucket, Key="vault/a")
     assert lake.encrypt(source).ok
     lake.check({"a": b"1", "b": b"2"})
@@ -248,6 +252,60 @@ def test_a_run_that_fails_ends_its_uploads(lake: Lake) -> None:
     with pytest.raises(FileExistsError, match="is in the way"):
         lake.encrypt(source)
     assert lake.uploads() == []
+
+
+class Upload:
+    """One that is begun slowly, and cannot always be ended."""
+
+    begun: ClassVar[set[str]] = set()
+
+    def __init__(self, storage: Any, path: str, *arguments: Any, **options: Any) -> None:
+        time.sleep(0.2)
+        self.path = path
+        self.begun.add(path)
+
+    def abort(self) -> None:
+        if self.path == "big-00":
+            raise PermissionError("not to be ended")
+        self.begun.remove(self.path)
+
+
+def test_a_run_that_fails_while_uploads_are_begun_ends_them_and_says_why(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = write_tree(tmp_path / "raw", {"a": b"1", **{f"big-{index:02}": bytes(2 * MIB) for index in range(24)}})
+    monkeypatch.setattr(Upload, "begun", set())
+    monkeypatch.setattr(encryption.Assembly, "begin", Upload)
+    monkeypatch.setattr(_engine, "_FIRST_WAVE_UNITS", 1)
+    monkeypatch.setattr(_engine, "_WAVE_UNITS", 1)
+
+    def broken(*arguments: Any) -> None:
+        raise RuntimeError("Spark has died")
+
+    monkeypatch.setattr(Engine, "_run_wave", broken)
+    with pytest.raises(RuntimeError, match="Spark has died") as raised:
+        lake.encrypt(raw, part_bytes=MIB)
+    assert Upload.begun == {"big-00"}
+    assert not any(each.name.startswith("ags1-requests") for each in threading.enumerate())
+    # All the time it holds what it went through.
+    del raised
+
+
+def test_an_upload_that_cannot_be_begun_is_reported(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {"a": b"1", "big": bytes(2 * MIB), "z": b"2"}
+    raw = write_tree(tmp_path / "raw", contents)
+
+    def refused(*arguments: Any, **options: Any) -> None:
+        raise PermissionError("no uploads here")
+
+    monkeypatch.setattr(encryption.Assembly, "begin", refused)
+    result = lake.encrypt(raw, part_bytes=MIB, on_error="collect")
+    assert result.counts == {"ok": 2, "error": 1}
+    assert [path for path, _ in result.errors] == ["big"]
+    del contents["big"]
+    lake.check(contents)
 
 
 def test_a_commit_that_was_killed_is_read_and_finished(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("fsspec")
 
 from ags1.errors import TruncatedError
+from ags1.spark import _requests
 from ags1.spark._locations import locate
 from ags1.spark._requests import Requests
 from ags1.spark._storage import Storage
@@ -92,3 +96,39 @@ def test_what_fails_ahead_fails_in_its_place(there: Storage) -> None:
     assert next(found) == 1
     with pytest.raises(OSError, match="no upload"):
         next(found)
+
+
+def test_what_is_given_up_waits_for_what_is_under_way_and_begins_no_more(
+    there: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+    ended: list[int] = []
+    queued, given_up = threading.Event(), threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            given_up.set()
+            super().shutdown(wait)
+
+    def first() -> list[int]:
+        assert queued.wait(30)
+        return [1]
+
+    def other() -> list[int]:
+        begun.append(1)
+        assert given_up.wait(30)
+        ended.append(1)
+        return []
+
+    def items() -> Iterator[Any]:
+        yield first
+        yield from [other] * 40
+        queued.set()
+        yield 2
+
+    monkeypatch.setattr(_requests, "ThreadPoolExecutor", Pool)
+    found = Requests(there).ahead(items())
+    assert next(found) == 1
+    found.close()
+    assert len(ended) == len(begun) < 40
