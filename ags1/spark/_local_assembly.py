@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
 
+from ags1 import _descriptors
 from ags1.dataset._control import named, write_whole
 from ags1.errors import Ags1Error
 from ags1.spark._assembly import Assembly, Layout, Range
@@ -239,8 +240,9 @@ def _try_locks(descriptor: int) -> bool | None:
 
 
 def _lengthen(descriptor: int, length: int, name: str) -> bool:
-    """Give a file its length without its bytes; answer whether the file system can."""
+    """Give a file its length, and the room for it where that costs nothing; answer whether the file system can."""
     try:
+        _descriptors.reserve(descriptor, length, name)
         os.ftruncate(descriptor, length)
     except OSError as error:
         if error.errno in _UNSUPPORTED:
