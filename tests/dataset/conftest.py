@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,17 +147,21 @@ def killed_at(step: int, work: Callable[[], Any]) -> int | None:
 
 def _count_steps(last: int) -> Callable[[], int]:
     done = 0
+    lock = threading.Lock()
 
     def counting(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
             nonlocal done
             if name == "open" and not arguments[1] & (os.O_CREAT | os.O_TMPFILE):
                 return function(*arguments, **named)
-            done += 1
-            if done == last and last % 2:
+            with lock:
+                done += 1
+                # Of this call: while the function runs, other threads count on.
+                mine = done
+            if mine == last and last % 2:
                 os.kill(os.getpid(), signal.SIGKILL)
             result = function(*arguments, **named)
-            if done == last:
+            if mine == last:
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
 
