@@ -428,35 +428,35 @@ def memory() -> Iterator[Any]:
 
 def test_files_of_a_remote_file_system_go_and_come_back(lake: Lake, memory: Any) -> None:
     for name in ("a.parquet", "p=1/000000_0"):
-        memory.pipe(f"/work/lake/{name}", (lake.path / name).read_bytes())
-    lake.source, lake.vault, lake.back = (locate(f"memory://work/{name}") for name in ("lake", "vault", "back"))
+        memory.pipe(f"/place/lake/{name}", (lake.path / name).read_bytes())
+    lake.source, lake.vault, lake.back = (locate(f"memory://place/{name}") for name in ("lake", "vault", "back"))
     found = lake.encrypt()
     assert {each.status for each in found.values()} == {"ok"}, found
-    stored = memory.cat("/work/vault/a.parquet")
+    stored = memory.cat("/place/vault/a.parquet")
     assert stored[:4] == b"PARE"
-    assert found["a.parquet"].target == "memory://work/vault/a.parquet"
+    assert found["a.parquet"].target == "memory://place/vault/a.parquet"
     assert found["a.parquet"].file_length == len(stored)
     assert {each.status for each in lake.encrypt().values()} == {"skipped"}
     assert {each.status for each in lake.verify().values()} == {"ok"}
     assert {each.status for each in lake.decrypt().values()} == {"ok"}
-    assert table_of(memory.cat("/work/back/a.parquet")).equals(table_of((lake.path / "a.parquet").read_bytes()))
+    assert table_of(memory.cat("/place/back/a.parquet")).equals(table_of((lake.path / "a.parquet").read_bytes()))
 
 
 def test_an_object_that_failed_does_not_appear(lake: Lake, memory: Any) -> None:
-    memory.pipe("/work/lake/a.parquet", (lake.path / "a.parquet").read_bytes()[:-9] + b"123456789")
-    lake.source, lake.vault = locate("memory://work/lake"), locate("memory://work/vault")
+    memory.pipe("/place/lake/a.parquet", (lake.path / "a.parquet").read_bytes()[:-9] + b"123456789")
+    lake.source, lake.vault = locate("memory://place/lake"), locate("memory://place/vault")
     assert lake.encrypt()["a.parquet"].status == "error"
-    assert not memory.exists("/work/vault/a.parquet")
+    assert not memory.exists("/place/vault/a.parquet")
 
 
 def test_an_object_that_was_replaced_meanwhile_is_noticed(lake: Lake, memory: Any) -> None:
-    memory.pipe("/work/lake/a.parquet", plain())
-    lake.source, lake.vault = locate("memory://work/lake"), locate("memory://work/vault")
+    memory.pipe("/place/lake/a.parquet", plain())
+    lake.source, lake.vault = locate("memory://place/lake"), locate("memory://place/vault")
     units = units_of(lake.source)
-    memory.pipe("/work/lake/a.parquet", plain(99))
+    memory.pipe("/place/lake/a.parquet", plain(99))
     (outcome,) = lake.encrypting().run(units, lambda files, size: None)
     assert "was changed since it was listed" in str(outcome.error)
-    assert not memory.exists("/work/vault/a.parquet")
+    assert not memory.exists("/place/vault/a.parquet")
 
 
 def test_key_material_beside_a_file_is_read_from_the_same_file_system(
@@ -465,11 +465,11 @@ def test_key_material_beside_a_file_is_read_from_the_same_file_system(
     config = parquet.EncryptionConfig.from_kms(lake.kms, "lake", internal_key_material=False)
     for each in ("a.parquet", "p=1/000000_0"):
         parquet.encrypt_file(lake.path / each, tmp_path / "one.parquet", config)
-        folder, _, name = f"/work/vault/{each}".rpartition("/")
+        folder, _, name = f"/place/vault/{each}".rpartition("/")
         memory.pipe(f"{folder}/{name}", (tmp_path / "one.parquet").read_bytes())
         material = (tmp_path / "_KEY_MATERIAL_FOR_one.parquet.json").read_bytes()
         memory.pipe(f"{folder}/_KEY_MATERIAL_FOR_{name}.json", material)
-    lake.vault = locate("memory://work/vault")
+    lake.vault = locate("memory://place/vault")
 
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("opened by its URL, without the options of its file system")
@@ -482,7 +482,7 @@ def test_key_material_beside_a_file_is_read_from_the_same_file_system(
         "p=1/_KEY_MATERIAL_FOR_000000_0.json": LEFT_OUT,
         "p=1/000000_0": "ok",
     }
-    memory.rm("/work/vault/_KEY_MATERIAL_FOR_a.parquet.json")
+    memory.rm("/place/vault/_KEY_MATERIAL_FOR_a.parquet.json")
     lost = lake.verify()["a.parquet"]
     assert (lost.status, lost.kind) == ("error", "KeyAccessError")
     assert "_KEY_MATERIAL_FOR_a.parquet.json" in str(lost.error)
