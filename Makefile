@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 
 # Arguments for pytest: make test PYTEST_ARGS='-x -k layout'
 PYTEST_ARGS ?=
+# Processes that the tests run in: a number, or auto for one on each core.
+WORKERS ?= auto
 # Length of a fuzz run, for each target of it.
 SECONDS ?= 20
 # Revision that bench-compare compares the working tree with.
@@ -19,7 +21,8 @@ SPARK_NEWEST := $(VENV)/spark-newest
 STUBBED = $(subst /,.,$(basename $(wildcard ags1/_*.pyi ags1/*/_*.pyi)))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build test test-spark demo check format bench bench-compare wheel fuzz sanitize clean distclean
+.PHONY: help venv build servers test test-spark test-all soak demo check format bench bench-compare wheel fuzz \
+	sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,15 +71,41 @@ venv: $(STAMPS)/tools ## make .venv with the build tools in it
 build: $(STAMPS)/tools ## compile the extension modules in place
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
-test: build $(STAMPS)/test $(STAMPS)/java ## run the tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+# tests/README.md says how tests are spread. Those of a kind may be none (exit status 5), when PYTEST_ARGS chooses; where
+# no file has the mark, nothing is collected for it.
+PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --benchmark-disable
+
+# What cannot be built here is said here; its tests skip, or fail where nothing may be skipped.
+servers: $(STAMPS)/test ## build the object stores of the tests, once, outside the tree
+	-$(BIN)/python -m tests.servers install
+
+test: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests
+	! grep -rqE --include='*.py' 'pytest\.mark\.serial' tests || $(BIN)/python -m pytest -m serial $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m 'not serial' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
+
+# The order is that of the time until a failure shows; the tests come last, so that their summary closes the output.
+test-all: ## run check, fuzz, sanitize, samples of the long runs, the tests on the newest Spark, and the tests
+	$(MAKE) check
+	$(MAKE) fuzz SECONDS=5
+	$(MAKE) sanitize
+	$(MAKE) soak SOAK_ARGS='--seconds 40'
+	$(MAKE) test-spark
+	$(MAKE) test
+
+# Modules that run by themselves: python -m tests.threats.soak_forks
+SOAKS = $(sort $(shell find tests -name 'soak_*.py'))
+SOAK_ARGS ?=
+
+soak: build $(STAMPS)/test $(STAMPS)/java ## run what takes hours: SOAK_ARGS='--seconds 60' runs a minute of each
+	@set -e; for module in $(subst /,.,$(SOAKS:.py=)); do echo "$$module $(SOAK_ARGS)"; \
+		$(BIN)/python -m $$module $(SOAK_ARGS); done
 
 # Those that a release of Spark may change something for. All of tests/spark run with it too: SPARK_TESTS=tests/spark
 SPARK_TESTS ?= $(addprefix tests/spark/test_,$(addsuffix .py,connect encrypt_files engine leaks source_spark \
 	source_stream source_writer))
 
 test-spark: build $(STAMPS)/test $(STAMPS)/java $(STAMPS)/spark-newest ## run the tests of Spark on its newest release
-	PYTHONPATH="$(CURDIR)/$(SPARK_NEWEST)" $(BIN)/python -m pytest $(PYTEST_ARGS) $(SPARK_TESTS)
+	PYTHONPATH="$(CURDIR)/$(SPARK_NEWEST)" $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) $(SPARK_TESTS)
 
 demo: build $(STAMPS)/demo $(STAMPS)/java ## encrypt, decrypt, seek and attack files, and say how fast
 	$(BIN)/python -m ags1.cli.demo

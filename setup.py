@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shlex
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext as _build_ext
 from setuptools.command.build_py import build_py as _build_py
+from setuptools.errors import PlatformError
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "buildtools"))
 
+import hardening  # noqa: E402
 import openssl  # noqa: E402
 
 INCLUDE = Path("include", "ags1")
@@ -68,6 +73,9 @@ def flags() -> tuple[list[str], list[str]]:
     if sanitize:
         extra = [f"-fsanitize={sanitize}", "-g", "-fno-omit-frame-pointer"]
         return [*compile_args, *extra, "-O1", "-fno-sanitize-recover=all"], [*link_args, *extra]
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    compile_args += hardening.compile_args(compiler)
+    link_args += hardening.link_args(compiler)
     if os.environ.get("AGS1_DEBUG"):
         return [*compile_args, "-g"], link_args
     strip = ["-Wl,-S,-x"] if sys.platform == "darwin" else ["-Wl,-s"]
@@ -76,6 +84,8 @@ def flags() -> tuple[list[str], list[str]]:
 
 class build_ext(_build_ext):
     """Choose OpenSSL and run Cython when modules are really built, so that metadata alone needs neither."""
+
+    static_openssl = True
 
     def finalize_options(self) -> None:
         """Build modules in parallel unless told otherwise."""
@@ -94,6 +104,14 @@ class build_ext(_build_ext):
         self._configure()
         super().run()
 
+    def build_extensions(self) -> None:
+        """Build them with no directory of the builder in them but that of a shared libcrypto."""
+        self.compiler.linker_so, needed = hardening.without_runpath(self.compiler.linker_so)
+        for extension in self.extensions:
+            if extension.name == LINKS_OPENSSL and not self.static_openssl:
+                extension.extra_link_args += needed
+        super().build_extensions()
+
     def _configure(self) -> None:
         from Cython.Build import cythonize
 
@@ -103,8 +121,14 @@ class build_ext(_build_ext):
             extension.extra_compile_args = list(compile_args)
             extension.extra_link_args = list(link_args)
             if extension.name == LINKS_OPENSSL:
-                chosen = openssl.choose()
-                openssl.warn(chosen)
+                try:
+                    chosen = openssl.choose()
+                except openssl.OpenSSLError as error:
+                    # The message says what to do; a traceback would bury it.
+                    raise PlatformError(str(error)) from None
+                # At the end of the output, where it is read. pip shows none of it: `ags1 info` says the same.
+                atexit.register(openssl.warn, chosen)
+                self.static_openssl = chosen.static
                 state["openssl"] = repr(chosen)
                 extension.include_dirs += chosen.include_dirs
                 extension.library_dirs += chosen.library_dirs

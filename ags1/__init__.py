@@ -16,6 +16,7 @@ import importlib
 import os
 
 from ags1 import layout
+from ags1._open import open
 from ags1._version import version as __version__
 from ags1.codec import decrypt, decrypt_into, decrypt_many, encrypt, encrypt_into, encrypt_many
 from ags1.errors import (
@@ -26,10 +27,11 @@ from ags1.errors import (
     KeyAccessError,
     LimitError,
     TruncatedError,
+    UnsupportedError,
 )
 from ags1.keys import Key, KeyMetadata
 from ags1.layout import encrypted_length, plaintext_length, split_offsets
-from ags1.stream import Reader, Writer, open
+from ags1.stream import Reader, Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ __all__ = [
     "LimitError",
     "Reader",
     "TruncatedError",
+    "UnsupportedError",
     "Writer",
     "__version__",
     "backend",

@@ -35,16 +35,21 @@ def backend() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``openssl_version`` (text), ``openssl_number`` (int), ``linkage`` ("bundled-static", "system-shared",
-        "prefix-static", "prefix-shared"), ``cpu_features`` (list of those that AES-GCM could use, as OpenSSL sees
-        them), ``aes_gcm`` (the code path they select), ``threads`` (how many a large call uses by default).
+        ``openssl_version`` (text), ``openssl_number`` (int), ``provider`` (text: the OpenSSL provider that AES-GCM
+        comes from, "default" or "fips"), ``linkage`` ("bundled-static", "system-shared", "prefix-static",
+        "prefix-shared"), ``remedy`` (text: what to do on the machine that built this to get a
+        faster OpenSSL; empty if there is nothing to do), ``cpu_features`` (list of those that AES-GCM could use, as
+        OpenSSL sees them), ``aes_gcm`` (the code path they select), ``threads`` (how many a large call uses by
+        default).
     """
     library = _gcm.library()
     features = _cpu_features(library["cpu_settings"])
     return {
         "openssl_version": library["version"],
         "openssl_number": library["number"],
+        "provider": library["provider"],
         "linkage": library["linkage"],
+        "remedy": library["remedy"],
         "cpu_features": features,
         "aes_gcm": _code_path(features, library["number"]),
         "threads": _blocks.usable_cpus(),

@@ -23,7 +23,7 @@ from libc.string cimport memset
 
 from ags1._blocks cimport MAX_UNITS, Flight, Run, blocks_in, choose_threads, new_bytes, open_runs, seal_runs
 from ags1._buffer cimport BufferView, holds_objects, readable
-from ags1._gcm cimport Key, as_key
+from ags1._gcm cimport Key, as_key, count_messages
 from ags1.layout cimport (
     AGS1_HEADER_LENGTH,
     ags1_encrypted_length,
@@ -241,6 +241,8 @@ cdef class _Batch:
             if chunk.count and chunk.units + blocks > MAX_UNITS:
                 # It opens the next chunk; what is held of it here is let go with this one.
                 break
+            if self.encrypt:
+                count_messages(key, blocks)
             chunk.units += blocks
             chunk.count += 1
             index += 1

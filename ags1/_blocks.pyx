@@ -11,8 +11,8 @@ constant a block) from a counter, finds its first run by bisection, and goes on 
     runs[0] = Run(data, out, length, block_length, first_block, key, ..., aad_prefix, ...)
     seal_runs(runs, 1, threads, None)
 
-The nonces of up to 2^17 blocks are drawn at once, with the GIL held: os.fork needs the GIL, so no child can inherit
-the random generator's locks. Everything else runs without it. When a tag fails, all output of the call is wiped.
+The nonces of up to 2^17 blocks are drawn at once, before the crew starts. The crew runs without the GIL. When a tag
+fails, all output of the call is wiped.
 
 Source: AES GCM Stream specification, "Cipher Block structure" and "Additional Authenticated Data".
 """
@@ -33,6 +33,7 @@ from ags1._gcm cimport (
     GCM_OK,
     Key,
     as_key,
+    count_messages,
     gcm_context_free,
     gcm_context_new,
     gcm_context_rekey,
@@ -184,7 +185,7 @@ cdef void *_work(void *argument) noexcept nogil:
                             context, data, aad, run.aad_prefix_length + 4, data + AGS1_NONCE_LENGTH, length,
                             data + AGS1_NONCE_LENGTH + length, out)
                 if status != GCM_OK:
-                    ags1_fail(&job.failure, status, low, run.first_block + block, 0, gcm_last_error())
+                    ags1_fail(&job.failure, status, low, run.first_block + block, 0, gcm_last_error(status))
                     break
                 block += 1
                 weight += step
@@ -239,7 +240,7 @@ cdef class Flight:
                 raise MemoryError(f"no memory for the nonces of {units} blocks")
             status = gcm_random(self.nonces, units * AGS1_NONCE_LENGTH)
             if status != GCM_OK:
-                raise_status(status, gcm_last_error(), "drawing nonces")
+                raise_status(status, gcm_last_error(status), "drawing nonces")
             self.job.nonces = self.nonces
         threads = _share_out(&self.job, threads)
         self.flying = True
@@ -315,7 +316,7 @@ cdef int _seal_window(Run *runs, int64_t count, int threads) except -1:
     try:
         status = gcm_random(nonces, units * AGS1_NONCE_LENGTH)
         if status != GCM_OK:
-            raise_status(status, gcm_last_error(), "drawing nonces")
+            raise_status(status, gcm_last_error(status), "drawing nonces")
         job.nonces = nonces
         _run(&job, threads)
         _judge(&job, True, None)
@@ -466,7 +467,7 @@ def seal_blocks(data, out, key, aad_prefix, block_length, first_block, threads):
     Raises
     ------
     LimitError
-        An index above 2^31 - 2.
+        An index above 2^31 - 2, or the key has sealed 2^32 messages.
     ValueError, TypeError, BackendError
     """
     cdef BufferView source = readable(data, "data"), target = writable(out, "out")
@@ -483,6 +484,7 @@ def seal_blocks(data, out, key, aad_prefix, block_length, first_block, threads):
     if target.nbytes < length:
         raise ValueError(f"out has {target.nbytes} bytes, but {count} blocks of this data take {length}")
     _check_apart(source, prefix, target, length)
+    count_messages(secret, count)
     _fill_run(&run, source.data, target.data, source.nbytes, block, first_block, secret, prefix)
     seal_runs(&run, 1, choose_threads(threads, source.nbytes), None)
     return length
@@ -543,7 +545,7 @@ def encrypt_stream(data, out, key, aad_prefix, block_length, threads):
     """
     cdef BufferView source = readable(data, "data"), prefix = readable(aad_prefix, "aad_prefix"), target
     cdef Key secret = as_key(key)
-    cdef int64_t block = _block_length(block_length), length = 0
+    cdef int64_t block = _block_length(block_length), length = 0, count = 0
     cdef int crew = choose_threads(threads, source.nbytes)
     cdef object result = None
     cdef uint8_t *start
@@ -562,6 +564,8 @@ def encrypt_stream(data, out, key, aad_prefix, block_length, threads):
             )
         _check_apart(source, prefix, target, length)
         start = target.data
+    ags1_block_count(source.nbytes, block, &count)
+    count_messages(secret, count)
     ags1_write_header(start, block)
     _fill_run(&run, source.data, start + AGS1_HEADER_LENGTH, source.nbytes, block, 0, secret, prefix)
     seal_runs(&run, 1, crew, None)

@@ -32,6 +32,7 @@ from ags1._gcm cimport (
     GCM_OK,
     Key,
     as_key,
+    count_messages,
     gcm_context_free,
     gcm_context_new,
     gcm_last_error,
@@ -210,7 +211,7 @@ cdef void *_work(void *argument) noexcept nogil:
     if scratch == NULL or aad == NULL:
         ags1_fail(&job.failure, GCM_NO_MEMORY, 0, job.first_block, 0, 0)
     elif context == NULL:
-        ags1_fail(&job.failure, GCM_BACKEND, 0, job.first_block, 0, gcm_last_error())
+        ags1_fail(&job.failure, GCM_BACKEND, 0, job.first_block, 0, gcm_last_error(GCM_BACKEND))
     else:
         memcpy(aad, job.key.aad_prefix, prefix_length)
         while not ags1_has_failed(&job.failure):
@@ -272,7 +273,7 @@ cdef void *_work(void *argument) noexcept nogil:
                     plain = cell + AGS1_NONCE_LENGTH
                     status = gcm_open(context, cell, aad, prefix_length + 4, plain, length, plain + length, plain)
                 if status != GCM_OK:
-                    ags1_fail(&job.failure, status, 0, job.first_block + block, 0, gcm_last_error())
+                    ags1_fail(&job.failure, status, 0, job.first_block + block, 0, gcm_last_error(status))
                     break
             if status != GCM_OK:
                 break
@@ -330,12 +331,13 @@ cdef int _transfer(
     ags1_failure_init(&job.failure)
     try:
         if encrypt:
+            count_messages(key, job.count)
             nonces = <uint8_t *>PyMem_Malloc(job.count * AGS1_NONCE_LENGTH)
             if nonces == NULL:
                 raise MemoryError(f"no memory for the nonces of {job.count} blocks")
             status = gcm_random(nonces, job.count * AGS1_NONCE_LENGTH)
             if status != GCM_OK:
-                raise_status(status, gcm_last_error(), "drawing nonces")
+                raise_status(status, gcm_last_error(status), "drawing nonces")
             job.nonces = nonces
         crew = <int>min(crew, (job.count + job.span - 1) // job.span)
         with nogil:

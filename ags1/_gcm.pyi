@@ -1,5 +1,6 @@
 """AES-GCM by OpenSSL's EVP on raw memory, and the keys for it. The only module that links libcrypto."""
 
+from os import PathLike
 from typing import ClassVar, Final, NoReturn, TypedDict, type_check_only
 
 from typing_extensions import Self, disjoint_base
@@ -14,7 +15,9 @@ __test__: Final[dict[str, str]]
 class _Library(TypedDict):
     version: str
     number: int
+    provider: str
     linkage: str
+    remedy: str
     cpu_settings: str
 
 @disjoint_base
@@ -35,16 +38,36 @@ class Key(Buffer):
 
     Notes
     -----
-    Immutable, so safe to share between threads. ``bytes(key)`` and ``memoryview(key)`` give the bytes to code
-    that needs them; a copy made that way is not wiped. Comparison takes constant time.
+    Safe to share between threads. ``bytes(key)`` and ``memoryview(key)`` give the bytes to code that needs them; a
+    copy made that way is not wiped. Comparison takes constant time.
+
+    A Key counts the messages that it seals, whatever they are (blocks, Parquet modules, wrapped keys), and refuses with
+    LimitError to seal more than 2^32. Another Key of the same bytes, here or in another process, counts on its own.
     """
 
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __new__(cls, key: KeyLike) -> Self: ...
     @staticmethod
+    def load(reference: str | PathLike[str]) -> Key:
+        """Read a key from a file or an environment variable, in any form that the command line reads.
+
+        Parameters
+        ----------
+        reference : path or str
+            A file, as its path or as ``file:PATH``: 16, 24 or 32 raw bytes, or the same as hexadecimal or base64
+            text, as ``ags1 keygen`` writes it. ``env:NAME`` is an environment variable with such a text.
+
+        Raises
+        ------
+        KeyAccessError
+            The file or variable is missing, unreadable, or holds no key. Names it, never what it holds.
+        TypeError, ValueError
+            No path or reference; a key itself.
+        """
+    @staticmethod
     def generate(bits: int = 256) -> Key:
-        """A fresh random key from OpenSSL's private DRBG.
+        """Make a fresh random key.
 
         Parameters
         ----------
@@ -67,7 +90,7 @@ class Key(Buffer):
     def __reduce__(self) -> NoReturn: ...
 
 def random_bytes(length: int) -> bytes:
-    """`length` random bytes from OpenSSL's public DRBG.
+    """Return `length` random bytes.
 
     Raises
     ------
@@ -91,6 +114,11 @@ def seal_message(data: Buffer, key: KeyLike, nonce: Buffer, aad: Buffer = b"") -
     -------
     bytes
         Ciphertext and tag.
+
+    Raises
+    ------
+    LimitError
+        The key has sealed 2^32 messages.
     """
 
 def open_message(data: Buffer, key: KeyLike, nonce: Buffer, aad: Buffer = b"") -> bytes | None:
@@ -103,4 +131,4 @@ def open_message(data: Buffer, key: KeyLike, nonce: Buffer, aad: Buffer = b"") -
     """
 
 def library() -> _Library:
-    """What libcrypto this is: version text, version number, how it was linked, its CPU settings."""
+    """What libcrypto this is: version, provider of AES-GCM, linkage, how to get a fast one, CPU settings."""

@@ -33,6 +33,7 @@ from ags1.evp cimport (
     EVP_CIPHER_CTX_get_params,
     EVP_CIPHER_CTX_new,
     EVP_CIPHER_fetch,
+    EVP_CIPHER_get0_provider,
     EVP_CipherFinal_ex,
     EVP_CipherInit_ex2,
     EVP_CipherUpdate,
@@ -46,19 +47,16 @@ from ags1.evp cimport (
     OSSL_PARAM,
     OSSL_PARAM_construct_end,
     OSSL_PARAM_construct_octet_string,
-    RAND_bytes,
-    RAND_poll,
-    RAND_priv_bytes,
+    OSSL_PROVIDER_get0_name,
 )
 
-import os
-
-from ags1.errors import BackendError
+from ags1.errors import BackendError, LimitError
 
 cdef extern from *:
     """
     #ifndef AGS1_OPENSSL_LINKAGE
     #define AGS1_OPENSSL_LINKAGE "unknown"
+    #define AGS1_OPENSSL_REMEDY ""
     #endif
     #include <stddef.h>
     /* Not memcpy: that leaves the bytes in vector registers, which the dynamic linker saves on the stack when some
@@ -72,11 +70,18 @@ cdef extern from *:
     }
     """
     const char *AGS1_OPENSSL_LINKAGE
+    const char *AGS1_OPENSSL_REMEDY
     void ags1_copy_key(unsigned char *to, const unsigned char *source, size_t length) nogil
+
+cdef extern from "ags1/drbg.h" nogil:
+    int ags1_drbg_start()
+    int ags1_drbg_draw(unsigned char *out, size_t length)
+    int ags1_drbg_draw_nonces(unsigned char *out, size_t length)
 
 # EVP lengths are C ints: a longer message goes through in pieces of this size, a multiple of the cipher's 16 bytes.
 cdef int64_t MAX_UPDATE = 1 << 30
-cdef size_t MAX_RANDOM = 1 << 30
+# NIST SP 800-38D, section 8.3: as many random nonces as one key may have.
+cdef int64_t MAX_MESSAGES = <int64_t>1 << 32
 
 cdef const EVP_CIPHER *AES_128_GCM = NULL
 cdef const EVP_CIPHER *AES_192_GCM = NULL
@@ -92,12 +97,12 @@ cdef int _fetch_ciphers() except -1:
     AES_192_GCM = EVP_CIPHER_fetch(NULL, b"AES-192-GCM", NULL)
     AES_256_GCM = EVP_CIPHER_fetch(NULL, b"AES-256-GCM", NULL)
     if AES_128_GCM == NULL or AES_192_GCM == NULL or AES_256_GCM == NULL:
-        raise_status(GCM_BACKEND, gcm_last_error(), "fetching AES-GCM")
+        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "fetching AES-GCM as openssl.cnf asks")
     AES_128_CTR = EVP_CIPHER_fetch(NULL, b"AES-128-CTR", NULL)
     AES_192_CTR = EVP_CIPHER_fetch(NULL, b"AES-192-CTR", NULL)
     AES_256_CTR = EVP_CIPHER_fetch(NULL, b"AES-256-CTR", NULL)
     if AES_128_CTR == NULL or AES_192_CTR == NULL or AES_256_CTR == NULL:
-        raise_status(GCM_BACKEND, gcm_last_error(), "fetching AES-CTR")
+        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "fetching AES-CTR")
     return 0
 
 
@@ -118,8 +123,11 @@ cdef class Key:
 
     Notes
     -----
-    Immutable, so safe to share between threads. ``bytes(key)`` and ``memoryview(key)`` give the bytes to code that
-    needs them; a copy made that way is not wiped. Comparison takes constant time.
+    Safe to share between threads. ``bytes(key)`` and ``memoryview(key)`` give the bytes to code that needs them; a
+    copy made that way is not wiped. Comparison takes constant time.
+
+    A Key counts the messages that it seals, whatever they are (blocks, Parquet modules, wrapped keys), and refuses with
+    LimitError to seal more than 2^32. Another Key of the same bytes, here or in another process, counts on its own.
     """
 
     __hash__ = None
@@ -133,8 +141,29 @@ cdef class Key:
         ags1_copy_key(self.octets, source.data, self.length)
 
     @staticmethod
+    def load(reference):
+        """Read a key from a file or an environment variable, in any form that the command line reads.
+
+        Parameters
+        ----------
+        reference : path or str
+            A file, as its path or as ``file:PATH``: 16, 24 or 32 raw bytes, or the same as hexadecimal or base64
+            text, as ``ags1 keygen`` writes it. ``env:NAME`` is an environment variable with such a text.
+
+        Raises
+        ------
+        KeyAccessError
+            The file or variable is missing, unreadable, or holds no key. Names it, never what it holds.
+        TypeError, ValueError
+            No path or reference; a key itself.
+        """
+        from ags1._key_files import load_key
+
+        return Key(load_key(reference))
+
+    @staticmethod
     def generate(bits=256):
-        """A fresh random key from OpenSSL's private DRBG.
+        """Make a fresh random key.
 
         Parameters
         ----------
@@ -153,8 +182,8 @@ cdef class Key:
             raise ValueError(f"bits must be 128, 192 or 256, got {bits!r}")
         # Drawn in place: any other memory that held the key would have to be wiped too.
         key = Key(bytes(bits // 8))
-        if RAND_priv_bytes(key.octets, <int>key.length) != 1:
-            raise_status(GCM_NO_RANDOM, gcm_last_error(), "drawing a key")
+        if ags1_drbg_draw(key.octets, key.length) != 1:
+            raise_status(GCM_NO_RANDOM, gcm_last_error(GCM_NO_RANDOM), "drawing a key")
         return key
 
     @property
@@ -208,6 +237,17 @@ cdef class Key:
 cdef Key as_key(object key):
     """The key itself, or one made of its bytes."""
     return <Key>key if isinstance(key, Key) else Key(key)
+
+
+cdef int count_messages(Key key, int64_t count) except -1:
+    """Count what is about to be sealed; refuse it if that would be more than a key may seal."""
+    if count > MAX_MESSAGES - key.sealed:
+        raise LimitError(
+            f"one key may seal {MAX_MESSAGES} messages (blocks, Parquet modules), and this one would have sealed more: "
+            "use a fresh key, and one for each file"
+        )
+    key.sealed += count
+    return 0
 
 
 cdef EVP_CIPHER_CTX *gcm_context_new(const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
@@ -331,20 +371,20 @@ cdef int ctr_crypt(
     return _update(context, data, length, out)
 
 
-cdef int gcm_random(uint8_t *out, size_t length) noexcept:
-    cdef size_t piece
-    while length > 0:
-        piece = min(length, MAX_RANDOM)
-        if RAND_bytes(out, <int>piece) != 1:
-            return GCM_NO_RANDOM
-        out += piece
-        length -= piece
-    return GCM_OK
+cdef int gcm_random(uint8_t *out, size_t length) noexcept nogil:
+    return GCM_OK if ags1_drbg_draw_nonces(out, length) == 1 else GCM_NO_RANDOM
 
 
-cdef unsigned long gcm_last_error() noexcept nogil:
-    """The newest entry of this thread's OpenSSL error queue, which is emptied; 0 if there was none."""
-    cdef unsigned long error = ERR_peek_last_error()
+cdef unsigned long gcm_last_error(int status) noexcept nogil:
+    """The newest entry of this thread's OpenSSL error queue, which is emptied; 0 if the status is not OpenSSL's fault.
+
+    A thread that has looked at its queue takes a lock of libcrypto's when it exits, which a child that is forked then
+    would inherit. So nobody looks unless OpenSSL itself failed; a bad tag puts nothing into the queue.
+    """
+    cdef unsigned long error
+    if status != GCM_BACKEND and status != GCM_NO_RANDOM:
+        return 0
+    error = ERR_peek_last_error()
     ERR_clear_error()
     return error
 
@@ -359,15 +399,15 @@ cdef int raise_status(int status, unsigned long openssl_error, str doing) except
     if status == GCM_NO_MEMORY:
         raise MemoryError(f"out of memory while {doing}")
     if status == GCM_NO_RANDOM:
-        raise BackendError(f"OpenSSL's random generator failed while {doing}; nothing was encrypted{reason}")
+        raise BackendError(f"the random generator failed while {doing}; nothing was encrypted{reason}")
     raise BackendError(f"OpenSSL failed while {doing}{reason}")
 
 
 def random_bytes(length):
-    """`length` random bytes from OpenSSL's public DRBG."""
+    """Return `length` random bytes."""
     cdef bytearray out = bytearray(length)
     if gcm_random(out, length) != GCM_OK:
-        raise_status(GCM_NO_RANDOM, gcm_last_error(), "drawing random bytes")
+        raise_status(GCM_NO_RANDOM, gcm_last_error(GCM_NO_RANDOM), "drawing random bytes")
     return bytes(out)
 
 
@@ -387,6 +427,11 @@ def seal_message(data, key, nonce, aad=b""):
     -------
     bytes
         Ciphertext and tag.
+
+    Raises
+    ------
+    LimitError
+        The key has sealed 2^32 messages.
     """
     cdef BufferView source = readable(data, "data"), extra = readable(aad, "aad"), iv = readable(nonce, "nonce")
     cdef Key secret = as_key(key)
@@ -396,15 +441,16 @@ def seal_message(data, key, nonce, aad=b""):
     cdef int status
     if iv.nbytes != 12:
         raise ValueError(f"nonce must be 12 bytes, got {iv.nbytes}")
+    count_messages(secret, 1)
     context = gcm_context_new(secret.octets, secret.length, True)
     if context == NULL:
-        raise_status(GCM_BACKEND, gcm_last_error(), "keying AES-GCM")
+        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "keying AES-GCM")
     status = gcm_seal(
         context, iv.data, extra.data, extra.nbytes, source.data, source.nbytes, target, target + source.nbytes
     )
     gcm_context_free(context)
     if status != GCM_OK:
-        raise_status(status, gcm_last_error(), "sealing a message")
+        raise_status(status, gcm_last_error(status), "sealing a message")
     return bytes(out)
 
 
@@ -429,34 +475,29 @@ def open_message(data, key, nonce, aad=b""):
     out = bytearray(length)
     context = gcm_context_new(secret.octets, secret.length, False)
     if context == NULL:
-        raise_status(GCM_BACKEND, gcm_last_error(), "keying AES-GCM")
+        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "keying AES-GCM")
     status = gcm_open(context, iv.data, extra.data, extra.nbytes, source.data, length, source.data + length, out)
     gcm_context_free(context)
     if status == GCM_BAD_TAG:
-        ERR_clear_error()
         return None
     if status != GCM_OK:
-        raise_status(status, gcm_last_error(), "opening a message")
+        raise_status(status, gcm_last_error(status), "opening a message")
     return bytes(out)
 
 
 def library():
-    """What libcrypto this is: version text, version number, how it was linked, its CPU settings."""
+    """What libcrypto this is: version, provider of AES-GCM, linkage, how to get a fast one, CPU settings."""
     cdef const char *cpu = OPENSSL_info(OPENSSL_INFO_CPU_SETTINGS)
     return {
         "version": OpenSSL_version(OPENSSL_VERSION).decode("ascii"),
         "number": OpenSSL_version_num(),
+        "provider": OSSL_PROVIDER_get0_name(EVP_CIPHER_get0_provider(AES_256_GCM)).decode("ascii", "replace"),
         "linkage": AGS1_OPENSSL_LINKAGE.decode("ascii"),
+        "remedy": AGS1_OPENSSL_REMEDY.decode("utf-8"),
         "cpu_settings": cpu.decode("ascii") if cpu != NULL else "",
     }
 
 
-def _reseed():
-    # OpenSSL knows a child by its process id, which a namespace or a wrapped counter can give to parent and child
-    # alike. If there is no entropy, the generator refuses from then on, and every draw is checked.
-    RAND_poll()
-
-
 _fetch_ciphers()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reseed)
+if ags1_drbg_start() != 1:
+    raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "making the random generator")

@@ -97,6 +97,26 @@ def block_to_ciphertext(block_index: SupportsIndex, block_length: SupportsIndex 
         An index above 2^31 - 1.
     """
 
+def cipher_block_index(offset: SupportsIndex, block_length: SupportsIndex = 1048576) -> int:
+    """Index of the block that stores the byte at `offset` of the encrypted stream, nonce and tag included.
+
+    The inverse of :func:`block_to_ciphertext`, under the name that the AGS1 discussion uses.
+
+    Parameters
+    ----------
+    offset : int
+        Offset in the encrypted stream, at least 8 (behind the header).
+    block_length : int
+        The stream's block length.
+
+    Raises
+    ------
+    ValueError
+        An offset inside the header.
+    LimitError
+        An offset beyond the 2^31 - 1 blocks that a stream can have.
+    """
+
 def ciphertext_to_plaintext(
     offset: SupportsIndex,
     block_length: SupportsIndex = 1048576,

@@ -223,6 +223,40 @@ def block_to_ciphertext(block_index, block_length=AGS1_DEFAULT_BLOCK_LENGTH):
     return ags1_block_offset(index, block)
 
 
+cdef int64_t _behind_header(object offset) except -1:
+    """Bytes from the end of the header to an offset in the encrypted stream."""
+    cdef int64_t position = _to_int64(offset, "offset") - AGS1_HEADER_LENGTH
+    if position < 0:
+        raise ValueError(f"offset {offset} is inside the {AGS1_HEADER_LENGTH}-byte header: it stores no plaintext")
+    return position
+
+
+def cipher_block_index(offset, block_length=AGS1_DEFAULT_BLOCK_LENGTH):
+    """Index of the block that stores the byte at `offset` of the encrypted stream, nonce and tag included.
+
+    The inverse of :func:`block_to_ciphertext`, under the name that the AGS1 discussion uses.
+
+    Parameters
+    ----------
+    offset : int
+        Offset in the encrypted stream, at least 8 (behind the header).
+    block_length : int
+        The stream's block length.
+
+    Raises
+    ------
+    ValueError
+        An offset inside the header.
+    LimitError
+        An offset beyond the 2^31 - 1 blocks that a stream can have.
+    """
+    cdef int64_t block = _to_block_length(block_length)
+    cdef int64_t index = _behind_header(offset) // (block + AGS1_BLOCK_OVERHEAD)
+    if index > AGS1_MAX_BLOCKS:
+        raise LimitError(f"offset {offset} is beyond the {AGS1_MAX_BLOCKS} blocks that a stream can have")
+    return index
+
+
 def ciphertext_to_plaintext(offset, block_length=AGS1_DEFAULT_BLOCK_LENGTH, *, plaintext_size=None, exact=False):
     """Plaintext offset for an offset in the encrypted stream, for planning splits.
 
@@ -247,14 +281,8 @@ def ciphertext_to_plaintext(offset, block_length=AGS1_DEFAULT_BLOCK_LENGTH, *, p
         An offset inside the header.
     """
     cdef int64_t block = _to_block_length(block_length)
-    cdef int64_t position = _to_int64(offset, "offset") - AGS1_HEADER_LENGTH
-    cdef int64_t index, local, result
-    if position < 0:
-        raise ValueError(f"offset {offset} is inside the {AGS1_HEADER_LENGTH}-byte header: it stores no plaintext")
-    index = position // (block + AGS1_BLOCK_OVERHEAD)
-    if index > AGS1_MAX_BLOCKS:
-        raise LimitError(f"offset {offset} is beyond the {AGS1_MAX_BLOCKS} blocks that a stream can have")
-    local = position % (block + AGS1_BLOCK_OVERHEAD)
+    cdef int64_t index = cipher_block_index(offset, block), local, result
+    local = _behind_header(offset) % (block + AGS1_BLOCK_OVERHEAD)
     if exact:
         local -= AGS1_NONCE_LENGTH
     local = min(max(local, 0), block)

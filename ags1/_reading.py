@@ -1,53 +1,68 @@
 """How plaintext is read: by position from any source, in order from a pipe. What a Reader stands on.
 
-Plaintext     header, length, key; whole blocks straight into the caller's memory, edges through one kept block;
+Plaintext     header, length, cipher; whole blocks straight into the caller's memory, edges through one kept block;
               thread-safe, no position
-RawReader     a position in a Plaintext, and read-ahead that doubles while reading is sequential
+RawReader     a position in a Plaintext, and ReadAhead (ags1._ahead) while reading is sequential
 PipeReader    the same face over a source that has no length and cannot seek
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import closing
 
 from ags1 import _blocks, layout
+from ags1._cipher import BlockCipher
 from ags1._gcm import Key
-from ags1._sources import PipeSource, Source
 from ags1._typing import Buffer
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
 from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH
+from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Budget, PipeSource, ReadAhead, Source, in_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-__all__ = ["SMALL_WINDOW", "WINDOW", "PipeReader", "Plaintext", "RawReader", "refuse", "window_of"]
+__all__ = ["REMOTE_PIECE", "SMALL_WINDOW", "WINDOW", "PipeReader", "Plaintext", "RawReader", "refuse", "window_of"]
 
 # Plaintext that a Writer gathers before it encrypts: enough for every core to have some blocks, and little beside the
 # 64 MiB that streaming may take.
 WINDOW = 8 << 20
 SMALL_WINDOW = 1 << 20
-# A request to an object store costs as much as some mebibytes: ask for more at once.
-REMOTE_WINDOW = 16 << 20
+REMOTE_PIECE = SEQUENTIAL_PIECE
+# Local pieces are decrypted by one other core while the caller works: two of them are enough to keep both busy.
+_LOCAL_PIECE = 2 << 20
+_LOCAL_PIECES = 2
+# What is read ahead is copied once more. Whoever asks for more than this at once has no use for that.
+_LARGEST_SERVED = 4 << 20
 
 
 class Plaintext:
     """The plaintext of one stream, by position. Thread-safe; after its first failure it refuses everything."""
 
-    def __init__(self, source: Source, key: Key, aad_prefix: bytes, length: int | None, threads: int | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        key: Key,
+        aad_prefix: bytes,
+        length: int | None,
+        threads: int | None,
+        memory_budget: int | None = None,
+    ) -> None:
         self.source = source
-        self.key = key
-        self.aad_prefix = aad_prefix
-        self.threads = threads
         self.length_trusted = length is not None
+        self.memory_budget = STREAM_BUDGET if memory_budget is None else memory_budget
         self.error: BaseException | None = None
         self._kept_index = -1
         self._kept: bytearray = bytearray()
         self._lock = threading.Lock()
         head = bytes(memoryview(source.read(0, min(source.size, HEADER_LENGTH))))
         self.block_length = layout.read_header(head, source.name)
+        self.cipher = BlockCipher(key, aad_prefix, self.block_length, threads)
         self.encrypted_length = _check_length(source.size, length, source.name)
         try:
             self.size = layout.plaintext_length(source.size, self.block_length)
@@ -55,7 +70,7 @@ class Plaintext:
             raise type(error)(f"{source.name}: {error}" if source.name else str(error)) from None
 
     def read_into(self, offset: int, out: memoryview) -> int:
-        """Fill `out` from `offset`; answer how many bytes there were before the end."""
+        """Fill `out` from `offset`; return how many bytes there were before the end."""
         if self.error is not None:
             refuse(self.error, "Reader")
         size = min(len(out), self.size - offset)
@@ -63,7 +78,10 @@ class Plaintext:
             self._verify_empty()
             return 0
         try:
-            self._fill(offset, out[:size])
+            if self.source.is_remote:
+                self._fill_in_pieces(offset, out[:size])
+            else:
+                self._fill(offset, out[:size], None, 0)
         except BaseException as error:
             out[:size] = bytes(size)
             if not isinstance(error, (KeyboardInterrupt, ValueError)) or isinstance(error, FormatError):
@@ -71,17 +89,45 @@ class Plaintext:
             raise
         return size
 
-    def _fill(self, offset: int, out: memoryview) -> None:
-        block_length = self.block_length
-        first = offset // block_length
+    def pieces(self, offset: int, end: int, longest: int = REMOTE_PIECE) -> Iterator[tuple[int, int]]:
+        """Ranges of plaintext between two offsets, each of whole blocks but at the two ends."""
+        step = max(1, longest // self.block_length) * self.block_length
+        while offset < end:
+            stop = min(end, offset - offset % step + step)
+            yield offset, stop
+            offset = stop
+
+    def pieces_at_once(self) -> int:
+        """Requests that may be under way for one read."""
+        return max(1, self.memory_budget // max(REMOTE_PIECE, self.block_length))
+
+    def fetch(self, offset: int, end: int) -> tuple[int, Buffer]:
+        """The blocks that hold a range of plaintext, and the offset at which they are stored."""
+        first = offset // self.block_length
+        base = self.cipher.offset_of(first)
+        stop = min(self.cipher.offset_of(-(-end // self.block_length)), self.encrypted_length)
+        return base, self.source.read(base, stop - base)
+
+    def _fill_in_pieces(self, offset: int, out: memoryview) -> None:
+        """Fetch several pieces at once, each in one request, and open them as they come."""
         end = offset + len(out)
-        last = -(-end // block_length)
-        ahead: Buffer | None = None
-        base = layout.block_to_ciphertext(first, block_length)
-        if self.source.is_remote and not (last - first == 1 and first == self._kept_index):
-            # One request for all that this read touches.
-            stop = min(layout.block_to_ciphertext(last, block_length), self.encrypted_length)
-            ahead = self.source.read(base, stop - base)
+        first = offset // self.block_length
+        if end <= (first + 1) * self.block_length and first == self._kept_index:
+            self._fill(offset, out, None, 0)
+            return
+        pieces = list(self.pieces(offset, end))
+        if len(pieces) == 1:
+            base, data = self.fetch(offset, end)
+            self._fill(offset, out, data, base)
+            return
+        # Closed at once: the error that is remembered would keep it, and all that it has fetched.
+        with closing(in_order(lambda piece: self.fetch(*piece), pieces, at_once=self.pieces_at_once())) as fetched:
+            for (begin, stop), (base, data) in zip(pieces, fetched, strict=True):
+                self._fill(begin, out[begin - offset : stop - offset], data, base)
+
+    def _fill(self, offset: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
+        """Fill `out`, from blocks in memory that begin at the stored offset `base`, or from the source."""
+        block_length = self.block_length
         done = 0
         while done < len(out):
             position = offset + done
@@ -102,19 +148,16 @@ class Plaintext:
         return wanted - wanted % self.block_length
 
     def _open(self, first: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
-        offset = layout.block_to_ciphertext(first, self.block_length)
         if ahead is None:
-            self.source.open_blocks(offset, out, self.key, self.aad_prefix, self.block_length, first, self.threads)
+            self.cipher.open_from(self.source, out, first)
             return
-        stored = layout.stored_length(len(out), self.block_length)
-        data = memoryview(ahead)[offset - base : offset - base + stored]
-        _blocks.open_blocks(
-            data, out, self.key, self.aad_prefix, self.block_length, first, self.threads, self.source.name
-        )
+        begin = self.cipher.offset_of(first) - base
+        data = memoryview(ahead)[begin : begin + self.cipher.stored(len(out))]
+        self.cipher.open(data, out, first, self.source.name)
 
     def open_whole(self, first: int, out: memoryview) -> None:
         """Decrypt whole blocks; a failure says nothing about the others, and is not remembered."""
-        self._open(first, out, None, 0)
+        self.cipher.open_from(self.source, out, first)
 
     def _copy_from_block(self, index: int, within: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
         with self._lock:
@@ -136,10 +179,7 @@ class Plaintext:
         """An empty stream still has a tag: check it once, so that a wrong key is noticed."""
         if self.size == 0 and self._kept_index != 0:
             try:
-                data = self.source.read(HEADER_LENGTH, BLOCK_OVERHEAD)
-                _blocks.open_blocks(
-                    data, bytearray(), self.key, self.aad_prefix, self.block_length, 0, 1, self.source.name
-                )
+                self.cipher.open(self.source.read(HEADER_LENGTH, BLOCK_OVERHEAD), bytearray(), 0, self.source.name)
             except BaseException as error:
                 self.error = error
                 raise
@@ -153,9 +193,10 @@ class RawReader(io.RawIOBase):
         super().__init__()
         self.plaintext = plaintext
         self._window = window
-        self._ahead = 0
+        self._refill = 0
         self._position = 0
         self._expected = -1
+        self._ahead = _ahead_of(plaintext)
 
     def readable(self) -> bool:
         return True
@@ -169,13 +210,23 @@ class RawReader(io.RawIOBase):
         position = self._position
         with memoryview(buffer) as view:
             size = len(view)
-            if size <= self._window:
-                # A refill of the buffer, so how much comes is ours to say: one block after a seek, then more and
-                # more, in whole blocks, while the reading goes straight on.
-                self._ahead = min(max(2 * self._ahead, block_length), self._window) if position == self._expected else 1
-                stop = -(-(position + min(self._ahead, size)) // block_length) * block_length
-                size = min(size, stop - position)
-            count = plaintext.read_into(position, view[:size])
+            count = 0
+            if plaintext.error is not None:
+                # A read at a position failed: from then on nothing is served, from memory neither.
+                self._drop_ahead()
+            if self._ahead is not None and size <= _LARGEST_SERVED:
+                if position == self._expected:
+                    self._ahead.begin_at(position)
+                count = self._ahead.read_into(position, view)
+            if not count:
+                if size <= self._window:
+                    # A refill of the buffer, so how much comes is ours to say: one block after a seek, then more and
+                    # more, in whole blocks, while the reading goes straight on.
+                    straight_on = position == self._expected
+                    self._refill = min(max(2 * self._refill, block_length), self._window) if straight_on else 1
+                    stop = -(-(position + min(self._refill, size)) // block_length) * block_length
+                    size = min(size, stop - position)
+                count = plaintext.read_into(position, view[:size])
         self._position = self._expected = position + count
         return count
 
@@ -187,6 +238,11 @@ class RawReader(io.RawIOBase):
         self._position += count
         return out
 
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.drop(wait=True)
+            self._ahead = None
+
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_SET:
             position = offset
@@ -197,7 +253,7 @@ class RawReader(io.RawIOBase):
         else:
             raise ValueError(f"whence must be 0, 1 or 2, got {whence}")
         if position < 0:
-            raise ValueError(f"negative seek position {position}")
+            raise OSError(errno.EINVAL, f"negative seek position {position}")
         self._position = position
         return position
 
@@ -209,7 +265,30 @@ class RawReader(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
+            if self._ahead is not None:
+                self._ahead.drop(wait=True)
             self.plaintext.source.close()
+
+
+def _ahead_of(plaintext: Plaintext) -> ReadAhead | None:
+    """What reads ahead of a Reader; nothing does for memory, file objects of the caller's, or one thread."""
+    source, cipher = plaintext.source, plaintext.cipher
+    block_length = plaintext.block_length
+    if source.is_remote:
+        longest, most = REMOTE_PIECE, plaintext.pieces_at_once()
+    elif source.is_file and (cipher.threads is None or cipher.threads > 1) and _blocks.usable_cpus() > 1:
+        longest, most = _LOCAL_PIECE, _LOCAL_PIECES
+    else:
+        return None
+    if plaintext.size <= 2 * block_length:
+        return None
+    one = cipher.with_threads(1)
+
+    def fill(offset: int, view: memoryview) -> None:
+        one.open_from(source, view, offset // block_length)
+
+    budget = Budget(plaintext.memory_budget)
+    return ReadAhead(fill, plaintext.size, block_length, longest, most, budget, is_remote=source.is_remote)
 
 
 class PipeReader(io.RawIOBase):
@@ -316,13 +395,10 @@ def window_of(plaintext: Plaintext, threads: int | None) -> int:
     A read that is larger than the buffer goes straight into the caller's memory; a smaller one is copied from it.
     So the buffer is as small as keeps every thread busy.
     """
-    if plaintext.source.is_remote:
-        wanted = REMOTE_WINDOW
-    else:
-        wanted = min(WINDOW, SMALL_WINDOW * (_blocks.usable_cpus() if threads is None else threads))
+    wanted = min(WINDOW, SMALL_WINDOW * (_blocks.usable_cpus() if threads is None else threads))
     block_length = plaintext.block_length
     blocks = max(1, wanted // block_length)
-    return max(1, min(blocks * block_length, plaintext.size, REMOTE_WINDOW))
+    return max(1, min(blocks * block_length, plaintext.size, 2 * WINDOW))
 
 
 def refuse(error: BaseException, what: str) -> NoReturn:

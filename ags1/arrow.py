@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ags1 import _batch, codec, layout
+from ags1._open import open
 from ags1._typing import Buffer, KeyLike
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.stream import Writer, open
+from ags1.stream import Writer
 
 try:
     import pyarrow as pa

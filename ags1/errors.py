@@ -17,6 +17,7 @@ __all__ = [
     "KeyAccessError",
     "LimitError",
     "TruncatedError",
+    "UnsupportedError",
 ]
 
 
@@ -30,6 +31,10 @@ class FormatError(Ags1Error, ValueError):
 
 class TruncatedError(FormatError, EOFError):
     """The data ends before the stream does."""
+
+
+class UnsupportedError(FormatError):
+    """The data is of a kind that this version, or a library below it, does not read; it need not be damaged."""
 
 
 class AuthenticationError(Ags1Error):

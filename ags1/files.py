@@ -1,10 +1,12 @@
 """Whole files: encrypt_file and decrypt_file.
 
-    plaintext file  --window by window, many threads--  AtomicFile  --rename-->  target
+    local file to local file    windows of positioned reads and writes, many threads, no GIL
+    anything else by position   pieces:  read (and sealed or opened) on request threads, several at once
+                                         written in order on the caller's thread
+    a pipe or a file object     through a Reader or a Writer
 
-Between two regular files on this machine every byte moves by positioned reads and writes without the GIL, in windows
-that take about a fifth of a second; between them progress is reported and signals (Ctrl-C) are handled. Anything else
-(URLs, pipes, file objects) streams through a Reader or a Writer. Either way the target appears whole or not at all.
+A window takes about a fifth of a second; between windows or pieces progress is reported and signals (Ctrl-C) are
+handled. The target appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -13,24 +15,34 @@ import io
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 
-from ags1 import _descriptors, layout
-from ags1._atomic import AtomicFile
-from ags1._gcm import Key, random_bytes
-from ags1._sinks import FileObjectSink, RemoteSink
-from ags1._sources import is_url, remote_file_system
+from ags1 import _blocks, _descriptors, layout
+from ags1._cipher import INCOMPLETE, BlockCipher
+from ags1._gcm import random_bytes
+from ags1._open import open
+from ags1._reading import REMOTE_PIECE, Plaintext
 from ags1._typing import Buffer, KeyLike
 from ags1.errors import LimitError
-from ags1.keys import AAD_PREFIX_LENGTH, KeyMetadata
+from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.stream import Reader, Writer, open
+from ags1.storage import (
+    STREAM_BUDGET,
+    DescriptorSource,
+    Location,
+    Output,
+    PipeSource,
+    Source,
+    in_order,
+    open_output,
+    open_source,
+)
+from ags1.stream import Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from typing_extensions import Self
 
 __all__ = ["Progress", "decrypt_file", "encrypt_file"]
 
@@ -54,7 +66,9 @@ def encrypt_file(
     block_length: int = DEFAULT_BLOCK_LENGTH,
     threads: int | None = None,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    memory_budget: int | None = None,
 ) -> KeyMetadata:
     """Encrypt a file into an AGS1 file.
 
@@ -73,8 +87,12 @@ def encrypt_file(
         Threads to use; by default every usable CPU.
     progress : callable, optional
         See :data:`Progress`.
-    fsync : bool
-        Wait until a local target is on the disk before this returns.
+    durable : bool
+        Return only when a local target is on the disk, so that a power cut cannot lose it.
+    storage_options : mapping, optional
+        What is needed to reach URLs and is not in the environment: credentials, endpoint, timeouts.
+    memory_budget : int, optional
+        Bytes that may be read ahead of what was written; 64 MiB by default.
 
     Returns
     -------
@@ -98,20 +116,32 @@ def encrypt_file(
     secret, prefix = metadata.encryption_key, metadata.aad_prefix or b""
     layout.encrypted_length(0, block_length)
     _refuse_same(source, target)
-    if _between_files(source, target):
-        descriptor, _ = _open_source(source)
+    cipher = BlockCipher(secret, prefix, block_length, threads)
+    options = storage_options
+    opened, mode = _open_plain(source, options)
+    try:
+        if isinstance(opened, PipeSource):
+            into = os.fsdecode(target) if isinstance(target, bytes) else target
+            with Writer(
+                into, secret, aad_prefix=prefix, block_length=block_length, threads=threads, storage_options=options
+            ) as writer:
+                _copy(_PipeReading(opened), writer, progress)
+            return metadata.with_length(writer.encrypted_length)
         try:
-            output = AtomicFile(_local_path(target))
-            length = _encrypt_regular(
-                descriptor, os.fsdecode(source), output, secret, prefix, block_length, threads, progress, fsync
-            )
-            return metadata.with_length(length)
-        finally:
-            os.close(descriptor)
-    with _PlainInput(source) as plain:
-        with Writer(target, secret, aad_prefix=prefix, block_length=block_length, threads=threads) as writer:
-            _copy(plain.file, writer, plain.size, progress)
-        return metadata.with_length(writer.encrypted_length)
+            length = layout.encrypted_length(opened.size, block_length)
+        except LimitError as error:
+            raise LimitError(f"{opened.name}: {error}") from None
+        with open_output(target, options, expected=length, mode=mode) as output:
+            try:
+                _encrypt_source(opened, output, cipher, length, progress, memory_budget)
+                opened.check()
+                output.commit(durable=durable)
+            except BaseException:
+                output.abort(INCOMPLETE)
+                raise
+        return metadata.with_length(length)
+    finally:
+        opened.close()
 
 
 def decrypt_file(
@@ -124,7 +154,9 @@ def decrypt_file(
     length: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    memory_budget: int | None = None,
 ) -> int:
     """Decrypt an AGS1 file; every block is authenticated before the target appears.
 
@@ -140,7 +172,7 @@ def decrypt_file(
         Key, AAD prefix and length.
     length : int, optional
         Trusted length of the encrypted file in bytes. Without it, blocks missing at the end go unnoticed.
-    threads, progress, fsync
+    threads, progress, durable, storage_options, memory_budget
         As :func:`encrypt_file`.
 
     Returns
@@ -162,81 +194,125 @@ def decrypt_file(
     if not isinstance(source, bytes):
         _refuse_same(source, target)
     with open(
-        source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads
-    ) as reader:
-        if not isinstance(source, bytes) and _between_files(source, target):
-            output = AtomicFile(_local_path(target))
-            return _decrypt_regular(os.fsdecode(source), reader, output, threads, progress, fsync)
-        with _PlainOutput(target) as plain:
-            _copy(reader, plain, reader.size, progress)
-        count: int = reader.tell()
+        source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads,
+        storage_options=storage_options, memory_budget=memory_budget,
+    ) as reader:  # fmt: skip
+        plaintext: Plaintext | None = reader._plaintext
+        size = None if plaintext is None else plaintext.size
+        mode = None if plaintext is None else _mode_of(plaintext.source)
+        with open_output(target, storage_options, expected=size, mode=mode) as output:
+            if plaintext is None:
+                _copy(reader, output, progress)
+            else:
+                _decrypt_plaintext(plaintext, output, progress)
+                plaintext.source.check()
+            count = output.position
+            output.commit(durable=durable)
         return count
 
 
-def _encrypt_regular(
-    source: int,
-    name: str,
-    output: AtomicFile,
-    key: Key,
-    aad_prefix: bytes,
-    block_length: int,
-    threads: int | None,
-    progress: Progress | None,
-    fsync: bool,
-) -> int:
-    before = os.fstat(source)
-    try:
-        try:
-            length = layout.encrypted_length(before.st_size, block_length)
-        except LimitError as error:
-            raise LimitError(f"{name}: {error}") from None
-        output.reserve(length)
-        os.pwrite(output.descriptor, layout.write_header(block_length), 0)
-
-        def window(done: int, size: int) -> None:
-            first = layout.plaintext_to_block(done, block_length)
-            offset = layout.block_to_ciphertext(first, block_length)
-            _descriptors.seal_file(
-                source, done, output.descriptor, offset, size, key, aad_prefix, block_length, first, threads,
-                name, output.name,
-            )  # fmt: skip
-
-        _in_windows(before.st_size, block_length, window, progress)
-        after = os.fstat(source)
-        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-            raise OSError(
-                f"{name} was changed while it was being encrypted; nothing was kept: encrypt one that nobody writes to"
-            )
-        output.commit(fsync=fsync)
-    except BaseException:
-        output.abort()
-        raise
-    return length
+def _open_plain(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Source | PipeSource, int | None]:
+    """The plaintext to be read, and the permission bits that its copy may have."""
+    if isinstance(source, bytes):
+        # A path to encrypt from, as for the functions of os: bytes of plaintext go to ags1.encrypt.
+        source = os.fsdecode(source)
+    if not isinstance(source, (str, os.PathLike)) and not hasattr(source, "read"):
+        raise TypeError(f"source must be a path, a URL or a binary file object, not {type(source).__name__}")
+    if hasattr(source, "read") and not isinstance(source, os.PathLike):
+        if isinstance(source, io.TextIOBase):
+            raise TypeError("a binary file object is needed, but this one is text: open it with mode 'rb'")
+        # From where it stands, as any copy would.
+        return PipeSource(source, _name_of(source), owned=False), None
+    opened = open_source(source, storage_options)
+    return opened, None if isinstance(opened, PipeSource) else _mode_of(opened)
 
 
-def _decrypt_regular(
-    name: str, reader: Reader, output: AtomicFile, threads: int | None, progress: Progress | None, fsync: bool
-) -> int:
-    plaintext = reader._plaintext
-    assert plaintext is not None
-    block_length = plaintext.block_length
-    source: Any = plaintext.source
+def _name_of(file: Any) -> str | None:
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else None
 
-    def window(done: int, size: int) -> None:
-        first = layout.plaintext_to_block(done, block_length)
-        source.open_blocks_to(
-            layout.block_to_ciphertext(first, block_length), output.descriptor, done, size, plaintext.key,
-            plaintext.aad_prefix, block_length, first, threads, output.name,
-        )  # fmt: skip
 
-    try:
-        output.reserve(plaintext.size)
-        _in_windows(plaintext.size, block_length, window, progress)
-        output.commit(fsync=fsync)
-    except BaseException:
-        output.abort()
-        raise
-    return plaintext.size
+def _mode_of(source: Source) -> int | None:
+    return stat.S_IMODE(source.status.st_mode) if isinstance(source, DescriptorSource) else None
+
+
+def _encrypt_source(
+    source: Source, output: Output, cipher: BlockCipher, length: int, progress: Progress | None, budget: int | None
+) -> None:
+    """Seal all of a source into an output."""
+    size = source.size
+    output.reserve(length)
+    output.write(layout.write_header(cipher.block_length))
+    with source.descriptor() as descriptor:
+        if descriptor is not None and output.descriptor is not None:
+
+            def window(done: int, count: int) -> None:
+                cipher.seal_file(descriptor, source.name, output, done, count)
+
+            _in_windows(size, cipher.block_length, window, progress)
+            return
+        to_file = output.descriptor is not None
+        alone = cipher.with_threads(1)
+
+        def piece(begin: int) -> Buffer:
+            data = source.read(begin, min(step, size - begin))
+            return data if to_file else alone.sealed(data, begin // cipher.block_length)
+
+        step = _piece_length(cipher.block_length)
+        pieces = range(0, max(size, 1), step)
+        if progress is not None:
+            progress(0, size)
+        with closing(in_order(piece, pieces, at_once=_at_once(step, budget))) as sealed:
+            for begin, data in zip(pieces, sealed, strict=True):
+                if to_file:
+                    cipher.seal_to(output, data, begin // cipher.block_length)
+                else:
+                    output.write_owned(data)
+                if progress is not None:
+                    progress(min(begin + step, size), size)
+
+
+def _decrypt_plaintext(plaintext: Plaintext, output: Output, progress: Progress | None) -> None:
+    """Open all of a stream into an output."""
+    size, cipher = plaintext.size, plaintext.cipher
+    output.reserve(size)
+    if not size:
+        plaintext.read_into(0, memoryview(b""))
+    with plaintext.source.descriptor() as descriptor:
+        if descriptor is not None and output.descriptor is not None:
+
+            def window(done: int, count: int) -> None:
+                cipher.open_file(descriptor, plaintext.source.name, output, done, count)
+
+            _in_windows(size, cipher.block_length, window, progress)
+            return
+        alone = cipher.with_threads(1)
+
+        def piece(begin: int) -> bytes:
+            out = _blocks.fresh_bytes(min(step, size - begin))
+            with _blocks.writable_view(out) as view:
+                alone.open_from(plaintext.source, view, begin // cipher.block_length)
+            return out
+
+        step = _piece_length(cipher.block_length)
+        pieces = range(0, size, step)
+        if progress is not None:
+            progress(0, size)
+        at_once = _at_once(step, plaintext.memory_budget)
+        with closing(in_order(piece, pieces, at_once=at_once)) as opened:
+            for begin, data in zip(pieces, opened, strict=True):
+                output.write_owned(data)
+                if progress is not None:
+                    progress(min(begin + step, size), size)
+
+
+def _piece_length(block_length: int) -> int:
+    return max(1, REMOTE_PIECE // block_length) * block_length
+
+
+def _at_once(step: int, budget: int | None) -> int:
+    # Of each piece there are two forms for a while: what was read, and what will be written.
+    return max(1, (STREAM_BUDGET if budget is None else budget) // (2 * step))
 
 
 def _in_windows(size: int, block_length: int, window: Callable[[int, int], None], progress: Progress | None) -> None:
@@ -260,159 +336,43 @@ def _in_windows(size: int, block_length: int, window: Callable[[int, int], None]
         step = int(min(largest, max(step / 2, min(2 * step, step * _WINDOW_SECONDS / max(seconds, 1e-6)))))
 
 
-def _copy(source: Any, target: Any, size: int | None, progress: Progress | None) -> None:
+def _copy(source: Any, target: Any, progress: Progress | None) -> None:
     memory = memoryview(bytearray(_COPY_BYTES))
     done = 0
     if progress is not None:
-        progress(0, size)
-    while True:
-        count = source.readinto(memory)
-        if count is None:
-            raise BlockingIOError(11, "the source is non-blocking and has no data now")
-        if not count:
-            break
+        progress(0, None)
+    while count := source.readinto(memory):
         target.write(memory[:count])
         done += count
         if progress is not None:
-            progress(done, size)
-    if size is not None and done != size:
-        raise OSError(f"the source had {size} bytes when it was opened, but {done} could be read: it was changed")
+            progress(done, None)
 
 
-class _PlainInput:
-    """Plaintext to be read: a path or URL that is opened here, or a file object of the caller's."""
+class _PipeReading:
+    """Gives readinto to a pipe."""
 
-    def __init__(self, source: Any) -> None:
-        self.size: int | None = None
-        self._owned = True
-        if is_url(source) and not source.startswith("file://"):
-            file_system, path = remote_file_system(source)
-            self.size = int(file_system.info(path)["size"])
-            self.file = file_system.open(path, "rb")
-        elif _is_path(source):
-            descriptor, regular = _open_source(source)
-            self.file = os.fdopen(descriptor, "rb", buffering=0)
-            if regular:
-                self.size = os.fstat(descriptor).st_size
-        elif isinstance(source, io.TextIOBase):
-            raise TypeError("a binary file object is needed, but this one is text: open it with mode 'rb'")
-        elif hasattr(source, "read"):
-            self.file, self._owned = source, False
-            if not hasattr(source, "readinto"):
-                self.file = _ReadInto(source)
-        else:
-            raise TypeError(f"source must be a path, a URL or a binary file object, not {type(source).__name__}")
+    def __init__(self, pipe: PipeSource) -> None:
+        self._pipe = pipe
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._owned:
-            self.file.close()
-
-
-class _ReadInto:
-    """Gives readinto to a file object that has only read."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def readinto(self, memory: memoryview) -> int | None:
-        data = self._file.read(len(memory))
-        if data is None:
-            return None
-        if len(data) > len(memory):
-            raise OSError(f"the source answered {len(data)} bytes to a read of {len(memory)}")
+    def readinto(self, memory: memoryview) -> int:
+        data = self._pipe.read_up_to(len(memory))
         memory[: len(data)] = data
         return len(data)
 
 
-class _PlainOutput:
-    """Plaintext to be written: published on success if it has a name here, written through otherwise."""
-
-    def __init__(self, target: Any) -> None:
-        self._atomic: AtomicFile | None = None
-        self._sink: FileObjectSink
-        if isinstance(target, RemoteSink):
-            self._sink = target
-        elif is_url(target) and not target.startswith("file://"):
-            file_system, path = remote_file_system(target)
-            self._sink = RemoteSink(file_system, path, target)
-        elif _is_path(target):
-            self._atomic = AtomicFile(_local_path(target))
-            self._sink = FileObjectSink(os.fdopen(os.dup(self._atomic.descriptor), "wb", buffering=0))
-        elif hasattr(target, "write"):
-            self._sink = FileObjectSink(target)
-        else:
-            raise TypeError(f"target must be a path, a URL or a binary file object, not {type(target).__name__}")
-
-    def write(self, data: memoryview) -> None:
-        try:
-            self._sink.write(data)
-        except OSError as error:
-            if self._atomic is None or error.errno is None:
-                raise
-            raise OSError(error.errno, error.strerror, self._atomic.name) from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        if kind is not None:
-            if isinstance(self._sink, RemoteSink):
-                self._sink.abort(mark=False)
-            if self._atomic is not None:
-                self._sink.close()
-                self._atomic.abort()
-            return
-        self._sink.commit()
-        if self._atomic is not None:
-            self._sink.close()
-            self._atomic.commit()
-
-
-def _is_path(file: Any) -> bool:
-    if isinstance(file, str):
-        return not is_url(file) or file.startswith("file://")
-    return isinstance(file, (bytes, os.PathLike)) and not hasattr(file, "read")
-
-
-def _local_path(file: Any) -> Any:
-    return file[len("file://") :] if isinstance(file, str) and file.startswith("file://") else os.fspath(file)
-
-
-def _between_files(source: Any, target: Any) -> bool:
-    """Whether both are regular files by their paths, the target perhaps yet to be.
-
-    Asked before either is opened: opening a FIFO and closing it again would be seen at its other end.
-    """
-    if not (_is_path(source) and _is_path(target)) or not stat.S_ISREG(os.stat(_local_path(source)).st_mode):
-        return False
-    try:
-        mode = os.stat(_local_path(target)).st_mode
-    except OSError:
-        # What is wrong with it, AtomicFile says.
-        return True
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-
-
-def _open_source(source: Any) -> tuple[int, bool]:
-    descriptor = os.open(_local_path(source), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISDIR(mode):
-        os.close(descriptor)
-        raise IsADirectoryError(21, "Is a directory", os.fsdecode(source))
-    return descriptor, stat.S_ISREG(mode)
-
-
 def _refuse_same(source: Any, target: Any) -> None:
-    if not (_is_path(source) and _is_path(target)):
+    paths = [
+        Location(file) for file in (source, target)
+        if isinstance(file, (str, bytes, os.PathLike)) and not hasattr(file, "read")
+    ]  # fmt: skip
+    if len(paths) < 2:
         return
-    try:
-        same = os.path.samefile(_local_path(source), _local_path(target))
-    except OSError:
-        return
-    if same and stat.S_ISREG(os.stat(_local_path(source)).st_mode):
-        raise ValueError(
-            f"source and target are the same file ({os.fsdecode(source)}): write to another name, then rename"
-        )
+    if not (paths[0].is_local and paths[1].is_local):
+        same = paths[0] == paths[1]
+    else:
+        try:
+            same = os.path.samefile(paths[0].path, paths[1].path) and os.path.isfile(paths[0].path)
+        except OSError:
+            return
+    if same:
+        raise ValueError(f"source and target are the same file ({paths[0]}): write to another name, then rename")

@@ -39,7 +39,7 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
     target : path, URL or Dataset
         Where the dataset is. In a chained URL, what stands behind ``::``.
     kms : client or URL
-        As :func:`ags1.dataset.open`; not needed with a Dataset.
+        As :func:`ags1.dataset.open`; without it, the URL in the variable ``AGS1_KMS``. Not needed with a Dataset.
     expected_version, key_id, threads
         As :func:`ags1.dataset.open`.
     fo, target_protocol, target_options
@@ -84,7 +84,11 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         if where is None:
             raise TypeError("target is needed: the directory of the dataset, as in ags1://path::file://vault")
         if kms is None:
-            raise TypeError("kms is needed: a client of ags1.kms, or a URL such as local:keys.json")
+            kms = os.environ.get("AGS1_KMS")
+        if not kms:
+            raise TypeError(
+                "kms is needed: a client of ags1.kms, a URL such as local:keys.json, or the variable AGS1_KMS"
+            )
         if target is None and target_protocol not in (None, "file", "local"):
             where = _Elsewhere(target_protocol, target_options or {}, str(where)).store()
         self.dataset = datasets.open(where, kms, expected_version=expected_version, key_id=key_id, threads=threads)

@@ -1,17 +1,19 @@
-"""Streams over AGS1: a seekable Reader, a Writer, and open().
+"""Streams over AGS1: a seekable Reader and a Writer.
 
 Reader          BufferedReader (CPython's own: read, readline, peek, seek, ...)
    |                 | readinto(window)
    | pread           v
-   +-------> RawReader, Plaintext (ags1._reading): blocks straight into the caller's memory, by position
+   |         RawReader ......... ReadAhead: the next pieces, on other threads
+   |                 v
+   +-------> Plaintext (ags1._reading): blocks straight into the caller's memory, by position
                      |
                      v
-                a source (ags1._sources): memory, descriptor, file object, remote object, pipe
+                a Source (ags1.storage): memory, descriptor, file object, object in a store, pipe
 
-Writer          gathers windows of whole blocks
-   | seal(window)
+Writer          gathers a window of whole blocks, while the one before it is sealed and written on another thread
+   | BlockCipher.seal_to
    v
-a sink (ags1._sinks): a file that appears when it is complete, a file object, a remote object
+an Output (ags1.storage): a file that appears when it is complete, a file object, an object in a store
 """
 
 from __future__ import annotations
@@ -19,23 +21,25 @@ from __future__ import annotations
 import io
 import os
 import warnings
+from collections.abc import Callable, Mapping
 
-from ags1 import _blocks, layout
+from ags1 import _blocks, _descriptors, layout
 from ags1._buffer import BufferView
+from ags1._cipher import INCOMPLETE, BlockCipher
 from ags1._gcm import Key
 from ags1._reading import SMALL_WINDOW, WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
-from ags1._sinks import Sink, open_sink
-from ags1._sources import PipeSource, octets, open_source
 from ags1._typing import Buffer, KeyLike
+from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
+from ags1.storage import Output, PipeSource, Request, octets, open_output, open_source, start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, NoReturn
 
-__all__ = ["Reader", "Writer", "open"]
+__all__ = ["Reader", "Writer"]
 
 
 class Reader(io.BufferedReader):
@@ -46,7 +50,8 @@ class Reader(io.BufferedReader):
     source : path, URL, file object or buffer
         A path or URL is owned and closed with the Reader. A binary file object is borrowed: the stream is the whole
         file, whatever its position; while the Reader lives, its position is the Reader's (plain files of ``open()``
-        excepted). A buffer is read where it lies and must not change. A pipe can be read forwards only.
+        excepted). A buffer is read where it lies and must not change. A pipe can be read forwards only. Bytes are the
+        stream itself, never a path.
     key : buffer of 16, 24 or 32 bytes, or Key
         The AES key.
     aad_prefix : buffer
@@ -55,7 +60,12 @@ class Reader(io.BufferedReader):
         Trusted length of the encrypted stream in bytes. Without it the source's own length is believed, and blocks
         missing at the end go unnoticed: `length_trusted` is then False.
     threads : int, optional
-        Threads for reads that span blocks. By default one for little, every usable CPU for much.
+        Threads for reads that span blocks. By default one for little, every usable CPU for much. With 1, a local file
+        is read on the calling thread alone.
+    storage_options : mapping, optional
+        What is needed to reach a URL and is not in the environment: credentials, endpoint, timeouts.
+    memory_budget : int, optional
+        Bytes that may be fetched and decrypted ahead; 64 MiB by default, and 256 MiB for all Readers of a process.
 
     Raises
     ------
@@ -64,10 +74,15 @@ class Reader(io.BufferedReader):
     AuthenticationError
         From any read: names the block. Nothing of that read is released, and the Reader refuses everything after it.
     OSError
-        The source failed.
+        The source failed, or a local file was written to after it was opened.
 
     Notes
     -----
+    A source must stay as it is while it is read. If another stream under the same key and AAD prefix takes its place,
+    blocks of both authenticate. A change of a local file is noticed by its size and the time of its last change; one
+    within the same tick of the file system's clock, and any change of a buffer, of a remote object or of a file object
+    without a descriptor, is not. Replace files by renaming, and give each stream its own prefix.
+
     Everything that :class:`io.BufferedReader` promises holds. :meth:`pread` and :meth:`pread_into` may be called from
     any number of threads at once, also beside the other methods, which share one position under a lock.
     A read that spans blocks decrypts them in parallel, straight into the memory that it returns.
@@ -81,11 +96,13 @@ class Reader(io.BufferedReader):
         aad_prefix: Buffer = b"",
         length: int | None = None,
         threads: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        memory_budget: int | None = None,
     ) -> None:
         secret, prefix = _key_and_prefix(key, aad_prefix)
         _check_threads(threads)
         _check_trusted_length(length)
-        opened = open_source(source)
+        opened = open_source(source, storage_options)
         try:
             if isinstance(opened, PipeSource):
                 self._plaintext: Plaintext | None = None
@@ -93,17 +110,23 @@ class Reader(io.BufferedReader):
                 self._trusted = length is not None
                 super().__init__(self._pipe, buffer_size=64 << 10)
             else:
-                self._plaintext = Plaintext(opened, secret, prefix, length, threads)
+                self._plaintext = Plaintext(opened, secret, prefix, length, threads, memory_budget)
                 window = window_of(self._plaintext, threads)
-                super().__init__(RawReader(self._plaintext, window), buffer_size=window)
+                self._raw_reader = RawReader(self._plaintext, window)
+                super().__init__(self._raw_reader, buffer_size=window)
+        except FormatError as error:
+            opened.close()
+            if _is_path_in_bytes(source):
+                raise type(error)(f"{error}; these bytes name a file: to read that, give str or pathlib.Path") from None
+            raise
         except BaseException:
             opened.close()
             raise
 
     @property
-    def name(self) -> str | None:
-        """Path or URL of the source, if it has one."""
-        return self._plaintext.source.name if self._plaintext is not None else self._pipe._source.name
+    def name(self) -> str:
+        """Path or URL of the source; AttributeError if it has none."""
+        return _name_of(self._plaintext.source.name if self._plaintext is not None else self._pipe._source.name)
 
     @property
     def mode(self) -> str:
@@ -212,7 +235,10 @@ class Writer(io.BufferedIOBase):
     block_length : int
         Bytes of plaintext in a block. Iceberg reads only the default, 1 MiB.
     threads : int, optional
-        Threads for encrypting what was gathered. By default every usable CPU, if there is enough to do.
+        Threads for encrypting what was gathered. By default every usable CPU, if there is enough to do. With 1, a local
+        file is written on the calling thread alone.
+    storage_options : mapping, optional
+        What is needed to reach a URL and is not in the environment: credentials, endpoint, timeouts.
 
     Raises
     ------
@@ -236,30 +262,36 @@ class Writer(io.BufferedIOBase):
         aad_prefix: Buffer = b"",
         block_length: int = DEFAULT_BLOCK_LENGTH,
         threads: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._sink: Sink | None = None
+        self._output: Output | None = None
         self._finished = False
-        self._key, self._aad_prefix = _key_and_prefix(key, aad_prefix)
+        secret, prefix = _key_and_prefix(key, aad_prefix)
         _check_threads(threads)
         layout.encrypted_length(0, block_length)
-        self._block_length = block_length
-        self._threads = threads
+        self._cipher = BlockCipher(secret, prefix, block_length, threads)
         gathered = WINDOW if threads != 1 else SMALL_WINDOW
-        self._capacity = max(1, gathered // block_length) * block_length
+        self._capacity = max(1, min(gathered // block_length, _descriptors.MAX_WINDOW_BLOCKS)) * block_length
         self._gathered = bytearray()
+        self._spare = bytearray()
+        self._sealing: Request[None] | None = None
         self._position = 0
         self._next_block = 0
         self._encrypted_length: int | None = None
         self._error: BaseException | None = None
         self._owner = os.getpid()
-        self._sink = open_sink(sink)
+        if isinstance(sink, bytes):
+            raise TypeError("bytes cannot be written to, and are no path here: give the path as str or pathlib.Path")
+        self._output = open_output(sink, storage_options)
+        # A file object of the caller's is written by the caller's thread only.
+        self._behind = threads != 1 and self._output.is_ours
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
     @property
-    def name(self) -> str | None:
-        """Path or URL of the sink, if it has one."""
-        return self._sink.name if self._sink is not None else None
+    def name(self) -> str:
+        """Path or URL of the output; AttributeError if it has none."""
+        return _name_of(self._output.name if self._output is not None else None)
 
     @property
     def mode(self) -> str:
@@ -269,7 +301,7 @@ class Writer(io.BufferedIOBase):
     @property
     def block_length(self) -> int:
         """Bytes of plaintext in each block but the last."""
-        return self._block_length
+        return self._cipher.block_length
 
     @property
     def encrypted_length(self) -> int:
@@ -281,14 +313,21 @@ class Writer(io.BufferedIOBase):
     @property
     def key_metadata(self) -> KeyMetadata:
         """Key, AAD prefix and length of the finished stream. Known after :meth:`close` only."""
-        return KeyMetadata(self._key, self._aad_prefix, self.encrypted_length)
+        return KeyMetadata(self._cipher.key, self._cipher.aad_prefix, self.encrypted_length)
 
     def writable(self) -> bool:
         """Return True: this is what it is for."""
+        self._check_open()
         return True
+
+    def seekable(self) -> bool:
+        """Return False: a stream is written from its start to its end."""
+        self._check_open()
+        return False
 
     def tell(self) -> int:
         """Bytes of plaintext written so far."""
+        self._check_open()
         return self._position
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -316,31 +355,73 @@ class Writer(io.BufferedIOBase):
                 count = min(size - done, self._capacity - len(self._gathered))
                 self._gathered += data[done : done + count]
                 if len(self._gathered) == self._capacity:
-                    with memoryview(self._gathered) as view:
-                        self._seal(view)
-                    self._gathered.clear()
+                    self._seal_gathered()
             done += count
             self._position += count
 
+    def _seal_gathered(self) -> None:
+        """Seal and write what was gathered, on another thread where that is allowed, and gather into other memory."""
+        if not self._behind:
+            with memoryview(self._gathered) as view:
+                self._seal(view)
+            self._gathered.clear()
+            return
+        self._wait()
+        full, self._gathered, self._spare = self._gathered, self._spare, bytearray()
+        call = self._sealer(memoryview(full))
+
+        def seal_and_release() -> None:
+            try:
+                call()
+            finally:
+                full.clear()
+
+        self._sealing = start(seal_and_release)
+        self._spare = full
+
+    def _wait(self) -> None:
+        """Wait until nothing is being sealed; raise what that met."""
+        if self._sealing is not None:
+            request = self._sealing
+            request.wait()
+            self._sealing = None
+            request.result()
+
     def _seal(self, data: memoryview) -> None:
         """Encrypt whole blocks, or the last ones, and hand them on."""
-        assert self._sink is not None
-        if self._next_block == 0:
-            self._sink.write(memoryview(layout.write_header(self._block_length)))
-        self._sink.seal(data, self._key, self._aad_prefix, self._block_length, self._next_block, self._threads)
-        self._next_block += layout.block_count(len(data), self._block_length)
+        self._wait()
+        self._sealer(data)()
+
+    def _sealer(self, data: memoryview) -> Callable[[], None]:
+        """What seals `data` as the next blocks and writes them; it releases `data`."""
+        output, cipher, first = self._output, self._cipher, self._next_block
+        assert output is not None
+        layout.encrypted_length(self._position_after(data), cipher.block_length)
+        self._next_block += layout.block_count(len(data), cipher.block_length)
+
+        def call() -> None:
+            with data:
+                if first == 0:
+                    output.write(layout.write_header(cipher.block_length))
+                cipher.seal_to(output, data, first)
+
+        return call
+
+    def _position_after(self, data: memoryview) -> int:
+        return self._next_block * self._cipher.block_length + len(data)
 
     def flush(self) -> None:
-        """Hand every full block to the sink and flush that. A block that is not full waits for more, or for close."""
+        """Hand every full block to the output and flush that. A block that is not full waits for more, or for close."""
         self._check_usable()
         try:
-            whole = len(self._gathered) - len(self._gathered) % self._block_length
+            whole = len(self._gathered) - len(self._gathered) % self._cipher.block_length
             if whole:
                 with memoryview(self._gathered) as view:
                     self._seal(view[:whole])
                 del self._gathered[:whole]
-            assert self._sink is not None
-            self._sink.flush()
+            self._wait()
+            assert self._output is not None
+            self._output.flush()
         except BaseException as error:
             self._fail(error)
             raise
@@ -356,13 +437,14 @@ class Writer(io.BufferedIOBase):
             self._finished = True
             return
         try:
-            if self._error is None and self._sink is not None:
+            if self._error is None and self._output is not None:
                 if self._gathered or self._next_block == 0:
                     with memoryview(self._gathered) as view:
                         self._seal(view)
                     self._gathered.clear()
-                self._sink.commit()
-                self._encrypted_length = layout.encrypted_length(self._position, self._block_length)
+                self._wait()
+                self._output.commit()
+                self._encrypted_length = layout.encrypted_length(self._position, self._cipher.block_length)
         except BaseException as error:
             self._fail(error)
             raise
@@ -382,18 +464,26 @@ class Writer(io.BufferedIOBase):
         """Remember the first error and throw the output away."""
         if self._error is None:
             self._error = error
-            self._gathered = bytearray()
-            if self._sink is not None and self._owner == os.getpid():
-                self._sink.abort(mark=True)
+            self._gathered, self._spare = bytearray(), bytearray()
+            if self._output is not None and self._owner == os.getpid():
+                if self._sealing is not None and (self._output.descriptor is not None or not self._output.is_published):
+                    # The descriptor must not be closed, and its number given away, while a thread writes to it; nor
+                    # may the mark of an unfinished stream stand in the middle.
+                    self._sealing.wait()
+                self._output.abort(INCOMPLETE)
+                self._sealing = None
 
     @property
     def closed(self) -> bool:
         """Whether the Writer was closed or aborted."""
         return self._finished
 
-    def _check_usable(self) -> None:
+    def _check_open(self) -> None:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
+
+    def _check_usable(self) -> None:
+        self._check_open()
         if self._owner != os.getpid():
             raise ValueError("this Writer belongs to the process that opened it, not to a forked child")
         if self._error is not None:
@@ -410,81 +500,29 @@ class Writer(io.BufferedIOBase):
 
     def __del__(self) -> None:
         # IOBase.__del__ would close, and so complete a stream that nobody finished.
-        if getattr(self, "_sink", None) is None or self.closed or self._owner != os.getpid():
+        if getattr(self, "_output", None) is None or self.closed or self._owner != os.getpid():
             return
         # First, since a warning may be an exception.
         self.abort()
-        warnings.warn(f"unclosed Writer {self.name or ''} was dropped: its output is discarded", ResourceWarning, 2)
+        name = getattr(self, "name", "")
+        warnings.warn(f"unclosed Writer {name} was dropped: its output is discarded", ResourceWarning, 2)
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("an ags1.Writer cannot be pickled")
 
 
-def open(
-    file: Any,
-    mode: str = "rb",
-    *,
-    key: KeyLike | None = None,
-    aad_prefix: Buffer = b"",
-    length: int | None = None,
-    key_metadata: KeyMetadata | Buffer | None = None,
-    block_length: int = DEFAULT_BLOCK_LENGTH,
-    threads: int | None = None,
-) -> Any:
-    """Open an AGS1 stream for reading or writing plaintext.
+def _name_of(name: str | None) -> str:
+    if name is None:
+        # As the builtin has it: configparser and others go on without a name.
+        raise AttributeError("this stream has no name: it is neither a path nor a URL")
+    return name
 
-    Parameters
-    ----------
-    file : path, URL, file object or buffer
-        A path or a URL of fsspec's ("s3://...") is owned; a binary file object is borrowed; any buffer can be read.
-    mode : {"rb", "wb"}
-        For text, wrap a Reader in ``io.TextIOWrapper``. To write text, keep the Writer's own ``with`` outside and
-        ``detach()`` the wrapper at the end of the body: a TextIOWrapper closes what it wraps also after an exception,
-        and so would publish half of a stream.
-    key : buffer of 16, 24 or 32 bytes, or Key, optional
-        The AES key; this or `key_metadata` is needed.
-    aad_prefix : buffer
-        Identity of the file.
-    length : int, optional
-        Trusted length of the encrypted stream in bytes, for reading.
-    key_metadata : KeyMetadata or its bytes, optional
-        Key, AAD prefix and, if it has one, trusted length, instead of the three arguments.
-    block_length : int
-        For writing: bytes of plaintext in a block.
-    threads : int, optional
-        Threads to use.
 
-    Returns
-    -------
-    Reader or Writer
-
-    Raises
-    ------
-    TypeError
-        Neither or both of `key` and `key_metadata`.
-    ValueError
-        Another mode.
-    FormatError, TruncatedError, OSError
-        As :class:`Reader` and :class:`Writer`.
-    """
-    if mode not in ("rb", "wb"):
-        raise ValueError(
-            f"mode must be 'rb' or 'wb', got {mode!r}; for text, wrap the binary stream in io.TextIOWrapper"
-        )
-    if key_metadata is not None:
-        if key is not None or aad_prefix != b"":
-            raise TypeError("give either key_metadata, or key and aad_prefix, not both")
-        if not isinstance(key_metadata, KeyMetadata):
-            key_metadata = KeyMetadata.decode(key_metadata)
-        key = key_metadata.encryption_key
-        aad_prefix = key_metadata.aad_prefix or b""
-        if length is None:
-            length = key_metadata.file_length
-    if key is None:
-        raise TypeError("a key is needed: pass key= (16, 24 or 32 bytes) or key_metadata=")
-    if mode == "rb":
-        return Reader(file, key, aad_prefix=aad_prefix, length=length, threads=threads)
-    return Writer(file, key, aad_prefix=aad_prefix, block_length=block_length, threads=threads)
+def _is_path_in_bytes(source: object) -> bool:
+    try:
+        return isinstance(source, bytes) and len(source) < 4096 and os.path.exists(source)
+    except ValueError:
+        return False
 
 
 def _key_and_prefix(key: KeyLike, aad_prefix: Buffer) -> tuple[Key, bytes]:

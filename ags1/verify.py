@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ags1 import layout
+from ags1._open import open
 from ags1.errors import AuthenticationError
-from ags1.stream import open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,12 +5,14 @@ made here, in one place, in this order:
 
 1. ``AGS1_OPENSSL``: ``system``, ``bundled``, or the prefix of an installation (``/opt/openssl``).
 2. The system's libcrypto, if it is new enough to be fast (`FAST`).
-3. A static libcrypto of the pinned release (`PINNED`), built once from the release tarball with a minimal
-   configuration and cached outside the tree. The tarball comes from ``AGS1_OPENSSL_SOURCE`` (a file, a
-   directory that holds it, or a URL), else from the OpenSSL project's release page. Its SHA-256 is pinned.
+3. A static libcrypto of a pinned release, built once with a minimal configuration and cached outside the tree.
+   Its sources are `RELEASE` from ``AGS1_OPENSSL_SOURCE`` (a file, a directory that holds it, or a URL), else from
+   the OpenSSL project's release page, else, where cargo is there, `CRATE` from cargo's registry. Both are pinned
+   by their SHA-256.
 4. The system's libcrypto, if it is new enough to work (`MINIMUM`), with a warning that names the cost.
 
-Run as a program it prints what would be chosen; ``--build`` also builds what needs building.
+Run as a program it prints what a build would choose here and now, and looks whether the sources can be had;
+``--build`` also builds what needs building.
 
 Only the standard library is used: this runs inside an isolated build environment. POSIX only.
 """
@@ -32,10 +34,28 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+# Also where this is imported as buildtools.openssl.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import hardening
+from openssl_source import (
+    CRATE,
+    HOW_TO_GET,
+    INSTALL_TOOLS,
+    PINNED,
+    RELEASE,
+    UNSET,
+    OpenSSLError,
+    Source,
+    UnavailableError,
+    cache_directory,
+    obtain,
+    say,
+)
+from sealed import is_sealed, private_directory, seal
 
 Version = tuple[int, int, int]
 
@@ -45,15 +65,6 @@ MINIMUM: Version = (3, 0, 0)
 FAST: Version = (3, 2, 0)
 """Oldest OpenSSL that is preferred over building the pinned one."""
 
-PINNED = "3.5.7"
-"""The release that is built when the system's is not fast. A long-term support series."""
-
-TARBALL = f"openssl-{PINNED}.tar.gz"
-TARBALL_SHA256 = "a8c0d28a529ca480f9f36cf5792e2cd21984552a3c8e4aa11a24aa31aeac98e8"
-TARBALL_URL = f"https://github.com/openssl/openssl/releases/download/openssl-{PINNED}/{TARBALL}"
-
-DOWNLOAD_TIMEOUT = 30
-"""Seconds without a byte before a download counts as unreachable."""
 
 CONFIGURE: tuple[str, ...] = (
     # What to leave out of the build altogether.
@@ -63,43 +74,11 @@ CONFIGURE: tuple[str, ...] = (
     # at exit while a daemon thread still encrypts.
     *("no-autoload-config", "no-atexit", "no-async", "no-ui-console", "no-filenames"),
     *("no-thread-pool", "no-default-thread-pool"),
-    *(
-        "no-ssl",
-        "no-tls",
-        "no-dtls",
-        "no-quic",
-        "no-ssl-trace",
-        "no-srp",
-        "no-srtp",
-        "no-psk",
-        "no-nextprotoneg",
-    ),
-    *(
-        "no-ktls",
-        "no-sock",
-        "no-dgram",
-        "no-http",
-        "no-ocsp",
-        "no-cmp",
-        "no-cms",
-        "no-ct",
-        "no-ts",
-        "no-rfc3779",
-    ),
+    *("no-ssl", "no-tls", "no-dtls", "no-quic", "no-ssl-trace", "no-srp", "no-srtp", "no-psk", "no-nextprotoneg"),
+    *("no-ktls", "no-sock", "no-dgram", "no-http", "no-ocsp", "no-cmp", "no-cms", "no-ct", "no-ts", "no-rfc3779"),
     *("no-comp", "no-ec", "no-ec2m", "no-dh", "no-dsa", "no-sm2", "no-ml-dsa", "no-ml-kem", "no-slh-dsa"),
     *("no-argon2", "no-scrypt", "no-aria", "no-bf", "no-blake2", "no-camellia", "no-cast", "no-chacha"),
-    *(
-        "no-poly1305",
-        "no-cmac",
-        "no-des",
-        "no-gost",
-        "no-idea",
-        "no-md4",
-        "no-mdc2",
-        "no-ocb",
-        "no-rc2",
-        "no-rc4",
-    ),
+    *("no-poly1305", "no-cmac", "no-des", "no-gost", "no-idea", "no-md4", "no-mdc2", "no-ocb", "no-rc2", "no-rc4"),
     *("no-rmd160", "no-seed", "no-siphash", "no-siv", "no-sm3", "no-sm4", "no-whirlpool", "no-multiblock"),
     # The names that stay in the library: neutral, so that no path of the building machine does.
     *("--prefix=/usr/local", "--libdir=lib", "--openssldir=/etc/ssl"),
@@ -110,27 +89,8 @@ CONFIGURE: tuple[str, ...] = (
 
 # Parts of the tarball that a libcrypto without tests or documents never opens; they are most of its files.
 _SKIP = re.compile(
-    r"^[^/]+/(fuzz/corpora|test/(recipes|certs|smime-certs|ct|d2i-tests|ocsp-tests)|doc/man\d)/(?!.*build\.info$)"
+    r"^[^/]+/(openssl/)?(fuzz/corpora|test/(recipes|certs|smime-certs|ct|d2i-tests|ocsp-tests)|doc/man\d)/(?!.*build\.info$)"
 )
-
-_HOW_TO_GET = (
-    "Any one of these fixes it:\n"
-    f"  * let the build fetch {TARBALL_URL}\n"
-    "    (about a minute of compiling, once; needs perl and make:\n"
-    "    'apt-get install perl make' or 'dnf install perl-core make')\n"
-    "  * download that file and set AGS1_OPENSSL_SOURCE to it, or to the directory that it is in\n"
-    "  * install the development files of OpenSSL 3.2 or newer\n"
-    "    ('apt-get install libssl-dev', 'dnf install openssl-devel', 'brew install openssl@3 pkg-config')\n"
-    "  * set AGS1_OPENSSL to the prefix of an OpenSSL 3.2 or newer of your own"
-)
-
-
-class OpenSSLError(Exception):
-    """No usable OpenSSL: the message says what to install or to set."""
-
-
-class UnavailableError(OpenSSLError):
-    """The pinned OpenSSL can't be had here; another choice may still do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +105,8 @@ class OpenSSL:
         Version of the headers, such as ``3.5.7``.
     warning
         What the user should know about this choice, or an empty string.
+    remedy
+        The one thing to do on this machine to get a fast one, or an empty string. ``ags1 info`` shows it.
     """
 
     linkage: str
@@ -157,16 +119,21 @@ class OpenSSL:
     extra_compile_args: tuple[str, ...] = ()
     extra_link_args: tuple[str, ...] = ()
     warning: str = ""
+    remedy: str = ""
 
     @property
     def define_macros(self) -> list[tuple[str, str]]:
         """Macros that tell the extension module what it was linked with."""
-        return [("AGS1_OPENSSL_LINKAGE", f'"{self.linkage}"')]
+        return [("AGS1_OPENSSL_LINKAGE", _c_text(self.linkage)), ("AGS1_OPENSSL_REMEDY", _c_text(self.remedy))]
 
     @property
     def static(self) -> bool:
         """Whether libcrypto becomes part of the extension module."""
         return self.linkage.endswith("-static")
+
+
+def _c_text(text: str) -> str:
+    return json.dumps(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,8 +205,8 @@ def choose(env: Mapping[str, str] | None = None, *, build: bool = True) -> OpenS
     env
         Environment to read; the process's own by default.
     build
-        Whether to build the pinned OpenSSL if it is chosen and not cached. If false, the paths in the result
-        may not exist yet.
+        Whether to build the pinned OpenSSL if it is chosen and not cached. If false, its sources are looked for as
+        a build does, and the paths in the result may not exist yet.
 
     Raises
     ------
@@ -252,14 +219,14 @@ def choose(env: Mapping[str, str] | None = None, *, build: bool = True) -> OpenS
     if wanted == "bundled":
         return _bundled(toolchain, build=build)
     if wanted == "system":
-        return _with_speed_warning(_system(toolchain), "AGS1_OPENSSL=system asks for it")
+        return _with_speed_warning(_system(toolchain), "AGS1_OPENSSL=system asks for it", UNSET)
     if wanted:
         if not os.path.isabs(wanted):
             raise OpenSSLError(
                 f"AGS1_OPENSSL={wanted!r} is neither 'system', nor 'bundled', nor the absolute path of a "
                 "prefix such as /opt/openssl."
             )
-        return _with_speed_warning(_prefix(toolchain, Path(wanted)), f"AGS1_OPENSSL={wanted} asks for it")
+        return _with_speed_warning(_prefix(toolchain, Path(wanted)), f"AGS1_OPENSSL={wanted} asks for it", UNSET)
 
     system: OpenSSL | None = None
     try:
@@ -273,8 +240,8 @@ def choose(env: Mapping[str, str] | None = None, *, build: bool = True) -> OpenS
         return _bundled(toolchain, build=build)
     except UnavailableError as error:
         if system is not None:
-            return _with_speed_warning(system, str(error))
-        raise OpenSSLError(f"no usable OpenSSL.\n{no_system}\n{error}\n{_HOW_TO_GET}") from error
+            return _with_speed_warning(system, str(error), error.remedy)
+        raise OpenSSLError(f"no usable OpenSSL.\n{no_system}\n{error}\n{HOW_TO_GET}") from error
 
 
 # The system's, and a prefix
@@ -293,19 +260,19 @@ def _parse_version(macros: Mapping[str, str], where: str) -> str:
         ("AWS-LC", "OPENSSL_IS_AWSLC"),
     ):
         if macro in macros:
-            raise OpenSSLError(f"{where} is {name}; ags1 needs OpenSSL 3.0 or newer.\n{_HOW_TO_GET}")
+            raise OpenSSLError(f"{where} is {name}; ags1 needs OpenSSL 3.0 or newer.\n{HOW_TO_GET}")
     try:
         found = tuple(int(macros[f"OPENSSL_VERSION_{part}"]) for part in ("MAJOR", "MINOR", "PATCH"))
     except (KeyError, ValueError):
         # Before 3.0 there was only 0xMNNFFPPSL.
         number = re.match(r"0x([0-9a-fA-F]+)L?$", macros.get("OPENSSL_VERSION_NUMBER", ""))
         if number is None:
-            raise OpenSSLError(f"{where}: opensslv.h states no version that ags1 understands.\n{_HOW_TO_GET}") from None
+            raise OpenSSLError(f"{where}: opensslv.h states no version that ags1 understands.\n{HOW_TO_GET}") from None
         value = int(number[1], 16)
         found = (value >> 28, value >> 20 & 0xFF, value >> 12 & 0xFF)
     text = ".".join(map(str, found))
     if found < MINIMUM:
-        raise OpenSSLError(f"{where} is OpenSSL {text}: too old. ags1 needs 3.0, and 3.2 to be fast.\n{_HOW_TO_GET}")
+        raise OpenSSLError(f"{where} is OpenSSL {text}: too old. ags1 needs 3.0, and 3.2 to be fast.\n{HOW_TO_GET}")
     return text
 
 
@@ -360,7 +327,7 @@ def _system(toolchain: _Toolchain) -> OpenSSL:
         raise OpenSSLError("\n".join(refusals))
     raise OpenSSLError(
         "no OpenSSL headers: the compiler does not find openssl/opensslv.h, pkg-config knows no libcrypto.\n"
-        + _HOW_TO_GET
+        + HOW_TO_GET
     )
 
 
@@ -431,30 +398,19 @@ def _static(linkage: str, version: str, include: Path, archive: Path) -> OpenSSL
     )
 
 
-def _with_speed_warning(openssl: OpenSSL, reason: str) -> OpenSSL:
+def _with_speed_warning(openssl: OpenSSL, reason: str, remedy: str) -> OpenSSL:
     if _version(openssl.version) >= FAST:
         return openssl
     warning = (
         f"ags1 is being linked with OpenSSL {openssl.version} ({openssl.linkage}).\n"
         "It works, but AES-GCM is about 2.6 times slower with it than with OpenSSL 3.2 or newer on machines\n"
         "with VAES (x86 servers since 2021).\n"
-        f"Why this one: {reason}\n{_HOW_TO_GET}"
+        f"Why this one: {reason}\nWhat to do: {remedy}"
     )
-    return dataclasses.replace(openssl, warning=warning)
+    return dataclasses.replace(openssl, warning=warning, remedy=remedy)
 
 
 # The pinned one
-
-
-def cache_directory(env: Mapping[str, str] | None = None) -> Path:
-    """Directory that built libraries and downloaded tarballs are kept in, outside any source tree."""
-    env = os.environ if env is None else env
-    if env.get("AGS1_CACHE"):
-        return Path(env["AGS1_CACHE"]).expanduser().absolute()
-    base = env.get("XDG_CACHE_HOME")
-    # XDG: a relative path there is to be ignored.
-    root = Path(base) if base and os.path.isabs(base) else Path(env.get("HOME") or Path.home()) / ".cache"
-    return root / "ags1"
 
 
 def _target(env: Mapping[str, str]) -> str:
@@ -472,13 +428,13 @@ def _target(env: Mapping[str, str]) -> str:
     return ""
 
 
-def _cached_place(toolchain: _Toolchain) -> Path:
+def _cached_place(toolchain: _Toolchain, source: Source) -> Path:
     """Directory of the built library. Everything that changes what is built is part of its name."""
     env = toolchain.env
     compiler = toolchain.run("--version").stdout.partition("\n")[0]
     facts = {
-        "tarball": TARBALL_SHA256,
-        "configure": CONFIGURE,
+        "tarball": source.sha256,
+        "configure": (*CONFIGURE, *hardening.compile_args(toolchain.command, env)),
         "target": _target(env),
         "command": toolchain.command,
         "compiler": compiler,
@@ -487,30 +443,46 @@ def _cached_place(toolchain: _Toolchain) -> Path:
         "macos": env.get("MACOSX_DEPLOYMENT_TARGET", ""),
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-    return cache_directory(env) / f"openssl-{PINNED}-{sys.platform}-{platform.machine()}-{digest}"
+    return cache_directory(env) / f"openssl-{source.version}-{sys.platform}-{platform.machine()}-{digest}"
 
 
 def _bundled(toolchain: _Toolchain, *, build: bool) -> OpenSSL:
     """Return the pinned libcrypto, from the cache or built now."""
     if os.name != "posix":
         raise UnavailableError("the pinned OpenSSL can only be built on a POSIX system.")
-    place = _cached_place(toolchain)
-    if not (place / "lib" / "libcrypto.a").is_file():
-        # Asked before anything is fetched: both end in the same advice.
-        _require_build_tools(toolchain.env)
+    if (found := _cached(toolchain)) is not None:
+        return found
+    # Asked before anything is fetched: both end in the same advice.
+    _require_build_tools(toolchain.env)
+    cache = cache_directory(toolchain.env)
+    with _locked(cache / "openssl.lock"), tempfile.TemporaryDirectory(prefix="build-", dir=cache) as name:
+        # Another build may have finished while this one waited.
+        if (found := _cached(toolchain)) is not None:
+            return found
+        scratch = Path(name)
+        source, archive = obtain(toolchain.env, scratch, whole=build)
+        place = _cached_place(toolchain, source)
         if build:
-            with _locked(place.parent / f"{place.name}.lock"):
-                # Another build may have finished while this one waited.
-                if not (place / "lib" / "libcrypto.a").is_file():
-                    _build(toolchain, place)
-    return _static("bundled-static", PINNED, place / "include", place / "lib" / "libcrypto.a")
+            _build(toolchain, source, archive, place, scratch)
+        return _static("bundled-static", source.version, place / "include", place / "lib" / "libcrypto.a")
+
+
+def _cached(toolchain: _Toolchain) -> OpenSSL | None:
+    """Return what was built before; where sources are named, only what was built from the release."""
+    for source in (RELEASE,) if toolchain.env.get("AGS1_OPENSSL_SOURCE", "").strip() else (RELEASE, CRATE):
+        place = _cached_place(toolchain, source)
+        if is_sealed(place):
+            return _static("bundled-static", source.version, place / "include", place / "lib" / "libcrypto.a")
+    return None
 
 
 def _require_build_tools(env: Mapping[str, str]) -> None:
     path = env.get("PATH")
     missing = [name for name in ("perl", "make") if shutil.which(name, path=path) is None]
     if missing:
-        raise UnavailableError(f"the pinned OpenSSL {PINNED} can't be built: no {' and no '.join(missing)}.")
+        raise UnavailableError(
+            f"the pinned OpenSSL {PINNED} can't be built: no {' and no '.join(missing)}.", INSTALL_TOOLS
+        )
     # Debian's perl-base and Fedora's perl-interpreter are not enough for Configure.
     modules = ("FindBin", "IPC::Cmd", "File::Copy", "File::Compare", "Data::Dumper", "Time::Piece")
     probe = subprocess.run(
@@ -523,7 +495,8 @@ def _require_build_tools(env: Mapping[str, str]) -> None:
     if probe.returncode != 0:
         raise UnavailableError(
             f"the pinned OpenSSL {PINNED} can't be built: perl lacks modules of its own distribution "
-            f"({probe.stderr.strip().partition(chr(10))[0][:120]})."
+            f"({probe.stderr.strip().partition(chr(10))[0][:120]}).",
+            INSTALL_TOOLS,
         )
 
 
@@ -532,128 +505,82 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold `path` as a lock, against other processes; released by the kernel if this one dies."""
     import fcntl
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        private_directory(path.parent)
+    except OSError as error:
+        raise UnavailableError(
+            f"nothing can be built in the cache: {error}", "set AGS1_CACHE to a directory of yours and build again"
+        ) from error
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _verify(path: Path, origin: str) -> None:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    if digest.hexdigest() != TARBALL_SHA256:
-        raise OpenSSLError(
-            f"checksum mismatch: {origin} is not the expected {TARBALL}; nothing was built from it.\n"
-            f"  expected SHA-256 {TARBALL_SHA256}\n"
-            f"  found            {digest.hexdigest()}\n"
-            "A download that was cut short looks like this too: fetch it again from\n"
-            f"  {TARBALL_URL}"
-        )
-
-
-def _tarball(env: Mapping[str, str], scratch: Path) -> Path:
-    """Return the verified release tarball, fetched into the cache if it has to be."""
-    source = env.get("AGS1_OPENSSL_SOURCE", "").strip()
-    if source and not re.match(r"(?i)(https?|file)://", source):
-        path = Path(source).expanduser()
-        if path.is_dir():
-            path /= TARBALL
-        if not path.is_file():
-            raise OpenSSLError(
-                f"AGS1_OPENSSL_SOURCE={source}: there is no {path}. Set it to {TARBALL}, to the directory "
-                "that holds it, or to a URL, or unset it."
-            )
-        _verify(path, str(path))
-        return path
-
-    kept = cache_directory(env) / TARBALL
-    if kept.is_file():
-        _verify(kept, str(kept))
-        return kept
-    url = source or TARBALL_URL
-    _say(f"fetching {url}")
-    fetched = scratch / TARBALL
-    try:
-        with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT) as response, open(fetched, "wb") as file:
-            shutil.copyfileobj(response, file, 1 << 20)
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        if source:
-            raise OpenSSLError(f"AGS1_OPENSSL_SOURCE={source} could not be fetched: {error}") from error
-        raise UnavailableError(f"the source of OpenSSL {PINNED} could not be fetched from {url}: {error}") from error
-    _verify(fetched, url)
-    os.replace(fetched, kept)
-    return kept
-
-
-def _build(toolchain: _Toolchain, place: Path) -> None:
+def _build(toolchain: _Toolchain, source: Source, archive: Path, place: Path, scratch: Path) -> None:
     """Build libcrypto.a in a scratch directory and move it to `place` in one step."""
-    cache = place.parent
-    with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as name:
-        scratch = Path(name)
-        tarball = _tarball(toolchain.env, scratch)
-        _say(f"building a static libcrypto from {tarball.name}; about a minute on two cores, once")
-        with tarfile.open(tarball) as archive:
-            members = [member for member in archive if not _SKIP.match(member.name)]
-            # The checksum has vouched for the members; newer Pythons want a filter all the same.
-            safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            archive.extractall(scratch, members, **safe)  # type: ignore[arg-type]
-        source, work, out = scratch / f"openssl-{PINNED}", scratch / "work", scratch / "out"
-        work.mkdir()
-        log = cache / f"{place.name}.log"
-        # The builder's flags belong to the extension; the library is what the cache key says it is. The date
-        # keeps two builds of the same source equal.
-        unwanted = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CPATH")
-        env = {key: value for key, value in toolchain.env.items() if key not in unwanted}
-        env |= {"CC": shlex.join(toolchain.command), "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C"}
-        for variable in ("CROSS_COMPILE", "OPENSSL_CONF", "OPENSSL_LOCAL_CONFIG_DIR"):
-            env.pop(variable, None)
-        target = _target(toolchain.env)
-        relative = os.path.relpath(source, work)
-        steps = (
-            ["perl", f"{relative}/Configure", *([target] if target else []), *CONFIGURE],
-            ["make", f"-j{_cpus()}", "build_generated", "libcrypto.a"],
-        )
-        with open(log, "w") as output:
-            for step in steps:
-                done = subprocess.run(
-                    step,
-                    cwd=work,
-                    env=env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    check=False,
-                )
-                if done.returncode != 0:
-                    output.flush()
-                    tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-                    raise OpenSSLError(
-                        f"building OpenSSL {PINNED} failed: {' '.join(step[:2])}, "
-                        f"exit status {done.returncode}.\nThe whole log is {log}; it ends:\n{tail}\n"
-                        "To do without it, set AGS1_OPENSSL=system (any 3.x; 3.2 or newer to be fast) or "
-                        "AGS1_OPENSSL=/prefix."
-                    )
-        (out / "include").mkdir(parents=True)
-        (out / "lib" / "pkgconfig").mkdir(parents=True)
-        for root in (source, work):
-            shutil.copytree(
-                root / "include" / "openssl",
-                out / "include" / "openssl",
-                ignore=shutil.ignore_patterns("*.in"),
-                dirs_exist_ok=True,
+    say(f"building a static libcrypto from {archive.name}; about a minute on two cores, once")
+    with tarfile.open(archive) as tar:
+        members = [member for member in tar if not _SKIP.match(member.name)]
+        # The checksum has vouched for the members; newer Pythons want a filter all the same.
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        tar.extractall(scratch, members, **safe)  # type: ignore[arg-type]
+    tree, work, out = scratch / source.top, scratch / "work", scratch / "out"
+    work.mkdir()
+    log = place.parent / f"{place.name}.log"
+    # The builder's flags belong to the extension; the library is what the cache key says it is. The date
+    # keeps two builds of the same source equal.
+    unwanted = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CPATH")
+    env = {key: value for key, value in toolchain.env.items() if key not in unwanted}
+    env |= {"CC": shlex.join(toolchain.command), "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C"}
+    for variable in ("CROSS_COMPILE", "OPENSSL_CONF", "OPENSSL_LOCAL_CONFIG_DIR"):
+        env.pop(variable, None)
+    target = _target(toolchain.env)
+    relative = os.path.relpath(tree, work)
+    hardened = hardening.compile_args(toolchain.command, toolchain.env)
+    steps = (
+        ["perl", f"{relative}/Configure", *([target] if target else []), *CONFIGURE, *hardened],
+        ["make", f"-j{_cpus()}", "build_generated", "libcrypto.a"],
+    )
+    with open(log, "w") as output:
+        for step in steps:
+            done = subprocess.run(
+                step,
+                cwd=work,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                check=False,
             )
-        shutil.copy2(work / "libcrypto.a", out / "lib")
-        for file in (work / "libcrypto.pc", work / "exporters" / "libcrypto.pc"):
-            if file.is_file():
-                shutil.copy2(file, out / "lib" / "pkgconfig" / "libcrypto.pc")
-                break
-        shutil.copy2(source / "LICENSE.txt", out)
-        # A directory without the archive in it is a leftover: this process holds the lock.
-        shutil.rmtree(place, ignore_errors=True)
-        os.rename(out, place)
-        log.unlink()
+            if done.returncode != 0:
+                output.flush()
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+                raise OpenSSLError(
+                    f"building OpenSSL {source.version} failed: {' '.join(step[:2])}, "
+                    f"exit status {done.returncode}.\nThe whole log is {log}; it ends:\n{tail}\n"
+                    "To do without it, set AGS1_OPENSSL=system (any 3.x; 3.2 or newer to be fast) or "
+                    "AGS1_OPENSSL=/prefix."
+                )
+    (out / "include").mkdir(parents=True)
+    (out / "lib" / "pkgconfig").mkdir(parents=True)
+    for root in (tree, work):
+        shutil.copytree(
+            root / "include" / "openssl",
+            out / "include" / "openssl",
+            ignore=shutil.ignore_patterns("*.in"),
+            dirs_exist_ok=True,
+        )
+    shutil.copy2(work / "libcrypto.a", out / "lib")
+    for file in (work / "libcrypto.pc", work / "exporters" / "libcrypto.pc"):
+        if file.is_file():
+            shutil.copy2(file, out / "lib" / "pkgconfig" / "libcrypto.pc")
+            break
+    shutil.copy2(tree / "LICENSE.txt", out)
+    seal(out)
+    # A directory that is not as it was built is a leftover, or was changed: this process holds the lock.
+    shutil.rmtree(place, ignore_errors=True)
+    os.rename(out, place)
+    log.unlink()
 
 
 def _cpus() -> int:
@@ -663,12 +590,8 @@ def _cpus() -> int:
         return os.cpu_count() or 1
 
 
-def _say(text: str) -> None:
-    print(f"ags1: {text}", file=sys.stderr, flush=True)
-
-
 def warn(openssl: OpenSSL) -> None:
-    """Print the warning of `openssl`, if it has one, so that it is seen in the middle of a build's output."""
+    """Print the warning of `openssl`, if it has one, so that it is seen in a build's output."""
     if openssl.warning:
         bar = "*" * 100
         print(f"\n{bar}\nWARNING: {openssl.warning}\n{bar}\n", file=sys.stderr, flush=True)
@@ -687,7 +610,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warn(chosen)
     for field in dataclasses.fields(chosen):
         value = getattr(chosen, field.name)
-        if value and field.name != "warning":
+        if value and field.name not in ("warning", "remedy"):
             print(f"{field.name:22} {value if isinstance(value, str) else ' '.join(value)}")
     return 0
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import array
+import ctypes
 import errno
+import functools
+import inspect
 import io
 import mmap
 import os
@@ -16,10 +19,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pytest
+
+import ags1
+from ags1 import _gcm
 
 KEY_LENGTHS = (16, 24, 32)
 KEYS = {length: bytes(range(1, length + 1)) for length in KEY_LENGTHS}
@@ -29,6 +36,10 @@ PREFIX = b"1234567890123456"
 HEADER = 8
 OVERHEAD = 28
 MIB = 1 << 20
+HANG_SECONDS = 600
+"""How long a test waits for a process or a thread before it says that it hangs; no limit of a test is shorter."""
+
+_Test = TypeVar("_Test", bound=Callable[..., None])
 
 
 def pattern(length: int, seed: int = 0) -> bytes:
@@ -39,6 +50,40 @@ def pattern(length: int, seed: int = 0) -> bytes:
 def edge_lengths(block_length: int) -> tuple[int, ...]:
     """Plaintext lengths at which an off-by-one shows."""
     return (0, 1, block_length - 1, block_length, block_length + 1, 2 * block_length, 3 * block_length + 7)
+
+
+# -- many cases in one test ----------------------------------------------------------------------------------
+
+
+def every(argument: str, cases: Iterable[Any], ids: Callable[[Any], str] = str) -> Callable[[_Test], _Test]:
+    """Run a test for each case, as ``pytest.mark.parametrize`` does, but in one item, which takes no time of its own.
+
+    All cases run, and none may skip. Those that failed are named; the traceback is that of the first.
+    Fixtures are made once for all cases, so ``tmp_path`` is one directory.
+    """
+    cases = list(cases)
+    assert cases, "no cases"
+
+    def decorate(test: _Test) -> _Test:
+        signature = inspect.signature(test)
+
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            failed: dict[str, BaseException] = {}
+            for case in cases:
+                try:
+                    test(**{argument: case}, **fixtures)
+                except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
+                    failed[ids(case)] = error
+            if failed:
+                first = next(iter(failed.values()))
+                raise AssertionError(f"{len(failed)} of {len(cases)} cases failed: {', '.join(failed)}") from first
+
+        others = [each for each in signature.parameters.values() if each.name != argument]
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return run  # type: ignore[return-value]
+
+    return decorate
 
 
 # -- streams as bytes ----------------------------------------------------------------------------------------
@@ -386,7 +431,7 @@ def in_threads(functions: Iterable[Callable[[], Any]]) -> list[Any]:
 
     def run(index: int) -> None:
         try:
-            start.wait(30)
+            start.wait(HANG_SECONDS)
             results[index] = jobs[index]()
         except BaseException as error:
             errors.append(error)
@@ -395,7 +440,7 @@ def in_threads(functions: Iterable[Callable[[], Any]]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
         if thread.is_alive():
             raise TimeoutError("a thread did not come back")
     if errors:
@@ -423,7 +468,7 @@ def in_child(function: Callable[[], bytes]) -> bytes:
     return data
 
 
-def run_python(code: str, *arguments: str, timeout: float = 60) -> str:
+def run_python(code: str, *arguments: str, timeout: float = HANG_SECONDS) -> str:
     """Run a program in a fresh interpreter that can import ags1; answer what it printed."""
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -438,6 +483,27 @@ def run_python(code: str, *arguments: str, timeout: float = 60) -> str:
     if done.returncode != 0:
         raise AssertionError(f"the program ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def count_of_messages(key: ags1.Key) -> ctypes.c_int64:
+    """The count that a key keeps of the messages which it sealed: its own memory, found by what it must be."""
+    if sys.implementation.name != "cpython":
+        pytest.skip("looks into the memory of an object")
+    size = sys.getsizeof(key)
+    candidates = set(range(0, size - 7, 8))
+    for _ in range(3):
+        before = ctypes.string_at(id(key), size)
+        for _ in range(5):
+            _gcm.seal_message(b"", key, bytes(12))
+        after = ctypes.string_at(id(key), size)
+        candidates = {
+            at
+            for at in candidates
+            if int.from_bytes(after[at : at + 8], sys.byteorder) - int.from_bytes(before[at : at + 8], sys.byteorder)
+            == 5
+        }
+    assert len(candidates) == 1, "the count is not where it can be found"
+    return ctypes.c_int64.from_address(id(key) + candidates.pop())
 
 
 @cache

@@ -415,7 +415,7 @@ def test_a_stream_goes_through_an_operating_system_pipe_batch_by_batch(tmp_path:
     writer.start()
     with arrow.open_ipc_stream(path, KEY) as reader:
         batches = list(reader)
-    writer.join(30)
+    writer.join(600)
     assert not errors
     assert len(batches) == 10
     assert pa.Table.from_batches(batches).equals(TABLE)
@@ -639,5 +639,5 @@ def test_without_pyarrow_the_extra_to_install_is_named() -> None:
             print(error)
         """
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=50, text=True)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=600, text=True)
     assert shown.stdout == "ags1.arrow needs pyarrow: pip install 'ags1[arrow]'\n"

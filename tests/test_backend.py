@@ -24,7 +24,9 @@ def test_it_says_these_things() -> None:
     assert set(backend) == {
         "openssl_version",
         "openssl_number",
+        "provider",
         "linkage",
+        "remedy",
         "cpu_features",
         "aes_gcm",
         "threads",

@@ -52,7 +52,7 @@ def test_memory_with_gaps_is_refused_and_the_cure_named(make: Callable[[], Any],
         BufferView(make(), writable)
 
 
-@pytest.mark.parametrize("wrong", NOT_BUFFERS, ids=repr)
+@pytest.mark.parametrize("wrong", NOT_BUFFERS)
 def test_what_is_no_buffer_is_refused_and_its_type_named(wrong: Any) -> None:
     with pytest.raises(TypeError, match=f"must be a bytes-like object .*, not {type(wrong).__name__}$"):
         BufferView(wrong)

@@ -236,7 +236,7 @@ def test_text_is_refused_with_the_hint_to_encode_it(function: Any) -> None:
         function(b"", KEY, aad_prefix="prefix")
 
 
-@pytest.mark.parametrize("wrong", NOT_BUFFERS, ids=repr)
+@pytest.mark.parametrize("wrong", NOT_BUFFERS)
 def test_what_is_no_buffer_is_a_type_error_that_names_the_argument(wrong: Any) -> None:
     name = type(wrong).__name__
     for function in (ags1.encrypt, ags1.decrypt):

@@ -53,6 +53,17 @@ def system(vault: Path, client: kms.MemoryKms) -> fs.Ags1FileSystem:
     return fsspec.filesystem("ags1", target=vault, kms=client)
 
 
+def test_the_variable_names_the_kms(vault: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kek").write_bytes(bytes(32))
+    kms.LocalKms.create(tmp_path / "keys", {"lake": MASTER}, key_file=tmp_path / "kek").close()
+    monkeypatch.setenv("AGS1_KMS", f"local:{tmp_path}/keys?key_file={tmp_path}/kek")
+    with fsspec.open(f"ags1://plain.csv::file://{vault}") as file:
+        assert file.read().startswith(b"n,name")
+    monkeypatch.delenv("AGS1_KMS")
+    with pytest.raises(TypeError, match="or the variable AGS1_KMS"):
+        fsspec.filesystem("ags1", target=vault)
+
+
 # -- names and sizes -----------------------------------------------------------------------------------------
 
 

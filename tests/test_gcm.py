@@ -253,7 +253,6 @@ def test_keys_are_equal_if_their_bytes_are() -> None:
         0,
         memoryview(bytes(64))[::2],
     ],
-    ids=str,
 )
 def test_keys_differ_from_everything_else(other: Any) -> None:
     assert ags1.Key(KEY) != other

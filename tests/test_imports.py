@@ -26,6 +26,8 @@ LEVELS = {
     "_layout": 1,
     "_buffer": 1,
     "layout": 1,
+    "_key_files": 1,
+    "_secrets": 1,
     "_typing": 1,
     "_gcm": 2,
     "_blocks": 3,
@@ -34,11 +36,12 @@ LEVELS = {
     "codec": 4,
     "keys": 4,
     "_backend": 4,
-    "_atomic": 5,
+    "storage": 3,
+    "_cipher": 4,
     "_reading": 5,
-    "_sources": 5,
-    "_sinks": 5,
+    "_text": 5,
     "stream": 5,
+    "_open": 5,
     "kms": 5,
     "arrow": 6,
     "avro": 6,
@@ -224,7 +227,7 @@ def test_the_rooms_that_need_each_other_are_seen_to() -> None:
     assert {"_buffer", "errors"} <= imports_of(modules()["_gcm"])
     assert {"_gcm", "_buffer", "_layout"} <= imports_of(modules()["_blocks"])
     assert {"_blocks", "_batch"} <= imports_of(modules()["codec"])
-    assert {"layout", "keys", "_sources"} <= imports_of(modules()["stream"])
+    assert {"layout", "keys", "storage"} <= imports_of(modules()["stream"])
 
 
 def test_declarations_for_other_peoples_cython_point_down_too() -> None:
@@ -238,8 +241,17 @@ def test_declarations_for_other_peoples_cython_point_down_too() -> None:
     assert found
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {name: imports_of(path, inside_functions=False) for name, path in modules().items() if name != "__init__"}
+# Rooms that the redesign of datasets replaces, with the circles that they have inside functions.
+OLD_ROOMS = {"dataset", "spark"}
+
+
+@pytest.mark.parametrize("inside_functions", [False, True])
+def test_no_modules_import_each_other_in_a_circle(inside_functions: bool) -> None:
+    graph = {
+        name: imports_of(path, inside_functions=inside_functions and name.split(".")[0] not in OLD_ROOMS)
+        for name, path in modules().items()
+        if name != "__init__"
+    }
     done: set[str] = set()
 
     def walk(name: str, above: tuple[str, ...]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import pickle
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import ags1
+from ags1.cli import main
 from ags1.keys import Key, KeyMetadata
 from tests import reference
 from tests.checks import BUFFER_KINDS, KEY, KEYS, NON_CONTIGUOUS, OTHER_KEY, PREFIX, BufferKind
@@ -213,7 +216,7 @@ def test_any_damage_is_decoded_or_refused_with_a_format_error(encoded: bytes, da
     check_decode_is_total(encoded[:position] + replaced + encoded[position + data.draw(st.integers(0, 12)) :])
 
 
-@pytest.mark.parametrize("wrong", ["text", None, 1, [1], object()], ids=repr)
+@pytest.mark.parametrize("wrong", ["text", None, 1, [1], object()])
 def test_only_bytes_are_decoded(wrong: Any) -> None:
     with pytest.raises(TypeError, match=f"must be a bytes-like object.*not {type(wrong).__name__}"):
         KeyMetadata.decode(wrong)
@@ -413,3 +416,69 @@ def test_no_error_of_decrypting_shows_the_key() -> None:
     for data in (stream, stream[:-1], b"", b"PAR1" * 10, LOUD_KEY.lower()):
         assert not shows_the_key(raised(lambda data=data: ags1.decrypt(data, LOUD_KEY)))
         assert not shows_the_key(raised(lambda data=data: ags1.decrypt(data, Key(LOUD_KEY), length=1)))
+
+
+# -- Key.load --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [16, 24, 32])
+@pytest.mark.parametrize("form", ["raw", "hex", "hex and a newline", "base64", "base64 and a newline"])
+def test_a_key_is_loaded_from_a_file_in_every_form(size: int, form: str, tmp_path: Path) -> None:
+    octets = bytes(range(200, 200 + size))
+    data = octets.hex().encode() if "hex" in form else base64.b64encode(octets) if "base64" in form else octets
+    path = tmp_path / "key"
+    path.write_bytes(data + (b"\n" if "newline" in form else b""))
+    if len(data) in (16, 24, 32) and form in ("hex", "base64"):
+        # Text of a shorter key that could be raw bytes of a longer one.
+        with pytest.warns(UserWarning, match="taken as a raw"):
+            assert bytes(Key.load(path)) == data
+        return
+    for each in (path, str(path), f"file:{path}"):
+        assert Key.load(each) == octets
+
+
+def test_a_key_is_loaded_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_KEY", LOUD_KEY.hex())
+    assert Key.load("env:LAKE_KEY") == LOUD_KEY
+    monkeypatch.setenv("LAKE_KEY", base64.b64encode(LOUD_KEY).decode())
+    assert Key.load("env:LAKE_KEY") == LOUD_KEY
+
+
+def test_what_the_command_line_writes_is_loaded(tmp_path: Path) -> None:
+    for form in ("raw", "hex", "base64"):
+        path = tmp_path / form
+        assert main(["keygen", str(path), "--format", form]) == 0
+        assert Key.load(path).bits == 256
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "message"),
+    [
+        ("nowhere.key", ags1.KeyAccessError, "the key file nowhere.key cannot be read: No such file"),
+        ("file:nowhere.key", ags1.KeyAccessError, "the key file nowhere.key cannot be read"),
+        ("env:NO_SUCH_VARIABLE", ags1.KeyAccessError, "the environment variable NO_SUCH_VARIABLE is not set"),
+        ("env:", ValueError, "env: needs the name of a variable"),
+        ("file:", ValueError, "file: needs the name of a file"),
+        (LOUD_KEY.hex(), ValueError, "this looks like a key itself: give that to ags1.Key"),
+        (f"env:{LOUD_KEY.hex()}", ValueError, "this looks like a key itself"),
+        (b"key", TypeError, "a path, file:PATH or env:NAME, not from bytes"),
+        (7, TypeError, "int"),
+    ],
+)
+def test_a_key_that_cannot_be_loaded_is_told_without_it(
+    where: object, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message) as caught:
+        Key.load(where)  # type: ignore[arg-type]
+    assert LOUD_KEY.hex() not in str(caught.value)
+
+
+def test_a_file_that_holds_no_key_is_told_by_its_length(tmp_path: Path) -> None:
+    (tmp_path / "k").write_bytes(LOUD_KEY + b"x")
+    with pytest.raises(ags1.KeyAccessError, match="holds no AES key: it has 33 bytes") as caught:
+        Key.load(tmp_path / "k")
+    assert not shows_the_key(caught.value)
+    (tmp_path / "k").write_bytes(bytes(5000))
+    with pytest.raises(ags1.KeyAccessError, match="is no key file: it has more than 4096 bytes"):
+        Key.load(tmp_path / "k")

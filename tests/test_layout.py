@@ -367,3 +367,21 @@ def test_the_error_names_the_file_if_its_name_is_known() -> None:
         layout.read_header(b"Obj\x01rest", "s3://bucket/x.avro")
     with pytest.raises(ags1.TruncatedError, match=r"^x\.avro: only 0 bytes.*it is empty or truncated"):
         layout.read_header(b"", "x.avro")
+
+
+# -- under the names of the AGS1 discussion ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block_length", [1, 1024, 1 << 20, (1 << 31) - 1])
+def test_cipher_block_index_is_the_inverse_of_the_start_of_a_block(block_length: int) -> None:
+    stride = block_length + 28
+    for index in (0, 1, 2, 1000, (1 << 31) - 2):
+        start = layout.block_to_ciphertext(index, block_length)
+        for offset in (start, start + 1, start + stride - 1):
+            assert layout.cipher_block_index(offset, block_length) == index == (offset - 8) // stride
+    for offset in (0, 7):
+        with pytest.raises(ValueError, match=f"offset {offset} is inside the 8-byte header"):
+            layout.cipher_block_index(offset, block_length)
+    with pytest.raises((ags1.LimitError, OverflowError)):
+        layout.cipher_block_index(8 + ((1 << 31) + 1) * stride, block_length)
+    assert layout.cipher_block_index(8 + (1 << 20) + 28) == 1

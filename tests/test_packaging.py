@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import email.parser
 import hashlib
 import io
@@ -24,6 +25,8 @@ from typing import NamedTuple
 import pytest
 
 from buildtools import openssl
+
+openssl_source = sys.modules[openssl.Source.__module__]
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).resolve().parent / "packaging"
@@ -305,6 +308,7 @@ class Fake:
             "HOME": str(root / "home"),
             "AGS1_CACHE": str(root / "cache"),
             "PKG_CONFIG": str(root / "no-pkg-config"),
+            "CARGO": str(root / "no-cargo"),
         }
 
     def install(self, header: str, *, static: bool = False, shared: bool = True) -> Path:
@@ -344,17 +348,15 @@ class Fake:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     # A release page that nobody reaches.
-    monkeypatch.setattr(openssl, "TARBALL_URL", (tmp_path / "nowhere.tar.gz").as_uri())
+    monkeypatch.setattr(openssl_source, "RELEASE_URL", (tmp_path / "nowhere.tar.gz").as_uri())
     need("gcc")
     return Fake(tmp_path)
 
 
-@pytest.fixture
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A tarball that passes for the pinned release; its build takes a moment and is counted in `builds`."""
-    name = f"openssl-{openssl.PINNED}"
+def write_source(path: Path, top: str, builds: Path) -> Path:
+    """An archive that passes for OpenSSL's sources; its build takes a moment and is counted in the file `builds`."""
     configure = f"""
-        open(my $log, '>>', '{tmp_path / "builds"}'); print $log "@ARGV\\n"; close($log);
+        open(my $log, '>>', '{builds}'); print $log "@ARGV\\n"; close($log);
         sleep 1;
         mkdir 'include'; mkdir 'include/openssl';
         open(my $header, '>', 'include/openssl/configuration.h'); close($header);
@@ -367,16 +369,52 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "LICENSE.txt": "",
         "fuzz/corpora/seed": "skipped",
     }
-    path = tmp_path / "release" / openssl.TARBALL
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     with tarfile.open(path, "w:gz") as archive:
         for file, text in files.items():
-            member = tarfile.TarInfo(f"{name}/{file}")
+            member = tarfile.TarInfo(f"{top}/{file}")
             member.size = len(text.encode())
             archive.addfile(member, io.BytesIO(text.encode()))
-    monkeypatch.setattr(openssl, "TARBALL_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    return path
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, name: str, path: Path) -> None:
+    """Pin the checksum of this archive for that source."""
+    made = dataclasses.replace(getattr(openssl, name), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setattr(openssl, name, made)
+    monkeypatch.setattr(openssl_source, name, made)
     need("perl")
     need("make")
+
+
+@pytest.fixture
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tarball that passes for the pinned release."""
+    path = write_source(tmp_path / "release" / openssl.RELEASE.file, openssl.RELEASE.top, tmp_path / "builds")
+    pretend(monkeypatch, "RELEASE", path)
+    return path
+
+
+CARGO = """\
+#!/bin/sh
+# Fetches what its manifest names from a registry that is a directory.
+test "$1" = fetch || exit 2
+grep -q 'openssl-src = "=300.5.5"' Cargo.toml || exit 3
+mkdir -p "$HOME/.cargo/registry/cache/a-registry"
+cp "{crate}" "$HOME/.cargo/registry/cache/a-registry/" || {{ echo "error: no such crate" >&2; exit 101; }}
+echo fetch >> "{fetched}"
+"""
+
+
+@pytest.fixture
+def crate(machine: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A crate that passes for the pinned one, in the registry of the machine's cargo."""
+    path = write_source(tmp_path / "registry" / openssl.CRATE.file, openssl.CRATE.top, tmp_path / "builds")
+    pretend(monkeypatch, "CRATE", path)
+    cargo = tmp_path / "cargo"
+    cargo.write_text(CARGO.format(crate=path, fetched=tmp_path / "fetched"))
+    cargo.chmod(0o755)
+    machine.env["CARGO"] = str(cargo)
     return path
 
 
@@ -386,7 +424,7 @@ class TestSystem:
         chosen = machine.choose()
         assert (chosen.linkage, chosen.version, chosen.warning) == ("system-shared", "3.2.0", "")
         assert chosen.libraries == ("crypto",)
-        assert chosen.define_macros == [("AGS1_OPENSSL_LINKAGE", '"system-shared"')]
+        assert dict(chosen.define_macros) == {"AGS1_OPENSSL_LINKAGE": '"system-shared"', "AGS1_OPENSSL_REMEDY": '""'}
 
     def test_slow_is_taken_with_a_warning_when_no_release_is_reachable(self, machine: Fake) -> None:
         machine.make_system(HEADER_3.format(3, 0, 19))
@@ -444,7 +482,7 @@ class TestSystem:
             "no OpenSSL headers",
             "apt-get install libssl-dev",
             "AGS1_OPENSSL_SOURCE",
-            openssl.TARBALL,
+            openssl.RELEASE.file,
         ):
             assert part in str(caught.value)
 
@@ -495,7 +533,7 @@ class TestBundled:
     def test_bad_checksum(self, machine: Fake, tmp_path: Path, form: str) -> None:
         need("perl")
         machine.make_system(HEADER_3.format(3, 0, 19))
-        tarball = tmp_path / "bad" / openssl.TARBALL
+        tarball = tmp_path / "bad" / openssl.RELEASE.file
         tarball.parent.mkdir()
         tarball.write_bytes(b"not what was released")
         source = {"file": tarball, "directory": tarball.parent, "url": tarball.as_uri()}[form]
@@ -504,7 +542,7 @@ class TestBundled:
                 machine.choose(wanted, source)
             # What was asked for by name and is wrong must not end in something else with a warning.
             assert not isinstance(caught.value, openssl.UnavailableError)
-        assert openssl.TARBALL_SHA256 in str(caught.value)
+        assert openssl.RELEASE.sha256 in str(caught.value)
         assert machine.cached == []
         assert list((tmp_path / "cache").glob("*.tar.gz")) == []
 
@@ -526,7 +564,9 @@ class TestBundled:
         machine.env |= {"PATH": str(tools), "CC": "gcc"}
         with pytest.raises(openssl.UnavailableError, match="no perl and no make"):
             machine.choose("bundled")
-        assert "no perl and no make" in machine.choose().warning
+        chosen = machine.choose()
+        assert "no perl and no make" in chosen.warning
+        assert "apt-get install perl make" in chosen.remedy
 
     @pytest.mark.parametrize("form", ["file", "directory", "url"])
     def test_built_once_then_cached(self, machine: Fake, release: Path, tmp_path: Path, form: str) -> None:
@@ -569,10 +609,63 @@ class TestBundled:
             machine.choose("bundled", release)
         assert machine.cached == []
 
-    def test_looking_builds_nothing(self, machine: Fake, release: Path, tmp_path: Path) -> None:
-        chosen = openssl.choose({**machine.env, "AGS1_OPENSSL": "bundled"}, build=False)
-        assert chosen.linkage == "bundled-static"
+    @pytest.mark.parametrize("form", ["named", "page"])
+    def test_looking_builds_nothing(
+        self, machine: Fake, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+    ) -> None:
+        environment = {**machine.env, "AGS1_OPENSSL": "bundled"}
+        if form == "named":
+            environment["AGS1_OPENSSL_SOURCE"] = str(release)
+        else:
+            monkeypatch.setattr(openssl_source, "RELEASE_URL", release.as_uri())
+        assert openssl.choose(environment, build=False).linkage == "bundled-static"
         assert not (tmp_path / "builds").exists()
+
+    def test_looking_says_what_a_build_would_do_where_nothing_is_reached(self, machine: Fake) -> None:
+        need("perl")
+        machine.make_system(HEADER_3.format(3, 0, 19))
+        looked = openssl.choose(machine.env, build=False)
+        assert looked == machine.choose()
+        assert (looked.linkage, looked.version) == ("system-shared", "3.0.19")
+
+    def test_without_the_release_page_the_sources_come_from_cargo_once(
+        self, machine: Fake, crate: Path, tmp_path: Path
+    ) -> None:
+        machine.make_system(HEADER_3.format(3, 0, 19))
+        looked = openssl.choose(machine.env, build=False)
+        assert not (tmp_path / "builds").exists()
+        chosen = machine.choose()
+        assert chosen == looked
+        assert (chosen.linkage, chosen.version, chosen.warning) == ("bundled-static", openssl.CRATE.version, "")
+        assert Path(chosen.include_dirs[0], "openssl", "evp.h").is_file()
+        crate.unlink()
+        assert machine.choose() == chosen
+        assert (tmp_path / "fetched").read_text() == "fetch\n"
+        assert len((tmp_path / "builds").read_text().splitlines()) == 1
+
+    def test_a_damaged_crate_is_not_built(self, machine: Fake, crate: Path) -> None:
+        machine.make_system(HEADER_3.format(3, 0, 19))
+        crate.write_bytes(b"not what was published")
+        with pytest.raises(openssl.OpenSSLError, match=r"checksum mismatch: .*\.crate"):
+            machine.choose()
+        assert machine.cached == []
+
+    def test_where_cargo_reaches_nothing_either_both_are_said_and_what_to_do(self, machine: Fake, crate: Path) -> None:
+        machine.make_system(HEADER_3.format(3, 0, 19))
+        crate.unlink()
+        chosen = machine.choose()
+        assert chosen.linkage == "system-shared"
+        for part in ("could not be fetched from", "cargo could not fetch the crate", "error: no such crate"):
+            assert part in chosen.warning
+        assert "AGS1_OPENSSL_SOURCE" in chosen.remedy
+        assert chosen.remedy in chosen.warning
+        assert dict(chosen.define_macros)["AGS1_OPENSSL_REMEDY"] == json.dumps(chosen.remedy)
+
+    def test_a_source_that_is_named_is_not_replaced_by_the_crate(
+        self, machine: Fake, crate: Path, tmp_path: Path
+    ) -> None:
+        with pytest.raises(openssl.OpenSSLError, match=r"AGS1_OPENSSL_SOURCE=.*there is no"):
+            machine.choose("bundled", tmp_path / "missing.tar.gz")
 
     def test_where_the_cache_is(self) -> None:
         home = {"HOME": "/home/someone"}

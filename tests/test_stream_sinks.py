@@ -20,7 +20,6 @@ from tests.test_stream_writer import names_in, opened, writer_to
 
 PATHS: dict[str, Callable[[Path], Any]] = {
     "str": str,
-    "bytes": os.fsencode,
     "pathlib": Path,
     "file URL": lambda path: f"file://{path}",
 }
@@ -101,7 +100,7 @@ class Says:
 def test_a_sink_that_answers_nonsense_is_refused(answer: int) -> None:
     writer = writer_to(Says(answer))
     writer.write(b"data")
-    with pytest.raises(OSError, match=f"answered {answer} to a write of 8 bytes"):
+    with pytest.raises(OSError, match=f"returned {answer} from a write of 8 bytes"):
         writer.close()
 
 

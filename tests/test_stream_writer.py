@@ -317,7 +317,7 @@ print("written", flush=True)
 {ending}
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "out.ags1")], capture_output=True, check=False, timeout=60
+        [sys.executable, "-c", code, str(tmp_path / "out.ags1")], capture_output=True, check=False, timeout=600
     )
     assert done.stdout == b"written\n", done.stderr
     assert names_in(tmp_path) == []
@@ -527,3 +527,39 @@ def test_writers_of_many_threads_do_not_meet(tmp_path: Path) -> None:
     checks.in_threads([functools.partial(write, number) for number in range(8)])
     for number in range(8):
         assert opened((tmp_path / f"{number}.ags1").read_bytes()) == 20 * pattern(1007, number)
+
+
+# -- as the builtin, and small blocks ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_a_closed_writer_refuses_what_a_closed_file_of_the_builtin_refuses(end: str, tmp_path: Path) -> None:
+    writer = ags1.Writer(tmp_path / "out", KEY)
+    writer.write(b"data")
+    getattr(writer, end)()
+    file = open(tmp_path / "plain", "wb")  # noqa: SIM115
+    file.close()
+    for call in ("tell", "writable", "seekable", "flush", "__enter__"):
+        for each in (file, writer):
+            with pytest.raises(ValueError, match="closed"):
+                getattr(each, call)()
+    for each in (file, writer):
+        with pytest.raises(ValueError, match="closed"):
+            each.write(b"more")
+        each.close()
+
+
+@pytest.mark.parametrize("threads", [1, None])
+@pytest.mark.parametrize("block_length", [1, 2, 7, 63, 64])
+@pytest.mark.parametrize("kind", ["path", "object"])
+def test_more_blocks_than_nonces_are_drawn_for_at_once(
+    kind: str, block_length: int, threads: int | None, tmp_path: Path
+) -> None:
+    # A window is at most 131,072 blocks; what a Writer gathers may be more of them than that.
+    data = pattern(min(9 << 20, 140_000 * block_length) + 1)
+    sink: Any = tmp_path / "out" if kind == "path" else io.BytesIO()
+    with ags1.Writer(sink, KEY, block_length=block_length, threads=threads) as writer:
+        writer.write(data[:100])
+        writer.write(data[100:])
+    stream = sink.read_bytes() if kind == "path" else sink.getvalue()
+    assert ags1.decrypt(stream, KEY) == data

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 import ags1
+from ags1.iceberg import EncryptionKeys
+from ags1.kms import MemoryKms
 from tests import reference
+from tests.checks import every
 from tests.vectors import generate, loader
 
 STREAMS = loader.load_streams()
 KEY_METADATA = loader.load_key_metadata()
+WRAPPED_KEYS = loader.load_wrapped_keys()
 GOOD = [vector for vector in STREAMS if vector.good]
 PIECE = 100_003
 MIB = 1 << 20
@@ -31,6 +35,13 @@ METADATA_ERRORS = {
     "malformed": ags1.FormatError,
     "truncated": ags1.TruncatedError,
     "bad-key-length": ags1.FormatError,
+}
+
+WRAP_ERRORS = {
+    "authentication": ags1.AuthenticationError,
+    "truncated": ags1.TruncatedError,
+    "malformed": ags1.FormatError,
+    "key-access": ags1.KeyAccessError,
 }
 
 # Known long before these files were: an independent decoder made them.
@@ -56,7 +67,7 @@ KNOWN_KEY_METADATA = {
 }
 
 
-def by_name(vector: loader.StreamVector | loader.KeyMetadataVector) -> str:
+def by_name(vector: loader.StreamVector | loader.KeyMetadataVector | loader.WrappedKeyVector) -> str:
     """Name a vector in pytest's output."""
     return vector.name
 
@@ -172,7 +183,7 @@ WAYS: list[Callable[[loader.StreamVector, bytes], bytes]] = [
 ]
 
 
-@pytest.mark.parametrize("vector", STREAMS, ids=by_name)
+@every("vector", STREAMS, ids=by_name)
 def test_reference_has_the_stated_outcome(vector: loader.StreamVector) -> None:
     prefix = vector.aad_prefix or b""
     if vector.good:
@@ -184,7 +195,7 @@ def test_reference_has_the_stated_outcome(vector: loader.StreamVector) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("vector", STREAMS, ids=by_name)
+@every("vector", STREAMS, ids=by_name)
 def test_ags1_has_the_stated_outcome(
     vector: loader.StreamVector, way: Callable[[loader.StreamVector, bytes], bytes]
 ) -> None:
@@ -198,7 +209,7 @@ def test_ags1_has_the_stated_outcome(
         assert not isinstance(caught.value, ags1.TruncatedError)
 
 
-@pytest.mark.parametrize("vector", GOOD, ids=by_name)
+@every("vector", GOOD, ids=by_name)
 def test_ags1_writes_what_the_reference_reads(vector: loader.StreamVector) -> None:
     plaintext, prefix = vector.plaintext(), vector.aad_prefix or b""
     block_length = vector.block_length
@@ -210,7 +221,7 @@ def test_ags1_writes_what_the_reference_reads(vector: loader.StreamVector) -> No
         assert reference.decrypt(written, vector.key, prefix, len(written)) == plaintext
 
 
-@pytest.mark.parametrize("vector", GOOD, ids=by_name)
+@every("vector", GOOD, ids=by_name)
 def test_lengths_follow_from_each_other(vector: loader.StreamVector) -> None:
     block_length = vector.block_length
     assert block_length is not None
@@ -262,7 +273,7 @@ def test_key_metadata_has_its_known_bytes(name: str) -> None:
     assert vector.encoded.hex() == KNOWN_KEY_METADATA[name]
 
 
-@pytest.mark.parametrize("vector", KEY_METADATA, ids=by_name)
+@every("vector", KEY_METADATA, ids=by_name)
 def test_reference_decodes_key_metadata(vector: loader.KeyMetadataVector) -> None:
     if not vector.good:
         with pytest.raises(reference.ReferenceFailure) as caught:
@@ -275,7 +286,7 @@ def test_reference_decodes_key_metadata(vector: loader.KeyMetadataVector) -> Non
         assert reference.encode_key_metadata(vector.fields, fields) == vector.encoded
 
 
-@pytest.mark.parametrize("vector", KEY_METADATA, ids=by_name)
+@every("vector", KEY_METADATA, ids=by_name)
 def test_ags1_decodes_key_metadata(vector: loader.KeyMetadataVector) -> None:
     if not vector.good:
         with pytest.raises(METADATA_ERRORS[vector.expect]):
@@ -289,6 +300,19 @@ def test_ags1_decodes_key_metadata(vector: loader.KeyMetadataVector) -> None:
     assert made.encode() == reference.encode_key_metadata(fields)
 
 
+@every("vector", WRAPPED_KEYS, ids=by_name)
+def test_ags1_opens_wrapped_keys(vector: loader.WrappedKeyVector) -> None:
+    keys = EncryptionKeys.from_table_metadata({"format-version": 3, "encryption-keys": vector.entries()})
+    kms = MemoryKms({"master": vector.octets("master-key")})
+    if vector.expect != "success":
+        with pytest.raises(WRAP_ERRORS[vector.expect]):
+            keys.unwrap("list", kms)
+        return
+    opened = keys.unwrap("list", kms, table_key_id="master")
+    assert opened == ags1.KeyMetadata.decode(vector.octets("key-metadata"))
+    assert kms.unwrap_key(vector.octets("wrapped-kek"), "master") == vector.octets("kek")
+
+
 @pytest.fixture(scope="module")
 def generated() -> dict[Path, str]:
     """All vector files as the generator makes them now."""
@@ -299,6 +323,7 @@ def stored_files() -> Iterator[Path]:
     """Return the paths of all stored vector files."""
     yield from sorted(loader.STREAMS.glob("*.vector"))
     yield loader.KEY_METADATA
+    yield loader.WRAPPED_KEYS
 
 
 def test_generator_makes_the_stored_files(generated: dict[Path, str]) -> None:
@@ -310,3 +335,4 @@ def test_generator_makes_the_stored_files(generated: dict[Path, str]) -> None:
 def test_every_outcome_is_covered() -> None:
     assert {vector.expect for vector in STREAMS} == {"success", *ERRORS}
     assert {vector.expect for vector in KEY_METADATA} == {"success", *METADATA_ERRORS}
+    assert {vector.expect for vector in WRAPPED_KEYS} == {"success", *WRAP_ERRORS}

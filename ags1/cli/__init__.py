@@ -10,7 +10,7 @@ import io
 import os
 import sys
 
-from ags1.errors import Ags1Error, KeyAccessError
+from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
 
 __all__ = ["main"]
 
@@ -19,9 +19,20 @@ EXIT_DATA = 1
 EXIT_USAGE = 2
 EXIT_KEY = 3
 EXIT_IO = 4
+EXIT_UNPROTECTED = 5
 EXIT_INTERRUPTED = 130
 EXIT_OUTPUT_CLOSED = 141
 
+# What a message of the library says to do, and what that is on the command line.
+_PHRASES = (
+    ("give one (password, password_file, or the variable", "give one (--password-file, or the variable"),
+    (
+        "(password, password_file, or AGS1_KMS_PASSWORD) or a key_file",
+        "(--password-file, or AGS1_KMS_PASSWORD) or a --key-file",
+    ),
+    ("a key file: give it as key_file", "a key file: give it as --key-file"),
+    ("give one of password, password_file and key_file", "give one of --password-file and --key-file"),
+)
 # C0, DEL and C1: a file name must not move a terminal's cursor, nor make two lines of one.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
@@ -41,8 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 success; 1 data that is not authentic, not AGS1, or truncated; 2 wrong usage; 3 a key that could not
-        be had; 4 an I/O error, such as a missing file, a full disk or no memory; 130 interrupted; 141 the
+        0 success; 1 data that is not authentic, not AGS1, or truncated; 2 wrong usage, or data of a kind that is not
+        read; 3 a key that could not be had; 4 an I/O error, such as a missing file, a full disk or no memory; 5 data
+        that verification finds not protected; 130 interrupted; 141 the
         reader of standard output went away before it had everything, as `head` does.
     """
     from ags1.cli._parser import UsageError, parse
@@ -65,18 +77,50 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_OUTPUT_CLOSED
     except (Ags1Error, OSError, ValueError, MemoryError, ImportError) as error:
         return _fail(describe(error), exit_code(error))
+    except Exception as error:
+        # Such as what PyIceberg's own way to an object store raises.
+        from ags1.storage import as_os_error
+
+        fault = as_os_error(error)
+        if fault is None:
+            raise
+        return _fail(describe(fault), EXIT_IO)
+
+
+class NotProtected(Ags1Error):
+    """What was verified is not damaged as far as anybody can tell, which nobody can."""
+
+
+def worst_code(codes: list[int]) -> int:
+    """The exit code of several files: damage wins, and what is not protected comes last."""
+    if EXIT_DATA in codes:
+        return EXIT_DATA
+    return next((code for code in codes if code not in (EXIT_OK, EXIT_UNPROTECTED)), max(codes, default=EXIT_OK))
 
 
 def exit_code(error: BaseException) -> int:
     """The exit code that stands for an error."""
+    if isinstance(error, NotProtected):
+        return EXIT_UNPROTECTED
     if isinstance(error, KeyAccessError):
         return EXIT_KEY
     if isinstance(error, OSError):
         return EXIT_IO
+    if isinstance(error, UnsupportedError):
+        return EXIT_USAGE
     if isinstance(error, Ags1Error):
         return EXIT_DATA
     # Anything else comes from what is below us: a store's client, or the lack of memory.
     return EXIT_USAGE if isinstance(error, (ValueError, TypeError, ImportError)) else EXIT_IO
+
+
+def refuses_everything(error: BaseException) -> bool:
+    """Whether it is a key management service that refuses whoever asks, or cannot be reached."""
+    if not isinstance(error, KeyAccessError):
+        return False
+    from ags1.kms import ServiceRefusal
+
+    return isinstance(error, ServiceRefusal)
 
 
 def describe(error: BaseException) -> str:
@@ -91,7 +135,10 @@ def describe(error: BaseException) -> str:
         return f"{name}: {error.strerror}"
     if isinstance(error, MemoryError):
         return "there is not enough memory for this"
-    return str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
+    for said, meant in _PHRASES:
+        text = text.replace(said, meant)
+    return text
 
 
 def printable(text: str) -> str:

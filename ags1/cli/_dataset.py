@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
-from ags1.cli import EXIT_DATA, OutputClosed, describe, exit_code, printable, say, warn
+from ags1.cli import EXIT_DATA, EXIT_IO, OutputClosed, describe, exit_code, printable, say, warn
 from ags1.cli._parser import UsageError, _add_kms, _add_show, _Formatter, _json_fields, _Parser, _size
 from ags1.cli._report import Reporter, files, format_bytes, in_time
 
@@ -182,7 +182,7 @@ def _add_choice(parser: argparse.ArgumentParser, *, resume: bool) -> None:
     )
     group.add_argument("--exclude", action="append", metavar="GLOB", help="not these files (may be repeated)")
     group.add_argument("--keep-going", action="store_true", help="report files that fail, and go on with the others")
-    group.add_argument("--fsync", action="store_true", help="wait until each file is on the disk")
+    group.add_argument("--durable", action="store_true", help="wait until each file is on the disk")
     group.add_argument("--dry-run", action="store_true", help="only say what would be done")
     if resume:
         group.add_argument("--no-resume", action="store_true", help="do again what an interrupted run has done already")
@@ -223,7 +223,7 @@ def _encrypt(options: argparse.Namespace) -> int:
     def work(client: Any, choice: dict[str, Any], progress: Callable[..., None]) -> RunReport:
         if options.dry_run:
             return datasets.preview(options.source, options.vault, client, options.key_id, **choice)
-        more = {"threads": options.threads, "resume": not options.no_resume, "fsync": options.fsync}
+        more = {"threads": options.threads, "resume": not options.no_resume, "durable": options.durable}
         with datasets.encrypt(
             options.source, options.vault, client, options.key_id, progress=progress, **choice, **more
         ) as made:
@@ -235,7 +235,7 @@ def _encrypt(options: argparse.Namespace) -> int:
 
 def _add(options: argparse.Namespace) -> int:
     def work(client: Any, choice: dict[str, Any], progress: Callable[..., None]) -> RunReport:
-        more = {"threads": options.threads, "resume": not options.no_resume, "fsync": options.fsync}
+        more = {"threads": options.threads, "resume": not options.no_resume, "durable": options.durable}
         with _open(options, client) as vault:
             return vault.add(
                 options.source,
@@ -253,7 +253,7 @@ def _decrypt(options: argparse.Namespace) -> int:
     def work(client: Any, choice: dict[str, Any], progress: Callable[..., None]) -> RunReport:
         with _open(options, client) as vault:
             return vault.decrypt(
-                options.plain, fsync=options.fsync, dry_run=options.dry_run, progress=progress, **choice
+                options.plain, durable=options.durable, dry_run=options.dry_run, progress=progress, **choice
             )
 
     return _run(options, _DECRYPTING, work)
@@ -370,7 +370,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _cat(options: argparse.Namespace) -> int:
-    from ags1.cli._transfer import standard_output
+    from ags1.cli._standard import standard_output
 
     if len(options.paths) > 1 and (options.offset or options.bytes is not None):
         raise UsageError("--offset and --bytes are for one file, but there are many")
@@ -425,7 +425,10 @@ def _verify(options: argparse.Namespace) -> int:
         if not options.quiet:
             what = f"{files(report.file_count)}, {in_time(report.plaintext_bytes, seconds)}, version {report.version}"
             say(printable(f"{options.vault}: {what}: {'all authentic' if report.ok else problems}"))
-    return 0 if report.ok else EXIT_DATA
+    if report.ok:
+        return 0
+    # What could not be read is not known to be damaged.
+    return EXIT_IO if all(each.kind == "unreadable" for each in report.problems) else EXIT_DATA
 
 
 def _rewrap(options: argparse.Namespace) -> int:

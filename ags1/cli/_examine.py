@@ -31,7 +31,7 @@ _AGS1, _DAMAGED, _OTHER, _UNREADABLE = "AGS1", "damaged", "not AGS1", "unreadabl
 def inspect(options: argparse.Namespace) -> int:
     """Run ``ags1 inspect``."""
     code = 0
-    paths = [path for path, _ in expand(options.files)]
+    paths = [found.path for found in expand(options.files)]
     records = []
     if len(paths) > 1 and not options.json:
         say(_row("status", "plaintext bytes", "blocks", "block length", "file"))
@@ -107,11 +107,10 @@ def _head_and_size(path: str) -> tuple[bytes, int]:
             size += len(piece)
         return head, size
     if "://" in path:
-        from ags1._sources import remote_file_system
+        from ags1.storage import open_source
 
-        file_system, name = remote_file_system(path)
-        size = int(file_system.info(name)["size"])
-        return file_system.cat_file(name, start=0, end=min(16, size)), size
+        source: Any = open_source(path)
+        return bytes(memoryview(source.read(0, min(16, source.size)))), source.size
     with open(path, "rb") as file:
         return file.read(16), os.fstat(file.fileno()).st_size
 
@@ -191,7 +190,7 @@ def verify(options: argparse.Namespace) -> int:
     """Run ``ags1 verify``."""
     keys = Keys(options)
     found = expand(options.files, only_suffix=SUFFIX)
-    jobs = [Job(path, "", name) for path, name in found]
+    jobs = [Job(path, "", name, size) for path, name, size in found]
     if any(job.source == STANDARD for job in jobs):
         raise UsageError("standard input cannot be verified: give a file, or decrypt it to /dev/null")
     if len(jobs) > 1 and options.length is not None:
@@ -215,7 +214,7 @@ def verify(options: argparse.Namespace) -> int:
         blocks = "1 block" if report.block_count == 1 else f"{report.block_count:,} blocks"
         return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
 
-    return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, job_count=1)
+    return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source})
 
 
 def _failure(path: str, report: VerifyReport) -> str:

@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 
-from ags1.cli import EXIT_DATA, EXIT_KEY, OutputClosed, describe, exit_code, printable, say, warn
+from ags1.cli import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, OutputClosed, describe, exit_code, printable, say, warn
 from ags1.cli._iceberg_open import Opened, in_words, opened, wanted_snapshots
 from ags1.cli._parser import UsageError
 from ags1.cli._report import Reporter, in_time
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ags1.iceberg._audit import AuditReport
     from ags1.iceberg._files import TableFile
-    from ags1.iceberg._table_verify import FileFailure, TableVerifyReport
+    from ags1.iceberg._table_verify import TableVerifyReport
 
 __all__ = ["audit", "cat", "files", "iceberg", "verify"]
 
@@ -48,7 +48,7 @@ def files(options: argparse.Namespace) -> int:
 
     with opened(options) as table:
         table.require_kms()
-        found = walk(table.location, table.io, wanted_snapshots(options))
+        found = walk(table.location, table.io, wanted_snapshots(options, table))
         listed = files_table(found, table.io, sizes=options.sizes)
     written = writer_of(options.format, widest=None)
     written.begin(None)
@@ -67,7 +67,7 @@ def audit(options: argparse.Namespace) -> int:
     from ags1.iceberg._audit import audit as look
 
     def work(table: Opened) -> AuditReport:
-        return look(table.location, table.io, wanted_snapshots(options))
+        return look(table.location, table.io, wanted_snapshots(options, table))
 
     def tell(report: AuditReport, seconds: float) -> None:
         lines = report.summary().split("\n")
@@ -101,7 +101,7 @@ def verify(options: argparse.Namespace) -> int:
             return verify_table(
                 table.location,
                 table.io,
-                wanted_snapshots(options),
+                wanted_snapshots(options, table),
                 threads=options.threads,
                 progress=reporter.progress_of(table.location),
             )
@@ -116,7 +116,9 @@ def verify(options: argparse.Namespace) -> int:
         if options.quiet:
             return
         lines = [line for line in report.summary().split("\n") if not line.startswith("failed: ")]
-        state = "all authentic" if report.ok else f"{count_of_files(report.failure_count)} failed"
+        state = f"{report.outcome}: {count_of_files(report.failure_count)} failed"
+        if report.ok:
+            state = "all authentic" if report.outcome == "authentic" else f"{report.outcome}, as allowed"
         say(printable(f"{report.location}: {count_of_files(report.files)}, {in_time(report.bytes, seconds)}: {state}"))
         for line in lines[1:]:
             say(printable(f"  {line}"))
@@ -124,7 +126,10 @@ def verify(options: argparse.Namespace) -> int:
     def code(report: TableVerifyReport) -> int:
         if report.ok:
             return 0
-        return EXIT_KEY if all(map(_lacks_key, report.failures)) else EXIT_DATA
+        if report.outcome == "not protected":
+            return EXIT_UNPROTECTED
+        missing = all(each.error in ("KeyAccessError", "MissingKekError") for each in report.failures)
+        return EXIT_KEY if report.outcome == "not checked" and missing else EXIT_DATA
 
     def problem(report: TableVerifyReport) -> str | None:
         return None if report.ok else f"{count_of_files(report.failure_count)} failed"
@@ -160,11 +165,6 @@ def _report(
     return code(report)
 
 
-def _lacks_key(failure: FileFailure) -> bool:
-    """Whether a file could not be looked at for want of a key; one that should be encrypted and is not lacks none."""
-    return failure.error in ("KeyAccessError", "MissingKekError") and "is not encrypted" not in failure.message
-
-
 def _many(count: int, what: str) -> str:
     return f"1 {what}" if count == 1 else f"{count:,} {what}s"
 
@@ -176,7 +176,7 @@ def cat(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg cat``."""
     import sys
 
-    from ags1.cli._transfer import standard_output
+    from ags1.cli._standard import standard_output
 
     with opened(options) as table:
         table.require_kms()
@@ -192,9 +192,10 @@ def cat(options: argparse.Namespace) -> int:
             raise UsageError(
                 f"--json is for Avro files, and {file.path} is {file.known.file_format}: `ags1 iceberg scan` shows rows"
             )
+        _refuse_plaintext_above(table, file)
         with table.io.new_input(file.path).plaintext(file.known) as plain:
             if options.json:
-                for record in _records(plain, file.path):
+                for record in _records(plain, file):
                     say(json.dumps(record))
                 return 0
             if file.kind.startswith("manifest") and not options.quiet:
@@ -204,6 +205,13 @@ def cat(options: argparse.Namespace) -> int:
                 output.write(data)
             output.flush()
     return 0
+
+
+def _refuse_plaintext_above(table: Opened, file: TableFile) -> None:
+    """Refuse a file whose key stands in a plaintext one, which anybody could have written."""
+    for above in file.above:
+        table.io.refuse_plaintext(above.known)
+        _refuse_plaintext_above(table, above)
 
 
 def _find(table: Opened, wanted: str) -> TableFile:
@@ -236,20 +244,19 @@ def _ends_with(path: str, wanted: str) -> bool:
     return path.endswith("/" + wanted.removeprefix("/"))
 
 
-def _records(plain: Any, path: str) -> Iterator[Any]:
+def _records(plain: Any, file: TableFile) -> Iterator[Any]:
     """Records of an Avro file as JSON has them, without keys."""
-    import fastavro
-
     from ags1.cli._parquet_rows import _value
     from ags1.errors import Ags1Error, FormatError
+    from ags1.iceberg._avro_records import records
 
     try:
-        for record in fastavro.reader(plain):
+        for record in records(plain, is_manifest=file.kind.startswith("manifest")):
             yield _value(_without_keys(record))
     except (ValueError, KeyError, EOFError, TypeError, IndexError, StopIteration) as error:
         if isinstance(error, Ags1Error):
             raise
-        raise FormatError(f"{path}: is not the Avro file that it should be: {error!r}") from None
+        raise FormatError(f"{file.path}: is not the Avro file that it should be: {error!r}") from None
 
 
 def _without_keys(value: Any) -> Any:

@@ -81,10 +81,9 @@ class Opened:
         FormatError, OSError
             The metadata file cannot be read.
         """
-        from ags1.iceberg._document import Document
-        from ags1.iceberg._files import TableWalk, _raw
+        from ags1.iceberg._metadata import claims_encryption
 
-        if self.kms is None and TableWalk(self.location, Document(_raw(self.io, self.location))).encrypted:
+        if self.kms is None and claims_encryption(self.io.read_metadata(self.location).fields):
             raise KeyAccessError(
                 "a KMS is needed for the table's keys: --kms URL or the variable AGS1_KMS, such as local:keys.json or "
                 "aws:?region=eu-central-1"
@@ -101,13 +100,15 @@ def opened(options: argparse.Namespace) -> Iterator[Opened]:
         Nothing that can be a metadata file; a directory without one, or with two of one number.
     """
     from ags1.cli._kms import client_of
-    from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
+    from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
 
     given = properties_of(options)
     given[LENGTH_POLICY] = getattr(options, "length_policy", "trusted")
     given[ALLOW_PLAINTEXT] = "true" if getattr(options, "allow_plaintext", False) else "false"
     if getattr(options, "table_key_id", None):
         given[TABLE_KEY_ID] = options.table_key_id
+    if getattr(options, "metadata_hash", None):
+        given[METADATA_HASH] = options.metadata_hash
     if hasattr(options, "kms"):
         options.kms = options.kms or os.environ.get("AGS1_KMS")
     with contextlib.ExitStack() as stack:
@@ -121,8 +122,18 @@ def opened(options: argparse.Namespace) -> Iterator[Opened]:
         yield Opened(location, file_io, client)
 
 
-def wanted_snapshots(options: argparse.Namespace) -> Any:
-    """The snapshots whose files are wanted: an id, "all", or None for the current one."""
+def wanted_snapshots(options: argparse.Namespace, table: Opened) -> Any:
+    """The snapshots whose files are wanted: an id, "all", or None for the current one.
+
+    Raises
+    ------
+    FormatError, OSError
+        The metadata file cannot be read.
+    ValueError
+        No such branch or tag.
+    """
+    if options.ref is not None:
+        return table.io.read_metadata(table.location).snapshots().of_ref(options.ref)
     if options.snapshot is not None:
         return options.snapshot
     return None if options.current and not options.all else "all"

@@ -165,6 +165,7 @@ def _parser() -> _Parser:
     group.add_argument("--filter", metavar="EXPRESSION", help="only these rows: amount > 10 and country = 'CH'")
     chosen = group.add_mutually_exclusive_group()
     chosen.add_argument("--snapshot", type=_snapshot_id, metavar="ID", help="of this snapshot (the current one)")
+    chosen.add_argument("--ref", metavar="NAME", help="of this branch or tag")
     chosen.add_argument(
         "--as-of", type=_moment, metavar="TIME", help="as it was then: 2026-11-01, 2026-11-01T12:30 (UTC without zone)"
     )
@@ -280,6 +281,11 @@ def _add_open(parser: argparse.ArgumentParser) -> None:
     _add_kms(parser)
     group = parser.add_argument_group("trust")
     group.add_argument("--table-key-id", metavar="ID", help="refuse a table that is under another master key")
+    group.add_argument(
+        "--metadata-hash",
+        metavar="BASE64",
+        help="refuse a metadata file whose JSON text has another SHA-256; Hive's table parameter metadata_hash has it",
+    )
     group.add_argument("--allow-plaintext", action="store_true", help="take files that are not encrypted, too")
     group.add_argument(
         "--length-policy",
@@ -295,6 +301,7 @@ def _add_snapshots(parser: argparse.ArgumentParser, usual: str, *, default_all: 
     group = parser.add_argument_group("snapshots")
     chosen = group.add_mutually_exclusive_group()
     chosen.add_argument("--snapshot", type=_snapshot_id, metavar="ID", help=f"the files of this snapshot ({usual})")
+    chosen.add_argument("--ref", metavar="NAME", help="the files of this branch or tag")
     if default_all:
         chosen.add_argument("--current", action="store_true", help="the files of the current snapshot only")
         parser.set_defaults(all=False)

@@ -51,24 +51,22 @@ def scan(options: argparse.Namespace) -> int:
         with _naming(table.location, chosen):
             found = chosen.scan(
                 columns=columns,
-                row_filter=_expression(options.filter),
+                row_filter=options.filter,
                 snapshot_id=options.snapshot,
                 as_of=options.as_of,
+                ref=options.ref,
                 limit=options.limit,
             )
-            count = _written(options.format, found.to_record_batches(), columns, target)
+            count = _written(options.format, found.to_record_batches(), target)
     if target != STANDARD and not options.quiet:
         rows = "1 row" if count == 1 else f"{count:,} rows"
         warn(f"ags1: note: wrote {rows} to {target}, which is plaintext: whoever can read it can read them")
     return 0
 
 
-def _written(form: str, reader: pyarrow.RecordBatchReader, columns: list[str] | None, target: str) -> int:
+def _written(form: str, reader: pyarrow.RecordBatchReader, target: str) -> int:
     """Write the rows where they go, and answer how many there were."""
     names: list[str] = list(reader.schema.names)
-    if columns is not None and len(columns) == len(names) and set(columns) == set(names):
-        # PyIceberg keeps the table's order. Parts of a struct come as the struct, so their order is not to be had.
-        names = columns
     if form == "parquet":
         return _write_parquet(reader, names, target)
     if target == STANDARD:
@@ -133,7 +131,7 @@ class _WideTable(_Table):
 @contextlib.contextmanager
 def _text_output(path: str) -> Iterator[None]:
     """Let what is said go to a file, which appears whole or not at all."""
-    from ags1._atomic import AtomicFile
+    from ags1.storage import AtomicFile
 
     output = AtomicFile(path)
     try:
@@ -158,7 +156,7 @@ def _text_output(path: str) -> Iterator[None]:
 def _write_parquet(reader: pyarrow.RecordBatchReader, names: list[str], path: str) -> int:
     import pyarrow.parquet
 
-    from ags1._atomic import AtomicFile
+    from ags1.storage import AtomicFile
 
     schema = pyarrow.schema([reader.schema.field(name) for name in names], reader.schema.metadata)
     output = AtomicFile(path)
@@ -195,24 +193,6 @@ def _names(text: str) -> list[str]:
     if not all(names):
         raise UsageError("--columns: there is an empty column name")
     return names
-
-
-def _expression(text: str | None) -> Any:
-    if text is None:
-        return None
-    from pyiceberg.expressions.parser import parse
-    from pyparsing import ParseException
-
-    try:
-        return parse(text)
-    except ParseException:
-        # Its message lists the whole grammar, and not where the text leaves it.
-        raise UsageError(
-            f"--filter {text!r} cannot be understood: write amount > 10 and country = 'CH', with and, or, not, in, is "
-            "null, like and between"
-        ) from None
-    except ValueError as error:
-        raise UsageError(f"--filter: {error}") from None
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ def inspect(options: argparse.Namespace) -> int:
 
     with opened(options) as table:
         try:
-            found = walk(table.location, table.io, wanted_snapshots(options))
+            found = walk(table.location, table.io, wanted_snapshots(options, table))
         except Exception as error:
             if not options.json:
                 raise

@@ -8,6 +8,7 @@ import stat
 import sys
 
 from ags1._gcm import Key
+from ags1._key_files import from_base64, from_hex, key_of_variable, parse_key, read_key_file
 from ags1.cli import say, warn
 from ags1.cli._parser import UsageError
 from ags1.cli._paths import SUFFIX, base_name
@@ -18,7 +19,6 @@ __all__ = ["KEY_METADATA_SUFFIX", "Keys", "aad_prefix", "keygen", "read_metadata
 
 KEY_METADATA_SUFFIX = ".key-metadata"
 _SIZES = (16, 24, 32)
-_LARGEST_KEY_FILE = 4096
 
 
 class Keys:
@@ -66,14 +66,11 @@ class Keys:
         options = self._options
         if options.key_file:
             _refuse_key_as_name(options.key_file, "--key-file", "the name of a file")
-            return _parse_key(self._read(options.key_file), options.key_file)
+            return Key(parse_key(self._read(options.key_file), options.key_file, note=_note))
         if options.key_env:
-            text = os.environ.get(options.key_env)
-            if text is None:
+            if options.key_env not in os.environ:
                 _refuse_key_as_name(options.key_env, "--key-env", "the name of a variable")
-                raise KeyAccessError(f"the environment variable {options.key_env} is not set")
-            where = f"the environment variable {options.key_env}"
-            return _parse_key(text.encode("utf-8", "surrogateescape"), where, raw=False)
+            return Key(key_of_variable(options.key_env))
         raise UsageError(
             "a key is needed: --key-file FILE, --key-env NAME or --key-metadata PATH (`ags1 keygen` makes one)"
         )
@@ -90,13 +87,17 @@ class Keys:
         return _decode_metadata(self._read(path), path)
 
     def _read(self, path: str) -> bytes:
-        data, mode = _read(path)
+        data, mode = read_key_file(path)
         if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH) and not self._warned:
             self._warned = True
             warn(
                 f"ags1: warning: other users can read the key file {path} (mode {stat.S_IMODE(mode):04o}): chmod 600 it"
             )
         return data
+
+
+def _note(text: str) -> None:
+    warn(f"ags1: warning: {text}")
 
 
 def _metadata_in(directory: str, path: str, name: str) -> str:
@@ -119,7 +120,7 @@ def _metadata_in(directory: str, path: str, name: str) -> str:
 def read_metadata(path: str) -> KeyMetadata | None:
     """The key metadata in a file, None if the file is missing or holds none."""
     try:
-        return _decode_metadata(_read(path)[0], path)
+        return _decode_metadata(read_key_file(path)[0], path)
     except KeyAccessError:
         return None
 
@@ -127,7 +128,7 @@ def read_metadata(path: str) -> KeyMetadata | None:
 def _refuse_key_as_name(text: str, option: str, wanted: str) -> None:
     """Say what is wrong when the key itself was given, without repeating it."""
     data = text.encode("utf-8", "surrogateescape")
-    decoded = _from_hex(data) or _from_base64(data)
+    decoded = from_hex(data) or from_base64(data)
     if decoded is not None and len(decoded) in _SIZES and not os.path.lexists(text):
         raise UsageError(
             f"{option} needs {wanted}, but was given what looks like a key: other users can see the "
@@ -165,7 +166,7 @@ def keygen(options: argparse.Namespace) -> int:
 
         data = base64.b64encode(data) + b"\n"
     if options.keyfile == "-":
-        from ags1.cli._transfer import standard_output
+        from ags1.cli._standard import standard_output
 
         output = standard_output()
         output.write(data)
@@ -186,60 +187,25 @@ def write_private(path: str, data: bytes, *, replace: bool) -> None:
     OSError
         It cannot be written.
     """
-    from ags1._atomic import AtomicFile
+    from ags1.storage import AtomicFile
 
     if not replace and os.path.lexists(path):
         raise KeyAccessError(
             f"{path} exists and was not replaced: what its key encrypted would be lost (--force replaces it)"
         )
-    output = AtomicFile(path, private=True)
+    output = AtomicFile(path, mode=0o600)
     try:
         os.write(output.descriptor, data)
-        output.commit(fsync=True)
+        output.commit(durable=True)
     except BaseException:
         output.abort()
         raise
 
 
-def _read(path: str) -> tuple[bytes, int]:
-    """Contents and mode of a key file."""
-    try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            data = file.read(_LARGEST_KEY_FILE + 1)
-    except OSError as error:
-        raise KeyAccessError(f"the key file {path} cannot be read: {error.strerror}") from error
-    if len(data) > _LARGEST_KEY_FILE:
-        raise KeyAccessError(f"{path} is no key file: it has more than {_LARGEST_KEY_FILE} bytes")
-    return data, mode
-
-
-def _parse_key(data: bytes, where: str, *, raw: bool = True) -> Key:
-    """A key from raw bytes, hexadecimal or base64. Errors show lengths, never contents."""
-    if raw and len(data) in _SIZES:
-        for decoded in (_from_hex(data), _from_base64(data)):
-            if decoded is not None and len(decoded) in _SIZES:
-                warn(
-                    f"ags1: warning: {where} has {len(data)} bytes that could be text: taken as a raw "
-                    f"{8 * len(data)}-bit key. If it is the text of a {8 * len(decoded)}-bit key, end it with a newline"
-                )
-                break
-        return Key(data)
-    text = data.strip()
-    for decoded in (_from_hex(text), _from_base64(text)):
-        if decoded is not None and len(decoded) in _SIZES:
-            return Key(decoded)
-    kinds = "16, 24 or 32 bytes as hexadecimal or base64 text are needed"
-    if raw:
-        kinds = "16, 24 or 32 raw bytes, or the same as hexadecimal or base64 text, are needed"
-    held = "nothing" if not data else f"{len(data)} bytes"
-    raise KeyAccessError(f"{where} holds no AES key: it has {held}, but {kinds}")
-
-
 def _decode_metadata(data: bytes, path: str) -> KeyMetadata:
     if not data.startswith(b"\x01"):
         text = data.strip()
-        data = _from_hex(text) or _from_base64(text) or data
+        data = from_hex(text) or from_base64(text) or data
     try:
         return KeyMetadata.decode(data)
     except FormatError as error:
@@ -247,19 +213,3 @@ def _decode_metadata(data: bytes, path: str) -> KeyMetadata:
             # What the error says of the bytes could be said of a key.
             raise KeyAccessError(f"{path} holds no key metadata; if it is a key, give it as --key-file") from None
         raise KeyAccessError(f"{path} holds no key metadata: {error}") from None
-
-
-def _from_hex(text: bytes) -> bytes | None:
-    try:
-        return bytes.fromhex(text.decode("ascii")) if not text.isspace() and b" " not in text else None
-    except ValueError:
-        return None
-
-
-def _from_base64(text: bytes) -> bytes | None:
-    import base64
-
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        return None

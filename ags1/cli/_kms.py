@@ -27,6 +27,7 @@ _LARGEST = 4096
 def kms(options: argparse.Namespace) -> int:
     """Run ``ags1 kms``."""
     action = options.action
+    options.kms = options.kms or os.environ.get("AGS1_KMS")
     if action in ("wrap", "unwrap"):
         return _convert(options)
     if options.files:
@@ -53,7 +54,9 @@ def client_of(options: argparse.Namespace, *, new: bool = False) -> KeyManagemen
 
     url = options.kms
     if not url:
-        raise UsageError("a KMS is needed: --kms URL, such as local:keys.json or aws:?region=eu-central-1")
+        raise UsageError(
+            "a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json or aws:?region=eu-central-1"
+        )
     secret: dict[str, Any] = {}
     if url.lower().startswith("local:"):
         secret = _secret_of(options, url, new=new)
@@ -143,8 +146,8 @@ def _local_path(options: argparse.Namespace) -> str:
     url = options.kms or ""
     if not url.lower().startswith("local:"):
         raise UsageError(
-            f"`ags1 kms {options.action}` is for local keystores (--kms local:PATH); a service's keys are made and "
-            "listed with its own tools"
+            f"`ags1 kms {options.action}` is for local keystores (--kms local:PATH, or the variable AGS1_KMS); a "
+            "service's keys are made and listed with its own tools"
         )
     return os.path.expanduser(url.partition(":")[2].partition("?")[0])
 
@@ -173,7 +176,7 @@ def _convert(options: argparse.Namespace) -> int:
         convert = client.wrap_key if options.action == "wrap" else client.unwrap_key
         result = convert(data, options.key_ids[0])
     if target == STANDARD:
-        from ags1.cli._transfer import standard_output
+        from ags1.cli._standard import standard_output
 
         output = standard_output()
         output.write(result)

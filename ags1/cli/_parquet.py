@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from ags1.cli import say, warn
-from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing, in_options
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing, column_names, in_options
 from ags1.cli._parser import UsageError
 from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, shown, size_of
 from ags1.cli._report import files, in_time
@@ -35,6 +35,7 @@ from ags1.parquet._treatment import (
     copy_file,
     refuse_others,
 )
+from ags1.parquet.rewrite import PlaintextColumnsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def decrypt(options: argparse.Namespace) -> int:
         reading.require()
         jobs, kinds = _jobs(options, encrypting=False)
         work = _Transfer(options, ("decrypting", "decrypted"), jobs, kinds)
-        return work.run(lambda job: Decrypting(reading.config(job.source, job.name)))
+        return work.run(
+            lambda job: Decrypting(reading.config(job.source, job.name), drop_bloom_filters=options.drop_bloom_filters)
+        )
 
 
 def rekey(options: argparse.Namespace) -> int:
@@ -127,8 +130,8 @@ def parquet_files(patterns: list[str]) -> list[tuple[str, str]]:
     if STANDARD in patterns:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
     found = expand(patterns)
-    kinds = _kinds([path for path, _ in found], set(patterns))
-    chosen = [(path, name) for path, name in found if kinds[path][0] == PARQUET]
+    kinds = _kinds([path for path, *_ in found], set(patterns))
+    chosen = [(path, name) for path, name, _ in found if kinds[path][0] == PARQUET]
     if not chosen:
         raise UsageError(f"there are no Parquet files in {', '.join(patterns)}")
     return chosen
@@ -198,27 +201,31 @@ class _Transfer:
         started = time.monotonic()
         if self.kinds[job.source][0] == COPY:
             _make_directory(options, job.target)
-            copy_file(job.source, job.target, progress=progress, fsync=options.fsync)
+            copy_file(job.source, job.target, progress=progress, durable=options.durable)
             return f"{job.source} -> {job.target}  copied as it is", self._record(_COPIED, job, started)
         treatment = treatment_of(job)
         if options.resume and job.target != STANDARD and treatment.is_finished(job.source, job.target, job.name):
             return f"{job.target}: finished before", {"outcome": _BEFORE}
         _make_directory(options, job.target)
         with in_options(old=hasattr(options, "old_kms")):
-            treatment.do(
-                job.source,
-                _output(job.target),
-                job.name,
-                threads=options.threads,
-                progress=progress,
-                fsync=options.fsync,
-            )
+            try:
+                treatment.do(
+                    job.source,
+                    _output(job.target),
+                    job.name,
+                    threads=options.threads,
+                    progress=progress,
+                    durable=options.durable,
+                )
+            except PlaintextColumnsError as error:
+                error.record = {"plaintext_columns": error.columns}  # type: ignore[attr-defined]
+                raise
         record = self._record(_DONE, job, started)
         line = f"{shown(job.source)} -> {job.target}  {in_time(record['bytes'] or 0, time.monotonic() - started)}"
         return line, record
 
     def _record(self, outcome: str, job: Job, started: float) -> dict[str, Any]:
-        size = size_of(job.source)
+        size = size_of(job)
         return {"outcome": outcome, "bytes": size, "seconds": round(time.monotonic() - started, 6)}
 
 
@@ -255,6 +262,10 @@ def _with_metadata(
                 assert path is not None
                 _refuse_other_key(path, None)
 
+    plaintext = []
+    if reading is not None:
+        plaintext = [name for text in options.plaintext_columns for name in column_names(text, "--plaintext-columns")]
+
     def treatment_of(job: Job) -> Treatment:
         made = None
         if writing.makes_metadata:
@@ -267,7 +278,12 @@ def _with_metadata(
             treatment: Treatment = Encrypting(config)
         else:
             name = job.name if "/" in job.name else base_name(job.source)
-            treatment = Rekeying(reading.config(job.source, name), config)
+            treatment = Rekeying(
+                reading.config(job.source, name),
+                config,
+                plaintext_columns=plaintext,
+                drop_bloom_filters=options.drop_bloom_filters,
+            )
         return treatment if made is None else _Recorded(treatment, made, paths[job.target], job.target)
 
     return treatment_of
@@ -326,10 +342,10 @@ def rotate(options: argparse.Namespace) -> int:
     named = set(options.files)
     with Clients() as clients:
         rewrapper = KeyMetadataRewrapper(clients.open(options), ids)
-        kinds = _kinds([path for path, _ in found], named)
-        material = {path for path, _ in found if is_key_material_name(path)}
+        kinds = _kinds([path for path, *_ in found], named)
+        material = {path for path, *_ in found if is_key_material_name(path)}
         jobs, left_out = [], []
-        for path, name in found:
+        for path, name, _ in found:
             kind, reason = kinds[path]
             if path not in material and kind != PARQUET:
                 left_out.append(({"file": path}, path, reason))
@@ -344,7 +360,9 @@ def rotate(options: argparse.Namespace) -> int:
                 counts = _counted(_rotate_file(rewrapper, path))
             elif holds_key_material(path):
                 prefix = _rotation_prefix(options, job.name)
-                counts = rotate_file(path, path, rewrapper, aad_prefix=prefix, progress=progress, fsync=options.fsync)
+                counts = rotate_file(
+                    path, path, rewrapper, aad_prefix=prefix, progress=progress, durable=options.durable
+                )
             else:
                 beside = key_material_path(path)
                 if not is_url(beside) and not os.path.exists(beside):

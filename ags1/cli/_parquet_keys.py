@@ -8,11 +8,12 @@ import re
 import stat
 
 from ags1._gcm import Key
+from ags1._key_files import key_of_variable, parse_key, read_key_file
 from ags1.cli import warn
 from ags1.cli._keys import Keys as MetadataKeys
-from ags1.cli._keys import _parse_key, _read, _refuse_key_as_name, aad_prefix
+from ags1.cli._keys import _note, _refuse_key_as_name, aad_prefix
 from ags1.cli._parser import UsageError
-from ags1.errors import Ags1Error, KeyAccessError
+from ags1.errors import Ags1Error
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 
 TYPE_CHECKING = False
@@ -60,14 +61,11 @@ def _load(reference: str, option: str) -> Key:
         raise UsageError(f"{option} needs a key as file:PATH or env:NAME (a key itself must not stand there)")
     _refuse_key_as_name(name, option, f"{kind}: and the name of a {'file' if kind == 'file' else 'variable'}")
     if kind == "env":
-        text = os.environ.get(name)
-        if text is None:
-            raise KeyAccessError(f"the environment variable {name} is not set")
-        return _parse_key(text.encode("utf-8", "surrogateescape"), f"the environment variable {name}", raw=False)
-    data, mode = _read(name)
+        return Key(key_of_variable(name))
+    data, mode = read_key_file(name)
     if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
         warn(f"ags1: warning: other users can read the key file {name} (mode {stat.S_IMODE(mode):04o}): chmod 600 it")
-    return _parse_key(data, name)
+    return Key(parse_key(data, name, note=_note))
 
 
 def column_names(text: str, option: str) -> Columns:
@@ -101,6 +99,11 @@ _PHRASES = (
     ("give a DecryptionConfig with its keys", "give --footer-key, --kms or --key-metadata"),
     ("use rekey_file to encrypt it in another way", "`ags1 parquet rekey` encrypts it in another way"),
     ("read it without a decryption configuration or with allow_plaintext=True", "say --allow-plaintext"),
+    ("although column_keys has a key for it", "although --column-key has a key for it"),
+    ("(allow_plaintext=True lets that pass)", "(--allow-plaintext lets that pass)"),
+    ("rewrite the file with drop_bloom_filters=True, which leaves", "--drop-bloom-filters of decrypt and rekey leaves"),
+    ("in plaintext_columns", "in --plaintext-columns"),
+    ("require_encrypted has", "--require-encrypted has"),
     ("give aad_prefix (", "give --aad-prefix ("),
     ("or aad_prefix is wrong", "or --aad-prefix is wrong"),
     ("the supplied aad_prefix names; leave aad_prefix out", "--aad-prefix names; leave that out"),
@@ -129,7 +132,7 @@ class in_options:
         text = error.args[0]
         for said, meant in _PHRASES:
             if said in text:
-                option = re.sub("--(?!allow)", "--old-", meant) if self._old else meant
+                option = re.sub("--(?!allow|drop|plaintext)", "--old-", meant) if self._old else meant
                 text = text.replace(said, option)
         error.args = (text,)
 
@@ -277,10 +280,10 @@ class Writing:
         options = self._options
         masters: dict[str, Columns] = {}
         for text in options.column_key_id:
-            key_id, equals, names = text.partition("=")
-            if not equals or not key_id:
-                raise UsageError("--column-key-id needs ID=COLUMNS, such as alias/pii=ssn,salary")
-            masters.setdefault(key_id, []).extend(column_names(names, "--column-key-id"))
+            names, key_id = _named(text, "--column-key-id", "COLUMNS=ID, such as ssn,salary=alias/pii")
+            if not key_id:
+                raise UsageError("--column-key-id needs COLUMNS=ID, such as ssn,salary=alias/pii")
+            masters.setdefault(key_id, []).extend(names)
         return EncryptionConfig.from_kms(
             clients.open(options),
             options.footer_key_id,

@@ -53,7 +53,7 @@ examples:
   ags1 parquet encrypt in.parquet out.parquet --footer-key file:f.key \\
       --column-key ssn,salary=file:s.key
   ags1 parquet encrypt people/ vault/ --kms aws:?region=eu-central-1 \\
-      --footer-key-id alias/lake --column-key-id alias/pii=ssn,salary \\
+      --footer-key-id alias/lake --column-key-id ssn,salary=alias/pii \\
       --aad-prefix 'people/{path}'
   ags1 parquet encrypt data/ vault/ --key-metadata-out keys/   (Iceberg)
 """
@@ -96,6 +96,21 @@ examples:
   ags1 parquet rotate vault/ --kms aws:?region=eu-central-1 \\
       --new-key-id alias/lake=alias/lake-2027
   ags1 parquet rotate vault/ --kms vault:https://kms:8200   (new versions)
+"""
+
+_VERIFY_HELP = """
+sets of files:
+  With --expect, --expect-prefix or --expect-from, the files are to be those
+  and no others: what is missing is named, and what is there and should not be.
+  Names are those below a directory that is given. A file that was renamed has
+  its own name only where --aad-prefix '{path}' binds it; --expect-prefix goes
+  by the prefixes that the footers are authenticated with.
+
+examples:
+  ags1 parquet verify vault/ --kms local:keys.json \\
+      --require-encrypted ssn,salary --expect 'part-{0..99}.parquet'
+  ags1 parquet verify vault/ --footer-key file:f.key \\
+      --expect-prefix 'people-2027.part{0..99}'
 """
 
 _SHOW_EXAMPLES = """
@@ -188,6 +203,7 @@ def _parser() -> _Parser:
     )
     _add_files(sub, "encrypted Parquet file, glob ('*.parquet') or directory")
     _add_decryption(sub)
+    _add_rewriting(sub, rekeying=False)
     _add_tree(sub, encrypting=False)
     _add_work(sub.add_argument_group("work"))
 
@@ -197,12 +213,14 @@ def _parser() -> _Parser:
         "encrypt encrypted Parquet files in another way",
         "SOURCE [...] TARGET --old-... (--footer-key KEY | ...)",
         "Other keys, another algorithm or footer, more or fewer encrypted columns. "
-        "A column that the new options do not name becomes plaintext.",
+        "An encrypted column that the new options do not name would become plaintext: --plaintext-columns says which "
+        "may.",
         _KEY_HELP + _REKEY_HELP + fields,
     )
     _add_files(sub, "encrypted Parquet file, glob ('*.parquet') or directory")
     _add_decryption(sub, old=True)
     _add_encryption(sub, key_metadata_out=True)
+    _add_rewriting(sub, rekeying=True)
     _add_tree(sub, encrypting=True)
     _add_work(sub.add_argument_group("work"))
 
@@ -226,7 +244,7 @@ def _parser() -> _Parser:
     group.add_argument("--aad-prefix", metavar="TEXT", help="for files that do not contain theirs, as they have it")
     group.add_argument("--aad-prefix-hex", metavar="HEX", help="the same as hexadecimal bytes")
     group = sub.add_argument_group("work")
-    group.add_argument("--fsync", action="store_true", help="wait until each file is on the disk")
+    group.add_argument("--durable", action="store_true", help="wait until each file is on the disk")
     _add_work(group)
 
     sub = action(
@@ -249,19 +267,54 @@ def _parser() -> _Parser:
         "_parquet_verify:verify",
         "authenticate every module of Parquet files without decoding them, and name those that fail",
         "FILE [FILE ...] (--footer-key KEY | --kms URL | ...)",
-        "Exit code 1 if a module fails; 3 if a key is missing. Pages of AES_GCM_CTR_V1 carry no tag: the report says "
-        "how many. In a directory, files that are not Parquet are left out.",
-        _KEY_HELP + _json_fields("file, seconds, error, and what ags1.parquet.VerifyReport has"),
+        "A file is authentic, damaged or not protected; so are all of them together. Exit code 1 if anything is "
+        "damaged or missing; 3 if a key is missing; 5 if anything is not protected: no footer is authenticated, or "
+        "pages carry no tag, as those of AES_GCM_CTR_V1. In a directory, files that are not Parquet are left out.",
+        _KEY_HELP
+        + _VERIFY_HELP
+        + _json_fields(
+            "file, outcome, seconds, error, and what ags1.parquet.VerifyReport has;\n  behind several files: total, "
+            "outcome, outcomes, missing, unexpected"
+        ),
     )
     sub.add_argument("files", nargs="+", metavar="FILE", help="Parquet file, glob or directory")
     _add_decryption(sub)
-    group = sub.add_argument_group("work")
+    group = sub.add_argument_group("what must be protected")
+    group.add_argument(
+        "--require-encrypted",
+        action="append",
+        default=[],
+        metavar="COLUMNS",
+        help="columns that must be encrypted: ssn,salary (may be repeated)",
+    )
+    group.add_argument(
+        "--allow-unauthenticated-pages",
+        action="store_true",
+        help="let files pass whose pages, or levels of pages, carry no tag",
+    )
     group.add_argument(
         "--missing-keys",
-        choices=("fail", "skip"),
-        default="fail",
-        help="whether columns without a key make it fail (fail); they are named in either case",
+        choices=("error", "drop"),
+        default="error",
+        help="whether columns without a key make it fail (error); they are named in either case",
     )
+    group = sub.add_argument_group("what must be there")
+    group.add_argument(
+        "--expect",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name of a file, or of many: 'part-{0..99}.parquet' (may be repeated)",
+    )
+    group.add_argument(
+        "--expect-prefix",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="AAD prefix of a file, or of many: 'people.part{0..99}' (may be repeated)",
+    )
+    group.add_argument("--expect-from", metavar="FILE", help="names of all files, one a line")
+    group = sub.add_argument_group("work")
     _add_show(group)
 
     for name, summary, form in (
@@ -357,8 +410,8 @@ def _add_encryption(parser: argparse.ArgumentParser, *, key_metadata_out: bool) 
         "--column-key-id",
         action="append",
         default=[],
-        metavar="ID=COLUMNS",
-        help="master key of the keys of some columns (may be repeated)",
+        metavar="COLUMNS=ID",
+        help="master key of the keys of some columns: ssn,salary=alias/pii (may be repeated)",
     )
     group.add_argument(
         "--single-wrapping", action="store_true", help="one call for each key, without key encryption keys"
@@ -408,6 +461,23 @@ def _add_decryption(parser: argparse.ArgumentParser, *, old: bool = False) -> No
     group.add_argument("--old-kms", metavar="URL", help="SOURCE: the key management service (that of --kms)")
     group.add_argument("--old-password-file", metavar="FILE", help="password of its local keystore")
     group.add_argument("--old-key-file", metavar="FILE", help="key file of its local keystore")
+
+
+def _add_rewriting(parser: argparse.ArgumentParser, *, rekeying: bool) -> None:
+    group = parser.add_argument_group("what TARGET loses")
+    if rekeying:
+        group.add_argument(
+            "--plaintext-columns",
+            action="append",
+            default=[],
+            metavar="COLUMNS",
+            help="columns that are encrypted and may become plaintext: name,city (may be repeated)",
+        )
+    group.add_argument(
+        "--drop-bloom-filters",
+        action="store_true",
+        help="leave the Bloom filters out; arrow-rs does not encrypt them, and such files are refused otherwise",
+    )
 
 
 def _add_prefix(group: argparse._ArgumentGroup, dash: str, of: str) -> None:

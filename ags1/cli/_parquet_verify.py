@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 
-from ags1.cli import printable, say
+from ags1.cli import EXIT_DATA, NotProtected, printable, say, warn
 from ags1.cli._parquet import parquet_files
-from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, column_names, in_options
+from ags1.cli._parser import UsageError
 from ags1.cli._paths import Job
 from ags1.cli._report import in_time
 from ags1.cli._transfer import work_through
-from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
+from ags1.parquet._expected import ExpectedFiles
+from ags1.parquet._verify_report import (
+    AUTHENTIC,
+    DAMAGED,
+    NOT_CHECKED,
+    NOT_PROTECTED,
+    SIGNATURE,
+    outcome_of,
+    worst_outcome,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,10 +35,19 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 _SHOWN = 3
+_SHOWN_FILES = 20
 
 
 class _NotAuthentic(AuthenticationError):
     """A file in which modules failed, with what a machine is told of it."""
+
+    def __init__(self, message: str, record: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.record = record
+
+
+class _NotProtected(NotProtected):
+    """A file that is not protected, with what a machine is told of it."""
 
     def __init__(self, message: str, record: dict[str, Any]) -> None:
         super().__init__(message)
@@ -45,33 +66,56 @@ def verify(options: argparse.Namespace) -> int:
     """Run ``ags1 parquet verify``."""
     from ags1.parquet.verify import verify_file
 
+    expected = _expected(options)
     found = parquet_files(options.files)
     jobs = [Job(path, "", name) for path, name in found]
     reports: list[VerifyReport] = []
+    outcomes: list[str] = []
+    unexpected: list[tuple[str, str]] = []
+    required = [name for text in options.require_encrypted for name in column_names(text, "--require-encrypted")]
     with Clients() as clients:
         reading = Reading(options, KeyReferences(), clients)
+
+        def take(job: Job, report: VerifyReport | None) -> None:
+            if expected is None:
+                return
+            checked = report is not None and not report.failure_count
+            why = expected.take(job.name, None if report is None else report.aad_prefix, checked=checked)
+            if why is not None:
+                unexpected.append((job.source, why))
 
         def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
             started = time.monotonic()
             config = reading.config(job.source, job.name) if reading.named or options.allow_plaintext else None
-            with in_options():
-                report = verify_file(
-                    job.source,
-                    config,
-                    missing_keys=options.missing_keys,
-                    threads=options.threads,
-                    progress=progress,
-                )
+            try:
+                with in_options():
+                    report = verify_file(
+                        job.source,
+                        config,
+                        missing_keys=options.missing_keys,
+                        require_encrypted=required,
+                        allow_unauthenticated_pages=options.allow_unauthenticated_pages,
+                        threads=options.threads,
+                        progress=progress,
+                    )
+            except Exception as error:
+                outcomes.append(outcome_of(error))
+                take(job, None)
+                if isinstance(error, Ags1Error):
+                    error.record = {"outcome": outcome_of(error)}  # type: ignore[attr-defined]
+                raise
             seconds = time.monotonic() - started
             reports.append(report)
+            outcomes.append(report.outcome)
+            take(job, report)
             record = {**report.to_dict(), "seconds": round(seconds, 6)}
-            if report.failure_count:
+            if report.outcome == DAMAGED:
                 raise _NotAuthentic(_failure(job.source, report), record)
-            if not report.ok:
+            if report.outcome == NOT_CHECKED:
                 raise _NotChecked(_missing(job.source, report), record)
-            count = sum(report.modules.values())
-            what = "1 module" if count == 1 else f"{count:,} modules"
-            return f"{job.source}: {what} authentic, {in_time(report.bytes, seconds)}", record
+            if not report.ok:
+                raise _NotProtected(_unprotected(job.source, report), record)
+            return _line(job.source, report, seconds), record
 
         code = work_through(
             options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, job_count=1
@@ -84,7 +128,87 @@ def verify(options: argparse.Namespace) -> int:
         for report in reports:
             for problem in report.problems[:_SHOWN]:
                 say(printable(f"  problem: {problem}"))
-    return code
+    # Those that were not tried any more.
+    outcomes += [NOT_CHECKED] * (len(jobs) - len(outcomes))
+    missing = [] if expected is None else expected.missing()
+    if len(jobs) > 1 or expected is not None:
+        _say_total(options, outcomes, missing, unexpected)
+    return EXIT_DATA if missing or unexpected else code
+
+
+def _expected(options: argparse.Namespace) -> ExpectedFiles | None:
+    """The set that the options describe."""
+    from pathlib import Path
+
+    given: list[Any] = [*options.expect, *map(os.fsencode, options.expect_prefix)]
+    if options.expect_from is not None and given:
+        raise UsageError("--expect-from names all files: leave --expect and --expect-prefix out")
+    try:
+        if options.expect_from is not None:
+            return ExpectedFiles(Path(options.expect_from))
+        return ExpectedFiles(given) if given else None
+    except ValueError as error:
+        raise UsageError(str(error).replace("expected", "--expect", 1)) from None
+
+
+def _say_total(
+    options: argparse.Namespace, outcomes: list[str], missing: list[str], unexpected: list[tuple[str, str]]
+) -> None:
+    """What all files together are."""
+    outcome = DAMAGED if missing or unexpected else worst_outcome(outcomes)
+    counts = {each: outcomes.count(each) for each in (AUTHENTIC, DAMAGED, NOT_PROTECTED, NOT_CHECKED)}
+    if options.json:
+        import json
+
+        total = {
+            "total": len(outcomes),
+            "outcome": outcome,
+            "outcomes": counts,
+            "missing": missing,
+            "unexpected": [{"file": path, "reason": why} for path, why in unexpected],
+            "error": None if outcome == AUTHENTIC else outcome,
+        }
+        say(json.dumps(total))
+        return
+    for each in missing[:_SHOWN_FILES]:
+        warn(f"ags1: missing: {each} is expected, and not there")
+    if len(missing) > _SHOWN_FILES:
+        warn(f"ags1: missing: {len(missing) - _SHOWN_FILES:,} more (--json names them all)")
+    for path, why in unexpected[:_SHOWN_FILES]:
+        warn(f"ags1: not expected: {path}: {why}")
+    if len(unexpected) > _SHOWN_FILES:
+        warn(f"ags1: not expected: {len(unexpected) - _SHOWN_FILES:,} more (--json names them all)")
+    if not options.quiet:
+        parts = [f"{count:,} {each}" for each, count in counts.items() if count]
+        parts += [f"{len(missing):,} missing"] if missing else []
+        parts += [f"{len(unexpected):,} not expected"] if unexpected else []
+        say(f"total: {outcome} ({', '.join(parts)})")
+
+
+def _line(path: str, report: VerifyReport, seconds: float) -> str:
+    count = sum(report.modules.values())
+    what = "1 module" if count == 1 else f"{count:,} modules"
+    line = f"{path}: {what} authentic, {in_time(report.bytes, seconds)}"
+    if report.outcome != AUTHENTIC:
+        line += f"; {report.outcome}, as allowed: {'; '.join(report.unprotected())}"
+    names = report.plaintext_columns
+    if names and report.footer_authenticated:
+        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+        line += f"; plaintext columns: {', '.join(names[:_SHOWN])}{more}"
+    return line
+
+
+def _unprotected(path: str, report: VerifyReport) -> str:
+    ways = []
+    if not (report.footer_authenticated or report.plaintext_allowed):
+        ways.append("--allow-plaintext")
+    if not report.unauthenticated_pages_allowed and (
+        set(report.unauthenticated) - {SIGNATURE} or report.plaintext_levels
+    ):
+        ways.append("--allow-unauthenticated-pages")
+    hint = f" ({' and '.join(ways)} lets that pass)" if ways and not report.unprotected_columns else ""
+    reasons = "; ".join(report.unprotected()).replace("although column_keys has", "although --column-key has")
+    return f"{path}: not protected: {reasons}{hint}"
 
 
 def _failure(path: str, report: VerifyReport) -> str:
@@ -101,4 +225,4 @@ def _missing(path: str, report: VerifyReport) -> str:
     if names:
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
         parts.append(f"column{'s' if len(names) > 1 else ''} {shown}")
-    return f"{path}: not checked for want of a key: {', '.join(parts)} (--missing-keys skip lets that pass)"
+    return f"{path}: not checked for want of a key: {', '.join(parts)} (--missing-keys drop lets that pass)"

@@ -82,7 +82,7 @@ services:
   vault:https://HOST:8200?mount=transit  Vault or OpenBao; VAULT_TOKEN
   module:package.module.Class            a client of your own
   Secrets never stand in the URL, where every user of the machine could read
-  them.
+  them. The variable AGS1_KMS stands for --kms.
 
 examples:
   ags1 kms init --kms local:keys.json --key-id lake
@@ -423,7 +423,7 @@ def _parser() -> _Parser:
     _add_key(sub)
     group = sub.add_argument_group("work")
     _add_length(group)
-    _add_show(group)
+    _add_work(group)
 
     sub = command("info", "_machine:info", "show the version, the OpenSSL and what AES-GCM runs on", "[--json]")
     sub.add_argument("--json", action="store_true", help="one JSON object, for machines")
@@ -516,7 +516,7 @@ def _add_files(parser: argparse.ArgumentParser, text: str) -> None:
         "that start with # are left out",
     )
     group.add_argument("--no-clobber", action="store_true", help="refuse to replace an existing target")
-    group.add_argument("--fsync", action="store_true", help="wait until each result is on the disk")
+    group.add_argument("--durable", action="store_true", help="wait until each result is on the disk")
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
@@ -567,7 +567,14 @@ def _add_threads(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("-j", "--jobs", type=_count, default=1, metavar="N", help="files to work on at once (1)")
+    group.add_argument(
+        "-j",
+        "--jobs",
+        type=_count,
+        default=None,
+        metavar="N",
+        help="files to work on at once (1 here, more in object stores)",
+    )
     _add_show(group)
 
 

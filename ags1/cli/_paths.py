@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-__all__ = ["STANDARD", "SUFFIX", "Job", "base_name", "expand", "is_url", "pair_up", "shown", "size_of"]
+__all__ = ["STANDARD", "SUFFIX", "Found", "Job", "base_name", "expand", "is_url", "pair_up", "shown", "size_of"]
 
 STANDARD = "-"
 SUFFIX = ".ags1"
@@ -23,11 +23,13 @@ _TEMPORARY = ".ags1-tmp"
 _GLOB = frozenset("*?[")
 
 # `name`: of the encrypted file, below the directory that was given; "" between standard input and output.
-Job = namedtuple("Job", ("source", "target", "name"))  # noqa: PYI024  typing takes milliseconds to import
+# `size`: bytes of the source, where a listing told them.
+Job = namedtuple("Job", ("source", "target", "name", "size"), defaults=(None,))  # noqa: PYI024  typing is slow to import
+Found = namedtuple("Found", ("path", "name", "size"), defaults=(None,))  # noqa: PYI024
 
 
 def is_url(path: str) -> bool:
-    """Whether the path is one for fsspec."""
+    """Whether the path has a scheme."""
     return "://" in path
 
 
@@ -41,7 +43,7 @@ def shown(path: str, standard: str = "standard input") -> str:
     return standard if path == STANDARD else path
 
 
-def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str | None = None) -> list[tuple[str, str]]:
+def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str | None = None) -> list[Found]:
     """Files that names, globs and directories stand for, in order, each once, with their names.
 
     A path that exists is itself, whatever characters it has. A glob that matches nothing is an error, so that
@@ -49,9 +51,12 @@ def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str 
     narrows those, and what lies below the directory `outside` is left out); links to directories are not
     followed.
 
+    URLs are no different: one that ends in ``/`` or names no object is a directory, and ``*``, ``?``, ``[...]`` and
+    ``**`` match names below it.
+
     Returns
     -------
-    list of (path, name)
+    list of Found
         The name is the path below the directory that was given, else the base name.
 
     Raises
@@ -61,17 +66,20 @@ def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str 
     OSError
         A directory below cannot be read: what is in it must not be left out unnoticed.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Found] = {}
     for pattern in patterns:
-        if pattern == STANDARD or is_url(pattern):
-            found.setdefault(pattern, "" if pattern == STANDARD else base_name(pattern))
+        if pattern == STANDARD:
+            found.setdefault(pattern, Found(pattern, ""))
+        elif is_url(pattern):
+            for each in _expand_url(pattern, only_suffix, outside):
+                found.setdefault(each.path, each)
         elif os.path.isdir(pattern):
             below = _files_below(pattern, only_suffix, outside)
             if not below:
                 kind = f"{only_suffix} files" if only_suffix else "files"
                 raise UsageError(f"there are no {kind} below the directory {pattern}")
             for path in below:
-                found.setdefault(path, os.path.relpath(path, pattern))
+                found.setdefault(path, Found(path, os.path.relpath(path, pattern)))
         elif _is_glob(pattern):
             import glob
 
@@ -79,14 +87,41 @@ def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str 
             if not matches:
                 raise UsageError(f"no file matches {pattern}")
             for path in matches:
-                found.setdefault(path, os.path.basename(path))
+                found.setdefault(path, Found(path, os.path.basename(path)))
         else:
-            found.setdefault(pattern, os.path.basename(pattern))
-    return list(found.items())
+            found.setdefault(pattern, Found(pattern, os.path.basename(pattern)))
+    return list(found.values())
+
+
+def _expand_url(pattern: str, only_suffix: str | None, outside: str | None) -> list[Found]:
+    from ags1.storage import Location, is_directory, list_files, match, status
+
+    location = Location(pattern)
+    if _GLOB.isdisjoint(pattern) and not pattern.endswith("/") and location.name:
+        try:
+            return [Found(pattern, base_name(pattern), status(location).size or None)]
+        except FileNotFoundError:
+            if not is_directory(location):
+                raise
+        except IsADirectoryError:
+            pass
+    elif not _GLOB.isdisjoint(pattern):
+        entries = match(location)
+        if not entries:
+            raise UsageError(f"no file matches {pattern}")
+        return [Found(entry.path, entry.location.name, entry.size) for entry in entries]
+    elsewhere = Location(outside) if outside is not None and is_url(outside) and outside != pattern else None
+    entries = list_files(location, outside=elsewhere)
+    below = [entry for entry in entries if only_suffix is None or entry.name.endswith(only_suffix)]
+    if not below:
+        raise UsageError(f"there are no {f'{only_suffix} files' if only_suffix else 'files'} below {pattern}")
+    return [Found(entry.path, entry.name, entry.size) for entry in below]
 
 
 def _is_glob(pattern: str) -> bool:
-    return not _GLOB.isdisjoint(pattern) and not is_url(pattern) and not os.path.lexists(pattern)
+    if is_url(pattern):
+        return not _GLOB.isdisjoint(pattern)
+    return not _GLOB.isdisjoint(pattern) and not os.path.lexists(pattern)
 
 
 def _raise(error: OSError) -> NoReturn:
@@ -156,9 +191,10 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
         outside=target if encrypting or not suffix else None,
     )
     many = len(sources) > 1 or options.files_from or any(os.path.isdir(path) or _is_glob(path) for path in patterns)
+    many = many or any(is_url(path) and sources[0].path != path for path in patterns)
     if not (many or _is_directory(target)):
-        path, name = sources[0]
-        return [Job(path, target, _encrypted_name(name, target, encrypting, suffix))]
+        path, name, size = sources[0]
+        return [Job(path, target, _encrypted_name(name, target, encrypting, suffix), size)]
     if target == STANDARD:
         hint = "" if encrypting or not suffix else ", or use `ags1 cat`"
         raise UsageError(f"{len(sources)} sources cannot go to standard output: give a directory as TARGET{hint}")
@@ -171,14 +207,14 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
             "or is new"
         )
     jobs: dict[str, Job] = {}
-    for path, name in sources:
+    for path, name, size in sources:
         if path == STANDARD:
             raise UsageError("standard input has no name to have in a directory: give a file as the TARGET")
         result = name + suffix if encrypting else name.removesuffix(suffix)
         joined = target + result if is_url(target) else os.path.join(target, result)
         if joined in jobs:
             raise UsageError(f"{jobs[joined].source} and {path} would both become {joined}: use two directories")
-        jobs[joined] = Job(path, joined, result if encrypting else name)
+        jobs[joined] = Job(path, joined, result if encrypting else name, size)
     return list(jobs.values())
 
 
@@ -209,10 +245,11 @@ def _read_list(path: str) -> list[str]:
     return [os.fsdecode(line) for line in lines if line.strip() and not line.startswith(b"#")]
 
 
-def size_of(path: str) -> int | None:
-    """Bytes of a regular local file, None for anything else."""
-    if path == STANDARD or is_url(path):
-        return None
+def size_of(job: Job) -> int | None:
+    """Bytes of a job's source, if they are known."""
+    path = job.source
+    if job.size is not None or path == STANDARD or is_url(path):
+        return job.size  # type: ignore[no-any-return]
     try:
         found = os.stat(path)
     except OSError:

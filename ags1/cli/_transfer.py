@@ -9,21 +9,22 @@ import threading
 import time
 from collections.abc import Callable
 
-from ags1.cli import OutputClosed, describe, exit_code, forget_output, warn
+from ags1._open import open as open_stream
+from ags1.cli import OutputClosed, describe, exit_code, refuses_everything, warn, worst_code
 from ags1.cli._keys import KEY_METADATA_SUFFIX, Keys, aad_prefix, read_metadata, write_private
 from ags1.cli._parser import UsageError
 from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, is_url, pair_up, shown, size_of
-from ags1.cli._report import Reporter, in_time
+from ags1.cli._report import Reporter, files, in_time
+from ags1.cli._standard import StandardOutput, standard_output
 from ags1.errors import KeyAccessError
 from ags1.files import decrypt_file, encrypt_file
 from ags1.keys import KeyMetadata
-from ags1.stream import open as open_stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["cat", "decrypt", "encrypt", "standard_output", "work_through"]
+__all__ = ["cat", "decrypt", "encrypt", "work_through"]
 
 UNPROTECTED = (
     "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed "
@@ -33,6 +34,9 @@ _PENDING = ".pending"
 # How long Ctrl-C may go unnoticed while other threads work.
 _NOTICE_SECONDS = 0.3
 _COPY_BYTES = 8 << 20
+# Files in object stores at once; small ones spend their time waiting.
+_REMOTE_JOBS = 4
+_SMALL = 1 << 20
 
 
 def encrypt(options: argparse.Namespace) -> int:
@@ -78,7 +82,7 @@ def encrypt(options: argparse.Namespace) -> int:
                 block_length=options.block_length,
                 threads=options.threads,
                 progress=progress,
-                fsync=options.fsync,
+                durable=options.durable,
             )
         except BaseException:
             output.abort()
@@ -110,7 +114,7 @@ def decrypt(options: argparse.Namespace) -> int:
             key_metadata=metadata[job.target],
             threads=options.threads,
             progress=progress,
-            fsync=options.fsync,
+            durable=options.durable,
         )
         seconds = time.monotonic() - started
         line = f"{shown(job.source)} -> {job.target}  {in_time(size, seconds)}"
@@ -126,10 +130,10 @@ def cat(options: argparse.Namespace) -> int:
     found = expand(options.files, only_suffix=SUFFIX)
     if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):
         raise UsageError("--offset, --bytes and --length are for one file, but there are many")
-    metadata = [keys.metadata_for(path, name) for path, name in found]
+    metadata = [keys.metadata_for(path, name) for path, name, _ in found]
     output = standard_output()
     unprotected = False
-    for (path, _), of_file in zip(found, metadata, strict=True):
+    for (path, *_), of_file in zip(found, metadata, strict=True):
         with open_stream(_input(path), key_metadata=of_file, threads=options.threads) as reader:
             if options.offset:
                 if reader.seekable():
@@ -144,7 +148,7 @@ def cat(options: argparse.Namespace) -> int:
     return 0
 
 
-def _copy_out(reader: Any, output: _StandardOutput, left: int | None) -> bool:
+def _copy_out(reader: Any, output: StandardOutput, left: int | None) -> bool:
     """Write what is wanted of the plaintext; answer whether that went on to the end."""
     while left is None or left > 0:
         data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
@@ -182,18 +186,27 @@ def work_through(
     Returns
     -------
     int
-        The exit code of the first failure, else 0.
+        0, or the exit code that :func:`worst_code` chooses of those of the failures.
     """
-    sizes = [size_of(job.source) for job in jobs]
+    sizes = [size_of(job) for job in jobs]
     total = None if None in sizes else sum(size or 0 for size in sizes)
     to_stdout = all(job.target != STANDARD for job in jobs)
     reporter = Reporter(options, words, total, len(jobs), to_stdout=to_stdout)
     stopped = threading.Event()
     codes: list[int] = []
+    refusals: list[str] = []
+    untried = 0
     unprotected = False
 
     def attempt(job: Job) -> None:
-        nonlocal unprotected
+        nonlocal unprotected, untried
+        if refusals:
+            # A password that is wrong for one file is wrong for all, and each try may cost a second.
+            untried += 1
+            if options.json:
+                text = f"{shown(job.source)}: not tried, because of another file: {refusals[0]}"
+                reporter.finished(text, {**names(job), "error": text})
+            return
         report_progress = reporter.progress_of(job.source)
 
         def progress(done: int, size: int | None) -> None:
@@ -206,6 +219,12 @@ def work_through(
         except OutputClosed:
             raise
         except Exception as error:
+            if refuses_everything(error):
+                if refusals and not options.json:
+                    # Under way at the same time as the one that said it.
+                    untried += 1
+                    return
+                refusals.append(describe(error))
             text = describe(error)
             if isinstance(error, OSError) and error.filename is None:
                 # Which of the two it was, the system did not say.
@@ -219,12 +238,23 @@ def work_through(
             reporter.finished(line, {**names(job), **record, "error": None})
 
     try:
-        _run_all(attempt, jobs, options.jobs if job_count is None else job_count, stopped)
+        _run_all(attempt, jobs, _at_once(options, jobs) if job_count is None else job_count, stopped)
     finally:
         reporter.close()
+    if untried and not options.json:
+        warn(f"ags1: {files(untried)} not tried: the service refuses every key")
     if unprotected:
         reporter.note(UNPROTECTED)
-    return codes[0] if codes else 0
+    return worst_code(codes)
+
+
+def _at_once(options: argparse.Namespace, jobs: list[Job]) -> int:
+    """Files to work on at once: what was asked for, else one here, and many where each waits for requests."""
+    if options.jobs is not None:
+        return int(options.jobs)
+    remote = any(is_url(path) for job in jobs[:1] for path in (job.source, job.target))
+    small = all(job.size is not None and job.size <= _SMALL for job in jobs)
+    return _REMOTE_JOBS * (8 if small else 1) if remote else 1
 
 
 def _run_all(attempt: Callable[[Job], None], jobs: list[Job], at_once: int, stopped: threading.Event) -> None:
@@ -247,46 +277,6 @@ def _run_all(attempt: Callable[[Job], None], jobs: list[Job], at_once: int, stop
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-class _StandardOutput:
-    """Standard output for bytes, whose failures say that it was the one."""
-
-    name = "standard output"
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def write(self, data: Any) -> int:
-        try:
-            return int(self._file.write(data))
-        except BrokenPipeError:
-            raise OutputClosed from None
-        except OSError as error:
-            forget_output()
-            raise OSError(error.errno, error.strerror, self.name) from None
-
-    def flush(self) -> None:
-        try:
-            self._file.flush()
-        except BrokenPipeError:
-            raise OutputClosed from None
-        except OSError as error:
-            forget_output()
-            raise OSError(error.errno, error.strerror, self.name) from None
-
-
-def standard_output() -> _StandardOutput:
-    """Standard output for bytes.
-
-    Raises
-    ------
-    OSError
-        It was closed by the caller.
-    """
-    if sys.stdout is None:
-        raise OSError(9, "it is closed", "standard output")
-    return _StandardOutput(sys.stdout.buffer)
 
 
 def _input(path: str) -> Any:

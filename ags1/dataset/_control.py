@@ -17,8 +17,8 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 
-from ags1._atomic import AtomicFile
 from ags1.errors import FormatError
+from ags1.storage import AtomicFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def write_whole(path: str, data: bytes) -> None:
         try:
             while view:
                 view = view[os.write(output.descriptor, view) :]
-            output.commit(fsync=True)
+            output.commit(durable=True)
         except OSError as error:
             raise named(error, path) from None
     except BaseException:

@@ -268,7 +268,7 @@ class Dataset:
         threads: int | None = None,
         on_error: str = "fail",
         progress: Progress | None = None,
-        fsync: bool = False,
+        durable: bool = False,
         dry_run: bool = False,
     ) -> RunReport:
         """Decrypt all files, or some, into a directory, under the names that they have here.
@@ -279,7 +279,7 @@ class Dataset:
             Made if it is missing. Files of the same names in it are replaced, each atomically.
         include, exclude, threads, on_error, progress
             As :func:`ags1.dataset.encrypt`.
-        fsync : bool
+        durable : bool
             Wait until each file is on the disk.
         dry_run : bool
             Only report what would be decrypted.
@@ -299,7 +299,7 @@ class Dataset:
             threads=threads or self._threads,
             on_error=on_error,
             progress=progress,
-            fsync=fsync,
+            durable=durable,
             dry_run=dry_run,
         )
 
@@ -316,7 +316,7 @@ class Dataset:
         on_error: str = "fail",
         resume: bool = True,
         progress: Progress | None = None,
-        fsync: bool = False,
+        durable: bool = False,
         dry_run: bool = False,
     ) -> RunReport:
         """Add the files of a directory, or one file; those that are there and unchanged are left as they are.
@@ -327,7 +327,7 @@ class Dataset:
             A directory, whose files keep their relative paths, or a file.
         prefix : str
             Directory of the dataset that they go to.
-        include, exclude, threads, on_error, resume, progress, fsync
+        include, exclude, threads, on_error, resume, progress, durable
             As :func:`ags1.dataset.encrypt`.
         dry_run : bool
             Only report what would be done.
@@ -341,7 +341,7 @@ class Dataset:
         _check(on_error, threads)
         wanted = _tree.Filter(include, exclude)
         options = _write.Options(
-            wanted, threads or self._threads, on_error, resume, progress, fsync=fsync, dry_run=dry_run
+            wanted, threads or self._threads, on_error, resume, progress, durable=durable, dry_run=dry_run
         )
         name = _relative(prefix) if prefix else ""
         report = _write.run(store, os.fspath(source), name, self._kms, self.key_id, options)
@@ -447,7 +447,7 @@ def encrypt(
     on_error: str = "fail",
     resume: bool = True,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
 ) -> Dataset:
     """Encrypt a directory into a dataset: each file with a key of its own, all of them under one master key.
 
@@ -477,7 +477,7 @@ def encrypt(
         Whether to take over what an interrupted run has done; otherwise that is done again.
     progress : callable, optional
         Called as ``progress(done, total)`` with bytes of plaintext. An exception in it stops the run.
-    fsync : bool
+    durable : bool
         Wait until each file is on the disk, so that not even a power cut loses one. Manifest and metadata always are.
 
     Returns
@@ -511,7 +511,7 @@ def encrypt(
         raise ValueError("key_id must be the name of a master key")
     client, close = _client(kms)
     try:
-        options = _write.Options(_tree.Filter(include, exclude), threads, on_error, resume, progress, fsync=fsync)
+        options = _write.Options(_tree.Filter(include, exclude), threads, on_error, resume, progress, durable=durable)
         report = _write.run(store, os.fspath(source), "", client, key_id, options)
         metadata, manifest = _load(store, client, None, None)
     except BaseException:

@@ -183,7 +183,7 @@ class Journal:
         os.ftruncate(self._descriptor, self._length)
         return found
 
-    def append(self, entries: Iterable[tuple[Entry, bool]], *, fsync: bool = False) -> None:
+    def append(self, entries: Iterable[tuple[Entry, bool]], *, durable: bool = False) -> None:
         """Note files that are about to appear, staged or in place."""
         plain = b"\n".join((_STAGED if staged else _IN_PLACE) + entry_line(entry) for entry, staged in entries)
         nonce = random_bytes(_NONCE)
@@ -193,7 +193,7 @@ class Journal:
             try:
                 while record:
                     record = record[os.write(self._descriptor, record) :]
-                if fsync:
+                if durable:
                     os.fdatasync(self._descriptor)
             except BaseException as error:
                 os.ftruncate(self._descriptor, self._length)

@@ -224,7 +224,7 @@ def decrypt(
     threads: int | None,
     on_error: str,
     progress: Progress | None,
-    fsync: bool,
+    durable: bool,
     dry_run: bool,
 ) -> RunReport:
     """Decrypt all files, or some, into a tree of the same names."""
@@ -250,7 +250,7 @@ def decrypt(
         return report
     os.makedirs(root, exist_ok=True)
     directories = _tree.Directories(root)
-    publisher = _tree.Publisher(root, fsync=fsync)
+    publisher = _tree.Publisher(root, durable=durable)
     total = view.manifest.plaintext_bytes
 
     def small(unit: _Unit) -> None:
@@ -277,7 +277,7 @@ def decrypt(
                 key_metadata=metadata,
                 threads=count,
                 progress=tell,
-                fsync=fsync,
+                durable=durable,
             )
         except (OSError, Ags1Error) as error:
             unit.failed[entry.path] = _with_name(error, view, entry)
@@ -355,7 +355,7 @@ def _judge(view: View, entry: Entry, error: Exception) -> tuple[Problem, int | N
         return Problem(path, "missing", f"{path} is in the manifest, but not in the dataset"), None
     size = _size_of(view, path)
     if isinstance(error, OSError) or size is None:
-        if size is not None:
+        if size is not None or isinstance(view.store, RemoteStore):
             return Problem(path, "unreadable", f"{path} cannot be read: {error}"), None
         return Problem(path, "replaced", f"{path} is no regular file any more"), None
     try:
@@ -393,9 +393,9 @@ def _size_of(view: View, path: str) -> int | None:
     """Bytes of a file, None if it is no regular one."""
     try:
         if isinstance(view.store, RemoteStore):
-            return int(view.store.file_system.info(view.locate(path))["size"])
+            return view.store.file_system.size(view.locate(path))
         found = os.stat(view.locate(path))
-    except (OSError, KeyError, TypeError):
+    except OSError:
         return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 

@@ -15,7 +15,6 @@ import time
 
 import ags1.dataset._journal as _journal
 import ags1.dataset._tree as _tree
-from ags1._atomic import TEMPORARY_SUFFIX
 from ags1.dataset._control import (
     CONTROL,
     MANIFEST_NAME,
@@ -27,6 +26,7 @@ from ags1.dataset._control import (
 from ags1.dataset._manifest import Entry
 from ags1.dataset._runs import RECORD_NAME
 from ags1.errors import Ags1Error, FormatError
+from ags1.storage import TEMPORARY_SUFFIX
 
 __all__ = ["LEFT", "commit", "finish_moves", "is_in_place", "live_journal", "sweep"]
 
@@ -119,7 +119,7 @@ def is_temporary(name: str) -> bool:
 
 def is_in_place(path: str, entry: Entry) -> bool:
     """Whether a file is the one of an entry: its length, its first block and its last are right."""
-    from ags1.stream import open as open_stream
+    from ags1._open import open as open_stream
 
     try:
         if os.lstat(path).st_size != entry.file_length:

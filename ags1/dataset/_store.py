@@ -14,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import ags1.dataset._tree as _tree
-from ags1._sinks import RemoteSink
-from ags1._sources import is_url, remote_file_system
 from ags1.dataset._control import CONTROL, METADATA, Lock, Metadata, named, write_whole
 from ags1.dataset._keys import KeyRing
 from ags1.dataset._lease import LEASE, Lease
 from ags1.dataset._manifest import Manifest, sort_key
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
+from ags1.storage import FsspecOutput, Location, file_system_of, guarded, is_url
 from ags1.stream import Reader
 
 TYPE_CHECKING = False
@@ -150,7 +149,7 @@ class RemoteStore:
     is_local = False
 
     def __init__(self, file_system: Any, root: str) -> None:
-        self.file_system = file_system
+        self.file_system = guarded(file_system)
         self.root = root.rstrip("/")
 
     def join(self, *parts: str) -> str:
@@ -239,10 +238,10 @@ class RemoteStore:
                 for done in [pool.submit(self.remove, path) for path in some]:
                     done.result()
 
-    def sink(self, name: str) -> RemoteSink:
+    def sink(self, name: str) -> FsspecOutput:
         """What a Writer takes for a new file in the control directory."""
         path = self.join(CONTROL, name)
-        return RemoteSink(self.file_system, path, path)
+        return FsspecOutput(self.file_system, path, path)
 
     def staged(self, staging: str) -> Iterator[str]:
         """Paths of the files in a staging directory, in order."""
@@ -285,7 +284,7 @@ def open_store(target: Any) -> LocalStore | RemoteStore:
     if isinstance(target, (LocalStore, RemoteStore)):
         return target
     if is_url(target) and not target.startswith("file://"):
-        return RemoteStore(*remote_file_system(target))
+        return RemoteStore(*file_system_of(Location(target)))
     if isinstance(target, str) and target.startswith("file://"):
         target = target[len("file://") :]
     if not isinstance(target, (str, os.PathLike)):

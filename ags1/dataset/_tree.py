@@ -13,9 +13,9 @@ import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from ags1._atomic import TEMPORARY_SUFFIX, _sync_directory
 from ags1.dataset._control import CONTROL, MAX_PATH, named
 from ags1.dataset._manifest import sort_key
+from ags1.storage import TEMPORARY_SUFFIX, sync_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -307,13 +307,13 @@ class Publisher:
     ----------
     root : str
         Where the tree is.
-    fsync : bool
+    durable : bool
         Wait until each file is on the disk.
     """
 
-    def __init__(self, root: str, *, fsync: bool = False) -> None:
+    def __init__(self, root: str, *, durable: bool = False) -> None:
         self._root = root
-        self._fsync = fsync
+        self._durable = durable
         self._unnamed = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
         # os.link() follows the link in /proc only if it is given a directory.
         self._directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -340,7 +340,7 @@ class Publisher:
                 view = memoryview(data)
                 while view:
                     view = view[os.write(descriptor, view) :]
-                if self._fsync:
+                if self._durable:
                     os.fsync(descriptor)
                 if not replace:
                     self._link(descriptor, temporary, target)
@@ -351,8 +351,8 @@ class Publisher:
                         temporary = _temporary(directory, name)
                         self._link(descriptor, None, temporary)
                     os.replace(temporary, target)
-                if self._fsync:
-                    _sync_directory(directory)
+                if self._durable:
+                    sync_directory(directory)
             except BaseException as error:
                 if temporary is not None:
                     _unlink(temporary)

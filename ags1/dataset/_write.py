@@ -73,7 +73,7 @@ class Options:
     on_error: str = "fail"
     resume: bool = True
     progress: Progress | None = None
-    fsync: bool = False
+    durable: bool = False
     dry_run: bool = False
 
 
@@ -126,7 +126,7 @@ class _Run:
     def __init__(self, store: LocalStore, source: str, prefix: str, kms: Any, options: Options) -> None:
         self._store = store
         self._root = store.root
-        self._publisher = _tree.Publisher(self._root, fsync=options.fsync) if not options.dry_run else None
+        self._publisher = _tree.Publisher(self._root, durable=options.durable) if not options.dry_run else None
         self._directories = _tree.Directories(self._root)
         self._source = source
         self._prefix = prefix
@@ -437,7 +437,7 @@ class _Run:
                 aad_prefix=metadata.aad_prefix or b"",
                 threads=threads,
                 progress=progress,
-                fsync=self._options.fsync,
+                durable=self._options.durable,
             )
         except OSError as error:
             todo.error = error
@@ -453,7 +453,7 @@ class _Run:
 
     def _note(self, entries: list[tuple[Entry, bool]]) -> None:
         assert self._journal is not None
-        self._journal.append(entries, fsync=self._options.fsync)
+        self._journal.append(entries, durable=self._options.durable)
 
     # -- what comes of them ----------------------------------------------------------------------------------------
 

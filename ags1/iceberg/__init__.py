@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.iceberg._entries import EncryptedKey
-    from ags1.iceberg._kek import KekCache
     from ags1.iceberg._reports import MergeReport, PruneReport, RewrapReport
     from ags1.iceberg.encryption_keys import EncryptionKeys, MissingKekError
     from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
@@ -28,7 +27,6 @@ __all__ = [
     "EncryptedTable",
     "EncryptedTableScan",
     "EncryptionKeys",
-    "KekCache",
     "MergeReport",
     "MissingKekError",
     "PruneReport",
@@ -43,7 +41,6 @@ _LAZY_NAMES = {
     "EncryptedTable": "ags1.iceberg.tables",
     "EncryptedTableScan": "ags1.iceberg.tables",
     "EncryptionKeys": "ags1.iceberg.encryption_keys",
-    "KekCache": "ags1.iceberg._kek",
     "MergeReport": "ags1.iceberg._reports",
     "MissingKekError": "ags1.iceberg.encryption_keys",
     "PruneReport": "ags1.iceberg._reports",

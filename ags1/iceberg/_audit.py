@@ -104,7 +104,8 @@ class AuditReport:
     ``kek-unused``, ``kek-orphaned``, ``kek-expired``, ``kek-from-the-future``, ``kek-without-timestamp``,
     ``kek-timestamp``, ``kek-other-master-key``, ``keys-not-judged``. Of files: ``file-plaintext``,
     ``file-format``, ``file-block-length``, ``file-without-length``, ``file-size``, ``file-size-in-manifest``,
-    ``file-missing``, ``file-not-looked-at``, ``file-unreadable``, ``file-conflict``, ``key-length``.
+    ``file-missing``, ``file-not-looked-at``, ``file-unreadable``, ``file-conflict``, ``key-length``,
+    ``list-without-snapshot``, ``vector-outside``.
     """
 
     location: str
@@ -477,6 +478,13 @@ class _Audit:
                 path,
                 f"{path}: has a key and is in the format {known.file_format}, which Iceberg does not encrypt",
             )
+        if file.nameless:
+            self._add(
+                WARNING,
+                "list-without-snapshot",
+                path,
+                f"{path}: does not say which snapshot it is of: nobody would notice if the metadata had it for another",
+            )
         if file.trusted_length is None:
             # A Parquet file ends with its footer, which is authenticated; an AGS1 stream ends anywhere.
             parquet = known.file_format == "parquet"
@@ -498,6 +506,18 @@ class _Audit:
         if bits is not None and bits < 8 * self._data_key_length:
             self._short_key(path, path, bits // 8)
 
+    def _check_vectors(self, file: TableFile, size: int) -> None:
+        """Whether deletion vectors are inside their file; :meth:`EncryptedTable.verify` reads them."""
+        for vector in file.vectors:
+            if vector.offset + vector.size > _plaintext_size(file, size):
+                self._add(
+                    ERROR,
+                    "vector-outside",
+                    file.path,
+                    f"{file.path}: the deletion vector of {vector.data_file}, at offset {vector.offset}, ends behind "
+                    "the end of the file",
+                )
+
     def _check_size(self, file: TableFile, size: int | Exception) -> None:
         path = file.path
         if isinstance(size, FileNotFoundError):
@@ -506,6 +526,7 @@ class _Audit:
         if isinstance(size, Exception):
             self._add(ERROR, "file-not-looked-at", path, _naming(path, size))
             return
+        self._check_vectors(file, size)
         expected, who = file.trusted_length, "its key metadata"
         if expected is None:
             expected, who = file.known.length_hint, "the file above it"
@@ -518,6 +539,16 @@ class _Audit:
                 path,
                 f"{path}: has {size} bytes, but {who} says {expected}: it was cut off, extended or replaced",
             )
+
+
+def _plaintext_size(file: TableFile, size: int) -> int:
+    """Bytes of a file's plaintext; the stored ones if there is none of that size."""
+    from ags1.layout import plaintext_length
+
+    try:
+        return size if file.encryption == PLAINTEXT else plaintext_length(size)
+    except (FormatError, ValueError):
+        return size
 
 
 def _is_plaintext_length(expected: int, size: int, file: TableFile) -> bool:

@@ -38,12 +38,10 @@ def record_batch(rows: list[dict[str, Any]], record: AvroType, struct: StructTyp
 
 def _column(values: list[Any], avro: AvroType, iceberg: Any) -> pyarrow.Array:
     if isinstance(iceberg, StructType):
-        nulls = None
-        if avro.optional:
-            nulls = _nulls(values)
-            if nulls is not None:
-                values = [_EMPTY if each is None else each for each in values]
-        return _struct(_children(values, avro, iceberg), len(values), nulls)
+        nulls = _nulls(values)
+        if nulls is not None:
+            values = [_EMPTY if each is None else each for each in values]
+        return _struct(_children(values, avro, iceberg), len(values), nulls if avro.optional else None)
     if isinstance(iceberg, ListType):
         items = [item for each in values if each is not None for item in each]
         made = _column(items, avro.field("element").type, iceberg.element_type)
@@ -51,11 +49,19 @@ def _column(values: list[Any], avro: AvroType, iceberg: Any) -> pyarrow.Array:
             _offsets(values, pyarrow.int64()),
             made,
             type=pyarrow.large_list(_arrow_field(iceberg.element_field, made.type)),
-            mask=_nulls(values),
+            mask=_nulls(values) if avro.optional else None,
         )
     if isinstance(iceberg, MapType):
         return _map(values, avro, iceberg)
-    return _primitive(values, avro, iceberg)
+    made = _primitive(values, avro, iceberg)
+    return made if avro.optional or avro.kind == "null" else _never_null(made)
+
+
+def _never_null(array: pyarrow.Array) -> pyarrow.Array:
+    """The array of a field that must not be null, which only the null records around it could make so."""
+    if not array.null_count:
+        return array
+    return pyarrow.Array.from_buffers(array.type, len(array), [None, *array.buffers()[1:]])
 
 
 class _Empty(dict[str, None]):
@@ -108,7 +114,7 @@ def _map(values: list[Any], avro: AvroType, iceberg: MapType) -> pyarrow.Array:
         type=pyarrow.map_(
             _arrow_field(iceberg.key_field, key_array.type), _arrow_field(iceberg.value_field, item_array.type)
         ),
-        mask=_nulls(values),
+        mask=_nulls(values) if avro.optional else None,
     )
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from ags1.errors import FormatError
+from ags1.avro import iter_blocks, read_header
+from ags1.errors import Ags1Error, FormatError, UnsupportedError
 
-__all__ = ["decompressor"]
+__all__ = ["container_start", "decompressor", "varint", "without_codec"]
 
 # Snappy cannot do better than 64 bytes for three; more is a length that somebody made up.
 _SNAPPY_RATIO = 64
+_OF_ARROW = {"snappy": "snappy", "zstandard": "zstd"}
+# What PyIceberg and fastavro read by themselves.
+_COMMON = ("null", "deflate")
 
 
 def decompressor(codec: str) -> Callable[[bytes], bytes]:
@@ -18,8 +23,8 @@ def decompressor(codec: str) -> Callable[[bytes], bytes]:
 
     Raises
     ------
-    FormatError
-        A codec that is not known.
+    UnsupportedError
+        A codec that is not known, or that pyarrow was built without.
     """
     found = {
         "null": _stored,
@@ -30,8 +35,65 @@ def decompressor(codec: str) -> Callable[[bytes], bytes]:
         "xz": _xz,
     }.get(codec)
     if found is None:
-        raise FormatError(f"the Avro codec {codec!r} is not supported: Iceberg writes deflate, zstandard and snappy")
+        raise UnsupportedError(
+            f"the Avro codec {codec!r} is not supported: Iceberg writes deflate, zstandard and snappy"
+        )
+    name = _OF_ARROW.get(codec)
+    if name is not None:
+        import pyarrow
+
+        if not pyarrow.Codec.is_available(name):
+            raise UnsupportedError(f"this build of pyarrow lacks the Avro codec {codec!r}: install its wheel")
     return found
+
+
+def without_codec(data: bytes) -> bytes:
+    """An Avro container that any reader can read: the same, unless its codec is a rare one.
+
+    Raises
+    ------
+    UnsupportedError
+        As for :func:`decompressor`.
+    FormatError
+        It is damaged, or no Avro container.
+    """
+    file = io.BytesIO(data)
+    header = read_header(file)
+    codec = header.metadata.get("avro.codec", b"null").decode("utf-8", "replace")
+    if codec in _COMMON and "avro.codec" in header.metadata:
+        return data
+    decompress = decompressor(codec)
+    out = [container_start({**header.metadata, "avro.codec": b"null"}, header.marker)]
+    try:
+        for block in iter_blocks(file, 0, len(data)):
+            out += [varint(block.count), _octets(decompress(block.data)), header.marker]
+    except (Ags1Error, MemoryError, ImportError):
+        raise
+    except Exception as error:
+        # Each codec has errors of its own.
+        raise FormatError(f"a block that is compressed by {codec} is damaged: {error}") from None
+    return b"".join(out)
+
+
+def container_start(metadata: Mapping[str, bytes], marker: bytes) -> bytes:
+    """What a container begins with."""
+    entries = b"".join(_octets(name.encode("utf-8")) + _octets(value) for name, value in metadata.items())
+    return b"".join((b"Obj\x01", varint(len(metadata)), entries, varint(0), marker))
+
+
+def varint(value: int) -> bytes:
+    """A number that is not negative, as Avro has it."""
+    value <<= 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _octets(data: bytes) -> bytes:
+    return varint(len(data)) + data
 
 
 def _stored(data: bytes) -> bytes:

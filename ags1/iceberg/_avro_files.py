@@ -1,7 +1,7 @@
 """Avro data and delete files of Iceberg tables, which PyIceberg does not read.
 
     blocks of the container  --decompress-->  fastavro  --rows-->  Arrow columns  --PyIceberg-->  the scan's schema
-    one at a time                             without logical types                deletes, filter, evolution
+    one at a time                             without logical types                deletes, evolution
 
 The container is read by :mod:`ags1.avro`, which checks its lengths, and decompressed here: fastavro then needs no
 further packages for the codecs, and it is known how much memory a batch takes.
@@ -20,9 +20,10 @@ import pyarrow
 from ags1.avro import iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._avro_arrow import record_batch
-from ags1.iceberg._avro_codecs import decompressor
+from ags1.iceberg._avro_codecs import decompressor, varint
 from ags1.iceberg._avro_schema import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.iceberg._projection import Projection, expected_type, name_mapping
+from ags1.iceberg._variant import avro_variants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ _MARKER = bytes(16)
 _WHOLE_FILE = 1 << 62
 
 
-def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> list[pyarrow.RecordBatch]:
-    """Rows of an Avro data file, as the scan wants them.
+def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
+    """Rows of an Avro data file, as the scan has them; its filter is not applied.
 
     Parameters
     ----------
@@ -58,27 +59,16 @@ def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> lis
         fastavro is not installed.
     """
     path = task.file.file_path
-    made: list[pyarrow.RecordBatch] = []
     with scan._io.new_input(path).open() as file:
         with _reading(path, "its schema cannot be read"):
             container = _Container(file, name_mapping(scan))
             file_schema = iceberg_schema(container.record, lambda field_id: expected_type(scan, field_id))
         projection = Projection(scan, task, file_schema)
-        if projection.is_empty:
-            return made
-        left = projection.limit
         for start, batch in _batches(container, path, projection.file_schema):
-            selected = projection.select(batch, start, positional_deletes)
-            if selected.num_rows == 0:
-                continue
             with _reading(path, "its columns do not fit the table's schema"):
-                projected = projection.project(selected)
-            made.append(projected)
-            if left is not None:
-                left -= projected.num_rows
-                if left <= 0:
-                    break
-    return made
+                rows = projection.rows(batch, start, positional_deletes)
+            if rows.num_rows:
+                yield rows
 
 
 def read_position_deletes(file_io: Any, data_file: Any) -> dict[str, pyarrow.ChunkedArray]:
@@ -168,7 +158,7 @@ class _Container:
                 "the Avro schema has no field ids, and the table no name mapping: its columns cannot be told; set "
                 "the table property schema.name-mapping.default"
             )
-        self.record = parse(schema, mapping)
+        self.record = avro_variants(parse(schema, mapping))
         self._decompress = decompressor(metadata.get("avro.codec", b"null").decode("utf-8", "replace"))
 
     def rows(self, keep: frozenset[int]) -> Iterator[list[dict[str, Any]]]:
@@ -216,23 +206,13 @@ class _Feed:
     def __init__(self, schema: Any) -> None:
         text = json.dumps(schema).encode()
         entries = ((b"avro.schema", text), (b"avro.codec", b"null"))
-        header = b"".join(_varint(len(each)) + each for entry in entries for each in entry)
-        self._current = io.BytesIO(b"Obj\x01" + _varint(len(entries)) + header + _varint(0) + _MARKER)
+        header = b"".join(varint(len(each)) + each for entry in entries for each in entry)
+        self._current = io.BytesIO(b"Obj\x01" + varint(len(entries)) + header + varint(0) + _MARKER)
 
     def add(self, count: int, data: bytes) -> None:
         """Add a block. The one before it must have been read up to its marker."""
         behind = self._current.read()
-        self._current = io.BytesIO(b"".join((behind, _varint(count), _varint(len(data)), data, _MARKER)))
+        self._current = io.BytesIO(b"".join((behind, varint(count), varint(len(data)), data, _MARKER)))
 
     def read(self, size: int) -> bytes:
         return self._current.read(size)
-
-
-def _varint(value: int) -> bytes:
-    value <<= 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -103,6 +103,11 @@ class Document:
         """The parsed metadata, to look at."""
         return self._fields
 
+    @property
+    def text(self) -> str:
+        """The JSON, uncompressed."""
+        return json.dumps(self._fields) if self._text is None else self._text
+
     def snapshots(self) -> Snapshots:
         """The snapshots that the metadata lists, with the key ids that they name."""
         return Snapshots(self._fields)
@@ -172,8 +177,42 @@ class Snapshots:
             key_id = snapshot.get("key-id")
             if key_id is not None and not isinstance(key_id, str):
                 raise FormatError(f"snapshot {number}: key-id must be text, not {type(key_id).__name__}")
+            if number in self.key_ids:
+                raise FormatError(f"the metadata lists snapshot {number} twice")
             self.key_ids[number] = key_id
         self._fields = fields
+
+    @property
+    def refs(self) -> Mapping[str, Any]:
+        """Branches and tags by name, as they are written."""
+        refs = self._fields.get("refs")
+        return refs if isinstance(refs, dict) else {}
+
+    def is_branch(self, name: str) -> bool:
+        """Whether a ref is a branch, not a tag."""
+        found = self.refs.get(name)
+        return not isinstance(found, dict) or found.get("type") == "branch"
+
+    def of_ref(self, name: str) -> int:
+        """The snapshot of a branch or a tag.
+
+        Raises
+        ------
+        ValueError
+            There is no such branch or tag.
+        FormatError
+            The metadata has it for something else than a snapshot.
+        """
+        if name in self.refs:
+            found = self.refs[name]
+            number = _snapshot_id(found.get("snapshot-id") if isinstance(found, dict) else None, f"ref {shown(name)}")
+            if number not in self.key_ids:
+                raise FormatError(f"the ref {shown(name)} is of snapshot {number}, which the metadata does not list")
+            return number
+        if name == "main" and self.current != -1:
+            return self.current
+        known = ", ".join(map(shown, self.refs)) or "none"
+        raise ValueError(f"the table has no branch or tag {shown(name)}; it has {known}")
 
     def check_complete(self) -> None:
         """Refuse metadata that names snapshots which it does not list.

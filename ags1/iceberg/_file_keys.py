@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
+from ags1.iceberg._metadata import claims_encryption, list_contradiction, list_header
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.keys import KeyMetadata
 
@@ -62,9 +63,15 @@ class KnownFile:
         manifests.
     encrypted_table : bool
         Whether its table is an encrypted one.
+    record_count : int or None
+        Rows, or deleted rows.
+    snapshots : tuple of (int, int or None)
+        Of a manifest list: ids and sequence numbers of the snapshots that the metadata has it for.
     """
 
-    __slots__ = ("encrypted_table", "file_format", "key_metadata", "kind", "length_hint", "path", "record_count")
+    __slots__ = (
+        "encrypted_table", "file_format", "key_metadata", "kind", "length_hint", "path", "record_count", "snapshots",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -75,6 +82,7 @@ class KnownFile:
         length_hint: int | None,
         encrypted_table: bool,
         record_count: int | None = None,
+        snapshots: tuple[tuple[int, int | None], ...] = (),
     ) -> None:
         self.path = path
         self.kind = kind
@@ -83,10 +91,22 @@ class KnownFile:
         self.length_hint = length_hint
         self.encrypted_table = encrypted_table
         self.record_count = record_count
+        self.snapshots = snapshots
 
     def __repr__(self) -> str:
         state = "plaintext" if self.key_metadata is None else "encrypted, key redacted"
         return f"<{self.kind} {self.path}: {state}>"
+
+
+class _Snapshot:
+    """What the metadata says of a snapshot."""
+
+    __slots__ = ("key_id", "sequence_number", "snapshot_id")
+
+    def __init__(self, snapshot_id: Any, key_id: str | None, sequence_number: Any) -> None:
+        self.snapshot_id = snapshot_id
+        self.key_id = key_id
+        self.sequence_number = sequence_number
 
 
 class _Table:
@@ -98,9 +118,9 @@ class _Table:
         self.keys = EncryptionKeys(document.entries())
         properties = document.fields.get("properties")
         properties = properties if isinstance(properties, dict) else {}
-        self.encrypted = bool(properties.get("encryption.key-id")) or len(self.keys) > 0
+        self.encrypted = claims_encryption(document.fields)
         self._refuse_own_rules(properties)
-        self.manifest_lists: dict[str, tuple[Any, str | None]] = {}
+        self.manifest_lists: dict[str, list[_Snapshot]] = {}
         snapshots = document.fields.get("snapshots")
         for snapshot in snapshots if isinstance(snapshots, list) else []:
             if not isinstance(snapshot, dict):
@@ -109,7 +129,8 @@ class _Table:
             if key_id is not None and not isinstance(key_id, str):
                 raise FormatError(f"snapshot {snapshot.get('snapshot-id')} has a key-id that is no text")
             if isinstance(path, str):
-                self.manifest_lists[path] = (snapshot.get("snapshot-id"), key_id)
+                known = _Snapshot(snapshot.get("snapshot-id"), key_id, snapshot.get("sequence-number"))
+                self.manifest_lists.setdefault(path, []).append(known)
 
     def _refuse_own_rules(self, properties: dict[str, Any]) -> None:
         """PyIceberg lets a table's properties replace the catalog's, and nothing protects those of the table."""
@@ -136,15 +157,18 @@ class FileKeys:
         Unwraps key encryption keys; None only learns what is plaintext.
     table_key_id : str, optional
         The master key that every hierarchy must end in.
+    promised : bool
+        Whether the table is an encrypted one, whatever its metadata says.
 
     Notes
     -----
     Safe to share between threads. Holds plaintext keys, so it cannot be pickled.
     """
 
-    def __init__(self, kms: Any, *, table_key_id: str | None = None) -> None:
+    def __init__(self, kms: Any, *, table_key_id: str | None = None, promised: bool = False) -> None:
         self._kms = kms
         self._table_key_id = table_key_id
+        self._promised = promised or table_key_id is not None
         self._own: dict[str, _Table] = {}
         self._files: dict[str, KnownFile] = {}
         self._read: set[str] = set()
@@ -153,10 +177,16 @@ class FileKeys:
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("the keys of a table's files cannot be pickled: open the table where it is read")
 
-    def learn_metadata(self, location: str, data: bytes) -> None:
+    @property
+    def promised(self) -> bool:
+        """Whether what is read here must be encrypted: by the master key that was named, or by the table itself."""
+        with self._lock:
+            return self._promised or any(each.encrypted for each in self._own.values())
+
+    def learn_metadata(self, location: str, metadata: bytes | Document) -> None:
         """Take in a metadata file."""
         try:
-            table = _Table(Document(data))
+            table = _Table(metadata if isinstance(metadata, Document) else Document(metadata))
         except Ags1Error as error:
             raise type(error)(f"{location}: {error}") from None
         with self._lock:
@@ -187,7 +217,10 @@ class FileKeys:
         table = next((each for each in tables if path in each.manifest_lists), None)
         if table is None:
             return None
-        snapshot_id, key_id = table.manifest_lists[path]
+        of = table.manifest_lists[path]
+        snapshot_id, key_id = of[0].snapshot_id, of[0].key_id
+        if any(each.key_id != key_id for each in of):
+            raise FormatError(f"{path}: snapshots {snapshot_id} and others have this manifest list with different keys")
         key_metadata = None
         if key_id is not None:
             if self._kms is None:
@@ -196,8 +229,9 @@ class FileKeys:
                 key_metadata = table.keys.unwrap(key_id, self._kms, table_key_id=self._table_key_id)
             except Ags1Error as error:
                 raise type(error)(f"snapshot {snapshot_id} (key-id {shown(key_id)}): {error}") from error
-        promised = table.encrypted or self._table_key_id is not None
-        known = KnownFile(path, "manifest list", "avro", key_metadata, None, promised)
+        promised = table.encrypted or self._promised
+        snapshots = tuple((each.snapshot_id, each.sequence_number) for each in of)
+        known = KnownFile(path, "manifest list", "avro", key_metadata, None, promised, snapshots=snapshots)
         with self._lock:
             self._files[path] = known
         return known
@@ -212,6 +246,9 @@ class FileKeys:
         """Take in the plaintext of a manifest list; answer its manifests."""
         names = {MANIFEST_PATH: "path", MANIFEST_LENGTH: "length", MANIFEST_KEY_METADATA: "key"}
         with _reading(above.path):
+            contradiction = list_contradiction(list_header(data), above.snapshots)
+            if contradiction is not None:
+                raise contradiction
             found = [
                 KnownFile(
                     _text(entry["path"]),
@@ -271,7 +308,11 @@ def _reading(path: str) -> Iterator[None]:
     """Gives whatever the wrong bytes lead fastavro to raise, and us, the type that the caller knows."""
     try:
         yield
-    except (Ags1Error, ImportError, MemoryError):
+    except Ags1Error as error:
+        if path not in str(error):
+            error.args = (f"{path}: {error}",)
+        raise
+    except (ImportError, MemoryError):
         raise
     except Exception as error:
         raise FormatError(f"{path}: is not the Avro file that it should be: {error!r}") from None

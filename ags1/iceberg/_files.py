@@ -35,6 +35,9 @@ from ags1.iceberg._file_keys import (
     _key_metadata,
     _rows,
 )
+from ags1.iceberg._manifest_avro import readable
+from ags1.iceberg._metadata import claims_encryption, list_contradiction, list_header
+from ags1.iceberg._vector_check import VectorCheck
 from ags1.iceberg.encryption_keys import EncryptionKeys
 
 TYPE_CHECKING = False
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
     import pyarrow
 
+    from ags1.iceberg._deletion_vectors import DeletionVector
     from ags1.iceberg.file_io import EncryptedFileIO
 
     Snapshots: TypeAlias = int | Literal["all"] | None
@@ -82,8 +86,9 @@ _NOUNS = {
 BLOCK_LENGTH = 1 << 20
 """Of every AGS1 stream in Iceberg: Iceberg Java refuses any other."""
 
-_CONTENT_OFFSET = 144
-_DELETED = 2
+_LIST_SEQUENCE_NUMBER, _SEQUENCE_NUMBER = 515, 3
+_REFERENCED, _CONTENT_OFFSET, _CONTENT_SIZE = 143, 144, 145
+_EXISTING, _DELETED = 0, 2
 # Requests under way at once: an object store answers each late, and what is read is small.
 _READERS = 8
 LOOKERS = 32
@@ -110,10 +115,16 @@ class TableFile:
         Why a manifest list or manifest could not be read.
     conflict : str or None
         How two files contradict each other about it.
+    vectors : list of DeletionVector
+        Of a Puffin file: those that manifests name, each once.
+    nameless : bool
+        Of a manifest list that was read: whether it does not say which snapshot it is of, so that nobody would notice
+        an exchange.
     """
 
     __slots__ = (
-        "_ids", "above", "block_length", "conflict", "error", "kek_id", "key_id", "known", "records", "snapshots",
+        "_ids", "above", "block_length", "conflict", "error", "kek_id", "key_id", "known", "nameless", "records",
+        "sequence_number", "snapshots", "vectors",
     )  # fmt: skip
 
     def __init__(self, known: KnownFile) -> None:
@@ -127,6 +138,10 @@ class TableFile:
         self.block_length: int | None = None
         self.error: Exception | None = None
         self.conflict: str | None = None
+        self.vectors: list[DeletionVector] = []
+        self.nameless = False
+        # Of a manifest: what its entries inherit.
+        self.sequence_number: int | None = None
 
     def __repr__(self) -> str:
         return f"<{self.known.kind} {self.known.path}: {self.encryption}>"
@@ -236,7 +251,7 @@ class TableWalk:
         self.keys = EncryptionKeys(document.entries())
         key_id = self.properties.get("encryption.key-id")
         self.table_key_id = key_id if isinstance(key_id, str) and key_id else None
-        self.encrypted = self.table_key_id is not None or len(self.keys) > 0
+        self.encrypted = claims_encryption(document.fields)
         self.snapshots: list[TableSnapshot] = []
         self.manifest_lists: dict[str, TableFile] = {}
         self.manifests: dict[str, TableFile] = {}
@@ -270,7 +285,7 @@ def walk(location: str, file_io: EncryptedFileIO, snapshot_id: Snapshots = "all"
     ValueError
         No such snapshot.
     """
-    found = TableWalk(location, Document(_raw(file_io, location)))
+    found = TableWalk(location, file_io.read_metadata(location))
     fields = _selected(found.document, snapshot_id)
     for position, each in enumerate(fields):
         path = each.get("manifest-list")
@@ -278,22 +293,22 @@ def walk(location: str, file_io: EncryptedFileIO, snapshot_id: Snapshots = "all"
         found.snapshots.append(TableSnapshot(each, manifest_list))
     for above, below in _read_all(file_io, found.manifest_lists.values(), _manifests):
         above.records = len(below)
-        for known in below:
-            _add(found.manifests, known, above)
-    vectors: set[tuple[str, int | None]] = set()
+        for known, number in below:
+            _add(found.manifests, known, above).sequence_number = number
+    vectors = VectorCheck()
     for above, entries in _read_all(file_io, found.manifests.values(), _entries):
         above.records = len(entries)
         for entry in entries:
             if entry is None:
                 continue
-            known, offset = entry
-            is_new = known.path not in found.files
-            file = _add(found.files, known, above)
+            is_new = entry.known.path not in found.files
+            file = _add(found.files, entry.known, above)
             # A Puffin file has as many entries as vectors, and each may be in several manifests.
-            if (known.path, offset) not in vectors and offset is not None:
-                vectors.add((known.path, offset))
-                if not is_new and file.records is not None and known.record_count is not None:
-                    file.records += known.record_count
+            if entry.vector is None:
+                vectors.add_data(entry.known, above, entry.number)
+            elif vectors.add(file, entry.vector, entry.known.record_count, above, entry.number) and not is_new:
+                file.records = (file.records or 0) + (entry.known.record_count or 0)
+    vectors.finish()
     return found
 
 
@@ -375,6 +390,7 @@ def _manifest_list(
         file.snapshots[position] = number
         if file.key_id != key_id:
             file.conflict = f"snapshots {file.snapshot_ids[0]} and {number} have it with different keys"
+        file.known.snapshots += ((number, snapshot.get("sequence-number")),)
         return file
     key_metadata, error = None, None
     if key_id is not None:
@@ -385,8 +401,10 @@ def _manifest_list(
             key_metadata = found.keys.unwrap(key_id, kms, table_key_id=file_io.keys._table_key_id)
         except Ags1Error as fault:
             error = type(fault)(f"snapshot {number} (key-id {shown(key_id)}): {fault}")
-    file = TableFile(KnownFile(path, "manifest list", "avro", key_metadata, None, found.encrypted))
+    promised = found.encrypted or file_io.keys.promised
+    file = TableFile(KnownFile(path, "manifest list", "avro", key_metadata, None, promised))
     file.snapshots[position] = number
+    file.known.snapshots = ((number, snapshot.get("sequence-number")),)
     file.key_id, file.error = key_id, error
     if key_id is not None and key_id in found.keys:
         file.kek_id = found.keys[key_id].encrypted_by_id
@@ -400,14 +418,16 @@ def _manifest_list(
 def _read_all(
     file_io: EncryptedFileIO,
     files: Iterable[TableFile],
-    parse: Callable[[KnownFile, bytes], list[Result]],
+    parse: Callable[[TableFile, bytes], list[Result]],
 ) -> Iterator[tuple[TableFile, list[Result]]]:
     """Each file that can be read, with what it names; the others keep their error."""
 
     def read(file: TableFile) -> list[Result] | Exception:
         try:
-            return parse(file.known, _content(file_io, file))
+            return parse(file, readable(_content(file_io, file)))
         except FAULTS as error:
+            if isinstance(error, Ags1Error) and file.path not in str(error):
+                error.args = (f"{file.path}: {error}",)
             return error
 
     files = [each for each in files if each.error is None]
@@ -431,20 +451,44 @@ def _content(file_io: EncryptedFileIO, file: TableFile) -> bytes:
     return plain
 
 
-def _manifests(above: KnownFile, data: bytes) -> list[KnownFile]:
-    names = {MANIFEST_PATH: "path", MANIFEST_LENGTH: "length", MANIFEST_KEY_METADATA: "key"}
+def _manifests(above: TableFile, data: bytes) -> list[tuple[KnownFile, int | None]]:
+    """Manifests with their sequence numbers."""
+    header = list_header(data)
+    above.nameless = header[0] is None
+    contradiction = list_contradiction(header, above.known.snapshots)
+    if contradiction is not None:
+        raise contradiction
+    names = {
+        MANIFEST_PATH: "path",
+        MANIFEST_LENGTH: "length",
+        MANIFEST_KEY_METADATA: "key",
+        _LIST_SEQUENCE_NUMBER: "number",
+    }
     found = []
     for row in _rows(above.path, data, names):
-        path = _path(above, row)
+        path = _path(above.known, row)
         key = _key_metadata(row.get("key"), path)
-        found.append(KnownFile(path, "manifest", "avro", key, row.get("length"), above.encrypted_table))
+        known = KnownFile(path, "manifest", "avro", key, row.get("length"), above.known.encrypted_table)
+        found.append((known, row.get("number")))
     return found
 
 
-def _entries(above: KnownFile, data: bytes) -> list[tuple[KnownFile, int | None] | None]:
-    """Files with the offset of a deletion vector; None for each entry of a deleted file."""
+class _Entry:
+    """An entry of a manifest: the file, its data sequence number, and of a deletion vector what binds it."""
+
+    __slots__ = ("known", "number", "vector")
+
+    def __init__(self, known: KnownFile, number: int | None, vector: tuple[Any, Any, Any] | None) -> None:
+        self.known = known
+        self.number = number
+        self.vector = vector
+
+
+def _entries(above: TableFile, data: bytes) -> list[_Entry | None]:
+    """Files that are in the table; None for each entry of a deleted one."""
     names = {
         STATUS: "status",
+        _SEQUENCE_NUMBER: "number",
         DATA_FILE: "file",
         CONTENT: "content",
         FILE_PATH: "path",
@@ -452,9 +496,11 @@ def _entries(above: KnownFile, data: bytes) -> list[tuple[KnownFile, int | None]
         FILE_SIZE: "size",
         KEY_METADATA: "key",
         RECORD_COUNT: "records",
+        _REFERENCED: "referenced",
         _CONTENT_OFFSET: "offset",
+        _CONTENT_SIZE: "content_size",
     }
-    found: list[tuple[KnownFile, int | None] | None] = []
+    found: list[_Entry | None] = []
     for row in _rows(above.path, data, names):
         fields = row.get("file")
         if row.get("status") == _DELETED:
@@ -462,7 +508,7 @@ def _entries(above: KnownFile, data: bytes) -> list[tuple[KnownFile, int | None]
             continue
         if not isinstance(fields, dict):
             raise FormatError(f"{above.path}: has an entry without a file: it is no manifest")
-        path = _path(above, fields)
+        path = _path(above.known, fields)
         content = fields.get("content") or 0
         if content not in range(len(_CONTENTS)):
             raise FormatError(f"{above.path}: has a file with content {content}, which this version does not know")
@@ -470,9 +516,13 @@ def _entries(above: KnownFile, data: bytes) -> list[tuple[KnownFile, int | None]
         kind = "deletion vectors" if file_format == "puffin" else _CONTENTS[content]
         key = _key_metadata(fields.get("key"), path)
         known = KnownFile(
-            path, kind, file_format, key, fields.get("size"), above.encrypted_table, fields.get("records")
+            path, kind, file_format, key, fields.get("size"), above.known.encrypted_table, fields.get("records")
         )
-        found.append((known, fields.get("offset")))
+        number = row.get("number")
+        if number is None and row.get("status") != _EXISTING:
+            number = above.sequence_number
+        vector = (fields.get("referenced"), fields.get("offset"), fields.get("content_size"))
+        found.append(_Entry(known, number, vector if file_format == "puffin" else None))
     return found
 
 

@@ -9,7 +9,7 @@ Sources: Iceberg table spec, "Encryption Keys"; Iceberg Java's EncryptionUtil an
 from __future__ import annotations
 
 from ags1._gcm import open_message, random_bytes, seal_message
-from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
+from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg._entries import KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.keys import Key, KeyMetadata
 
@@ -63,17 +63,15 @@ def kek_above(entries: Mapping[str, EncryptedKey], entry: EncryptedKey) -> Encry
             f"entry {shown(entry.key_id)} is encrypted by key encryption key {shown(by)}, which is missing from "
             "encryption-keys. Older metadata files may still have it: merge their lists"
         )
-    path = [entry.key_id, by]
     above = kek.encrypted_by_id
-    while above is not None and above in entries:
-        if above in path:
-            names = " -> ".join(shown(each) for each in [*path, above][:5])
+    if above is not None and above in entries:
+        # Nobody has more than two levels: what lies further up is not looked at.
+        path = [entry.key_id, by, above]
+        if above in path[:2] or entries[above].encrypted_by_id in path:
+            names = " -> ".join(map(shown, path))
             raise FormatError(f"entries of encryption-keys encrypt each other in a circle: {names}")
-        path.append(above)
-        above = entries[above].encrypted_by_id
-    if len(path) > 2:
         raise FormatError(
-            f"key encryption key {shown(by)} is encrypted by another entry ({shown(path[2])}), not by a master key"
+            f"key encryption key {shown(by)} is encrypted by another entry ({shown(above)}), not by a master key"
         )
     if above is None:
         raise FormatError(f"key encryption key {shown(by)} has no encrypted-by-id: nothing names its master key")
@@ -114,16 +112,27 @@ def open_entry(entry: EncryptedKey, kek_entry: EncryptedKey, kek: Key) -> KeyMet
         raise TruncatedError(
             f"entry {shown(entry.key_id)} has {len(wrapped)} bytes, fewer than the {OVERHEAD} of a nonce and a tag"
         )
-    plain = _open(entry, kek_entry, kek)
-    if plain is None:
-        raise AuthenticationError(
-            f"entry {shown(entry.key_id)} does not open under key encryption key {shown(kek_entry.key_id)}: "
-            "wrong or rotated key, changed timestamp, or damaged entry"
-        )
+    kind: type[Ags1Error]
     try:
-        return KeyMetadata.decode(plain)
+        found = _decoded(_open(entry, kek_entry, kek))
     except FormatError as error:
-        raise type(error)(f"entry {shown(entry.key_id)}: {error}") from error
+        kind, message = type(error), f"entry {shown(entry.key_id)}: {error}"
+    else:
+        if found is not None:
+            return found
+        kind, message = (
+            AuthenticationError,
+            (
+                f"entry {shown(entry.key_id)} does not open under key encryption key {shown(kek_entry.key_id)}: "
+                "wrong or rotated key, changed timestamp, or damaged entry"
+            ),
+        )
+    # Raised out here, without the frames in which the decrypted bytes stand.
+    raise kind(message)
+
+
+def _decoded(plain: bytes | None) -> KeyMetadata | None:
+    return None if plain is None else KeyMetadata.decode(plain)
 
 
 def _open(entry: EncryptedKey, kek_entry: EncryptedKey, kek: Key) -> bytes | None:

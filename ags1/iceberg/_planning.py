@@ -1,51 +1,36 @@
-"""Which files a scan reads, and which deletes apply to each: PyIceberg's planning, with equality deletes.
+"""Which files a scan reads, and which deletes apply to each: PyIceberg plans, and the deletes are found here.
 
-A position delete or a deletion vector applies to data files as old as itself or older, and PyIceberg finds them. An
-equality delete applies to data files that are strictly older: those of its own partition, or all if its partition spec
-has no partitions. Source: Iceberg table spec, "Scan Planning".
+What the row filter excludes is found by :mod:`ags1.iceberg._row_filter`: PyIceberg compares partitions and metrics in
+its own way, which is not Spark's for null, NaN, defaults and literals between two values.
 
-What PyIceberg would leave out is not left out here: it compares the row filter with the metrics of delete files too,
-and an equality delete file may have further columns, whose metrics say nothing about the rows that it deletes.
+Metrics of delete files are not compared: an equality delete file may have further columns, whose metrics say nothing
+about the rows that it deletes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
-from pyiceberg.manifest import DataFileContent, FileFormat, read_manifest_list
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask, ManifestGroupPlanner
-from pyiceberg.transforms import VoidTransform
 
-from ags1.errors import Ags1Error, FormatError
+from ags1.errors import Ags1Error, FormatError, UnsupportedError
+from ags1.iceberg._delete_index import DeleteIndex, Deletes
+from ags1.iceberg._manifests import read_manifest_list
+from ags1.iceberg._row_filter import RowFilter
+from ags1.iceberg._value_range import of_file, of_partition, of_summaries
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["EqualityDeletes", "ScanTask", "plan_scan"]
+__all__ = ["ScanTask", "plan_scan"]
 
 _DATA_FORMATS = (FileFormat.PARQUET, FileFormat.AVRO, FileFormat.ORC)
 _POSITION_FORMATS = (*_DATA_FORMATS, FileFormat.PUFFIN)
-_EVERYWHERE: tuple[Any, ...] = ()
 _NAN = float("nan")
 _KNOWN_FORMATS = frozenset(each.value.lower() for each in FileFormat)
-
-
-@dataclass(eq=False)
-class EqualityDeletes:
-    """Equality delete files that compare the same columns, of the same partition.
-
-    Attributes
-    ----------
-    field_ids : tuple of int
-        Of the columns.
-    files : list of (DataFile, int)
-        With their data sequence numbers.
-    """
-
-    field_ids: tuple[int, ...]
-    files: list[tuple[Any, int]] = field(default_factory=list)
 
 
 class ScanTask(FileScanTask):
@@ -54,26 +39,31 @@ class ScanTask(FileScanTask):
     Attributes
     ----------
     file, delete_files, residual
-        As PyIceberg has them; equality delete files are among `delete_files`.
+        As PyIceberg has them; delete files of every kind are among `delete_files`.
     sequence_number : int
-        The file's data sequence number. Of the files in `equality_deletes`, those with a higher one apply.
-    equality_deletes : tuple of EqualityDeletes
+        The file's data sequence number. Of the files in `deletes.equality_deletes`, those with a higher one apply.
+    file_sequence_number : int or None
+        That of the snapshot that added the file.
+    deletes : Deletes
+        The same delete files by kind.
     """
 
-    def __init__(self, task: FileScanTask, sequence_number: int, equality_deletes: tuple[EqualityDeletes, ...]) -> None:
-        newer = {file for group in equality_deletes for file, number in group.files if number > sequence_number}
-        super().__init__(task.file, task.delete_files | newer, task.residual)
-        self.sequence_number = sequence_number
-        self.equality_deletes = equality_deletes
+    def __init__(self, task: FileScanTask, entry: Any, deletes: Deletes) -> None:
+        super().__init__(task.file, set(deletes.files), task.residual)
+        self.sequence_number: int = entry.sequence_number
+        self.file_sequence_number: int | None = entry.file_sequence_number
+        self.deletes = deletes
 
 
-def plan_scan(plan: Any) -> list[ScanTask]:
+def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
     """The tasks of a scan.
 
     Parameters
     ----------
     plan : pyiceberg.table.DataScan
         Over an EncryptedFileIO.
+    row_filter : RowFilter
+        Taken instead of the plan's own.
 
     Raises
     ------
@@ -92,15 +82,15 @@ def plan_scan(plan: Any) -> list[ScanTask]:
         )
     try:
         # Not through PyIceberg's cache of manifests, where another table could have put one under the same path.
-        manifests = list(read_manifest_list(plan.io.new_input(snapshot.manifest_list)))
-        return _Plan(plan).tasks(manifests)
+        manifests = read_manifest_list(plan.io.new_input(snapshot.manifest_list))
+        return _Plan(plan, row_filter).tasks(manifests)
     except (Ags1Error, OSError, MemoryError, ImportError):
         raise
     except Exception as error:
         # What PyIceberg's reader raises for manifests that are not what they should be has no common type.
         strange = plan.io.keys.first(lambda known: known.file_format not in _KNOWN_FORMATS)
         if strange is not None:
-            raise FormatError(
+            raise UnsupportedError(
                 f"{strange.path}: {strange.kind} files of the format {strange.file_format!r} are not read"
             ) from error
         raise FormatError(
@@ -110,26 +100,65 @@ def plan_scan(plan: Any) -> list[ScanTask]:
 
 
 class _Planner(ManifestGroupPlanner):
+    """PyIceberg's, which asks our filter what may be left out."""
+
+    def __init__(self, metadata: Any, file_io: Any, row_filter: RowFilter) -> None:
+        super().__init__(metadata, file_io)
+        self._filter, self._specs = row_filter, metadata.specs()
+
+    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[Any], bool]:
+        spec = self._specs[spec_id]
+        kinds = [each.field_type for each in spec.partition_type(self.table_metadata.schema()).fields]
+
+        def may_pass(manifest: Any) -> bool:
+            summaries = manifest.partitions
+            if not summaries:
+                return True
+            return True in self._filter.possible(lambda column: of_summaries(column, spec.fields, summaries, kinds))
+
+        return may_pass
+
+    def _build_partition_evaluator(self, spec_id: int) -> Callable[[Any], bool]:
+        fields = self._specs[spec_id].fields
+        return lambda file: True in self._filter.possible(lambda column: of_partition(column, fields, file.partition))
+
     def _build_metrics_evaluator(self) -> Callable[[Any], bool]:
-        data = super()._build_metrics_evaluator()
-        return lambda file: file.content != DataFileContent.DATA or data(file)
+        return lambda file: (
+            file.content != DataFileContent.DATA
+            or True in self._filter.possible(lambda column: [of_file(column, file)])
+        )
+
+    def _build_residual_evaluator(self, spec_id: int) -> Callable[[Any], Any]:
+        fields = self._specs[spec_id].fields
+        return lambda file: _Residual(self._filter, fields)
+
+
+class _Residual:
+    """What is left to be filtered by: nothing, if the partition alone says that every row passes."""
+
+    def __init__(self, row_filter: RowFilter, fields: Any) -> None:
+        self._filter, self._fields = row_filter, fields
+
+    def residual_for(self, partition: Any) -> Any:
+        possible = self._filter.possible(lambda column: of_partition(column, self._fields, partition))
+        return AlwaysTrue() if possible == {True} else self._filter.expression
 
 
 class _Plan:
     """What is found while PyIceberg plans."""
 
-    def __init__(self, plan: Any) -> None:
+    def __init__(self, plan: Any, row_filter: RowFilter) -> None:
         self._io = plan.io
-        self._specs = plan.table_metadata.specs()
-        self._planner = _Planner(plan.table_metadata, plan.io, plan.row_filter, plan.case_sensitive, plan.options)
-        # By identity, with the file so that it lives: PyIceberg's tasks have the same objects, but no numbers.
-        self._numbers: dict[int, tuple[Any, int]] = {}
-        self._groups: dict[tuple[Any, ...], dict[tuple[int, ...], EqualityDeletes]] = {}
+        self._planner = _Planner(plan.table_metadata, plan.io, row_filter)
+        self._deletes = DeleteIndex(plan.table_metadata.specs())
+        # By identity of the file: PyIceberg's tasks have the same objects, but no numbers. An entry keeps its file.
+        self._entries: dict[int, Any] = {}
 
     def tasks(self, manifests: Iterable[Any]) -> list[ScanTask]:
-        return [self._task(each) for each in self._planner.plan_files(manifests, self._is_for_pyiceberg)]
+        return [self._task(each) for each in self._planner.plan_files(manifests, self._is_data)]
 
-    def _is_for_pyiceberg(self, entry: Any) -> bool:
+    def _is_data(self, entry: Any) -> bool:
+        """Take in an entry, and leave only data files to PyIceberg."""
         file, number = entry.data_file, entry.sequence_number
         self._refuse_unreadable(file)
         if number is None:
@@ -138,41 +167,23 @@ class _Plan:
             if value != value:
                 # Deletes for a partition of NaN are found only if it is the same object.
                 file.partition[index] = _NAN
-        if file.content == DataFileContent.EQUALITY_DELETES:
-            field_ids = tuple(sorted(set(file.equality_ids or ())))
-            if not field_ids:
-                raise FormatError(f"{file.file_path}: this equality delete file does not say which columns it compares")
-            groups = self._groups.setdefault(self._place(file), {})
-            groups.setdefault(field_ids, EqualityDeletes(field_ids)).files.append((file, number))
+        if file.content != DataFileContent.DATA:
+            self._deletes.add(file, number)
             return False
-        if file.content == DataFileContent.DATA:
-            self._numbers[id(file)] = (file, number)
+        self._entries[id(file)] = entry
         return True
 
     def _refuse_unreadable(self, file: Any) -> None:
         positions = file.content == DataFileContent.POSITION_DELETES
         if file.file_format not in (_POSITION_FORMATS if positions else _DATA_FORMATS):
             kind = file.content.name.lower().replace("_", " ")
-            raise FormatError(
+            raise UnsupportedError(
                 f"{file.file_path}: {kind} files of the format {file.file_format.value.lower()!r} are not read"
             )
         known = self._io.keys.find(file.file_path)
         if known is not None:
             self._io.refuse_plaintext(known)
 
-    def _place(self, file: Any) -> tuple[Any, ...]:
-        """What a delete file and the data files that it may apply to have in common: nothing, if it is for all."""
-        spec = self._specs[file.spec_id]
-        if all(isinstance(each.transform, VoidTransform) for each in spec.fields):
-            return _EVERYWHERE
-        return (file.spec_id, *file.partition)
-
     def _task(self, task: FileScanTask) -> ScanTask:
-        number = self._numbers[id(task.file)][1]
-        applying = tuple(
-            group
-            for place in {_EVERYWHERE, self._place(task.file)}
-            for group in self._groups.get(place, {}).values()
-            if any(newer > number for _, newer in group.files)
-        )
-        return ScanTask(task, number, applying)
+        entry = self._entries[id(task.file)]
+        return ScanTask(task, entry, self._deletes.of(task.file, entry.sequence_number))

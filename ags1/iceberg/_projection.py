@@ -8,16 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
-from pyiceberg.expressions.visitors import bind, translate_column_names
+import pyarrow.compute as compute
 from pyiceberg.io.pyarrow import (
     ArrowAccessor,
     ArrowProjectionVisitor,
     _combine_positional_deletes,
     _get_column_projection_values,
-    expression_to_pyarrow,
 )
+from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, prune_columns, visit_with_partner
+
+from ags1.iceberg._row_lineage import RowLineage
 
 __all__ = ["Projection", "expected_type", "name_mapping"]
 
@@ -43,53 +44,44 @@ class Projection:
     Attributes
     ----------
     file_schema : pyiceberg.schema.Schema
-        What has to be read: the fields of the file that the scan or its filter wants.
-    is_empty : bool
-        Whether no row of the file can pass the filter.
-    limit : int or None
-        No more rows are wanted.
-    filter : pyarrow.compute.Expression or None
-        The row filter, for the columns as the file has them.
+        What has to be read: the fields of the file that the scan wants.
     """
 
     def __init__(self, scan: Any, task: Any, file_schema: Schema) -> None:
         metadata, file = scan._table_metadata, task.file
         self._requested = scan._projected_schema
-        self.limit: int | None = scan._limit
         self.file_schema = prune_columns(file_schema, scan._projected_field_ids, select_full_types=False)
-        # Of the whole table too: the filter may be on a partition that the scan does not ask for.
-        self._constants: dict[int, Any] = {}
-        for schema in (metadata.schema(), self._requested):
-            spec = metadata.specs().get(file.spec_id)
-            self._constants |= _get_column_projection_values(
-                file, schema, metadata.schema(), spec, file_schema.field_ids
-            )
+        self._constants: dict[int, Any] = _get_column_projection_values(
+            file, self._requested, metadata.schema(), metadata.specs().get(file.spec_id), file_schema.field_ids
+        )
         downcast = scan._downcast_ns_timestamp_to_us
         self._downcast = metadata.format_version <= 2 if downcast is None else downcast
-        translated = translate_column_names(scan._bound_row_filter, file_schema, scan._case_sensitive, self._constants)
-        bound = bind(file_schema, translated, case_sensitive=scan._case_sensitive)
-        self.is_empty = bound == AlwaysFalse()
-        self.filter = None if bound in (AlwaysTrue(), AlwaysFalse()) else expression_to_pyarrow(bound, file_schema)
+        first, number = getattr(file, "first_row_id", None), getattr(task, "file_sequence_number", None)
+        is_avro = file.file_format == FileFormat.AVRO
+        self._lineage = RowLineage(self._requested, first, number, is_avro=is_avro)
 
-    def select(self, batch: Any, start: int, deleted: list[Any] | None) -> Any:
-        """The rows that were not deleted and pass the filter; `start` is the position of the first in the file."""
-        if deleted:
-            left = _combine_positional_deletes(deleted, start, start + batch.num_rows)
-            # There is nothing to take from without columns, and it does not matter which rows are left.
-            batch = batch.take(left) if batch.num_columns else batch.slice(0, len(left))
-        if self.filter is None or batch.num_rows == 0:
-            return batch
-        table = pyarrow.Table.from_batches([batch]).filter(self.filter)
-        return table.combine_chunks().to_batches()[0] if table.num_rows else batch.slice(0, 0)
+    def rows(self, batch: Any, start: int, deleted: list[Any] | None) -> Any:
+        """The rows as the scan wants them, without those that were deleted.
 
-    def project(self, batch: Any) -> Any:
-        """The rows as the scan wants them.
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            Rows of the file that follow one another, with the columns of `file_schema`.
+        start : int
+            Position in the file of the first.
+        deleted : list of pyarrow.ChunkedArray, optional
+            Positions in the file.
 
         Raises
         ------
         ResolveError, ValueError, AttributeError, pyarrow.ArrowException
             The file's schema does not fit the table's.
         """
+        kept = None
+        if deleted:
+            kept = _combine_positional_deletes(deleted, start, start + batch.num_rows)
+            # There is nothing to take from without columns, and it does not matter which rows are left.
+            batch = batch.take(kept) if batch.num_columns else batch.slice(0, len(kept))
         visitor = _Visitor(
             self.file_schema,
             self._downcast,
@@ -97,22 +89,67 @@ class Projection:
             allow_timestamp_tz_mismatch=True,
         )
         made = visit_with_partner(self._requested, batch, visitor, ArrowAccessor(self.file_schema))
-        return pyarrow.RecordBatch.from_struct_array(made)
+        return self._lineage.filled(pyarrow.RecordBatch.from_struct_array(made), start, kept)
 
 
 class _Visitor(ArrowProjectionVisitor):
-    """PyIceberg's own turns lists and maps of structs that are null into empty ones."""
+    """PyIceberg's own turns lists and maps of structs that are null into empty ones.
+
+    And a struct that a file lacks gets nulls in its required fields too, which Arrow refuses.
+    """
+
+    def struct(self, struct: Any, struct_array: Any, field_results: Any) -> Any:
+        made = super().struct(struct, struct_array, field_results)
+        if made is None:
+            return None
+        lacking = [
+            found is None and field.field_type.is_struct and made.field(place).null_count == len(made)
+            for place, (field, found) in enumerate(zip(struct.fields, field_results, strict=True))
+        ]
+        if True not in lacking:
+            return made
+        columns = [made.field(place) for place in range(len(lacking))]
+        return pyarrow.StructArray.from_arrays(
+            [
+                _nulls(column.type, len(made), nullable=True) if lacks else column
+                for column, lacks in zip(columns, lacking, strict=True)
+            ],
+            fields=list(made.type),
+            mask=made.is_null() if made.null_count else None,
+        )
 
     def list(self, list_type: Any, list_array: Any, value_array: Any) -> Any:
         made = super().list(list_type, list_array, value_array)
         if made is None or made.null_count == list_array.null_count:
             return made
-        return type(made).from_arrays(made.offsets, made.values, type=made.type, mask=list_array.is_null())
+        return type(made).from_arrays(_whole(made.offsets), made.values, type=made.type, mask=list_array.is_null())
 
     def map(self, map_type: Any, map_array: Any, key_result: Any, value_result: Any) -> Any:
         made = super().map(map_type, map_array, key_result, value_result)
         if made is None or made.null_count == map_array.null_count:
             return made
         return pyarrow.MapArray.from_arrays(
-            made.offsets, made.keys, made.items, type=made.type, mask=map_array.is_null()
+            _whole(made.offsets), made.keys, made.items, type=made.type, mask=map_array.is_null()
         )
+
+
+def _whole(offsets: Any) -> Any:
+    """A copy that is no slice, with which Arrow takes no mask: batches of large row groups are slices."""
+    return compute.add(offsets, pyarrow.scalar(0, offsets.type)) if offsets.offset else offsets
+
+
+def _nulls(kind: pyarrow.DataType, length: int, *, nullable: bool) -> Any:
+    """Nulls; or, for a field that cannot be null below a struct that is, values that nobody sees."""
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        return pyarrow.ExtensionArray.from_storage(kind, _nulls(kind.storage_type, length, nullable=nullable))
+    nulls = pyarrow.nulls(length, kind)
+    if pyarrow.types.is_struct(kind):
+        children = [_nulls(each.type, length, nullable=each.nullable) for each in kind]
+        valid = nulls.buffers()[0] if nullable else None
+        return pyarrow.Array.from_buffers(kind, length, [valid], children=children)
+    if nullable or not length:
+        return nulls
+    if pyarrow.types.is_nested(kind):
+        empty: list[Any] = []
+        return pyarrow.repeat(pyarrow.scalar(empty, kind), length)
+    return pyarrow.Array.from_buffers(kind, length, [None, *nulls.buffers()[1:]])

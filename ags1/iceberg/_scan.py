@@ -1,5 +1,7 @@
 """Reading the tasks of a scan into Arrow: Parquet and Avro files, with deletes of every kind.
 
+    file  --rows by position-->  not deleted  --projected-->  the scan's columns  --filter, equality deletes-->  rows
+
 PyIceberg submits all files of a scan at once and keeps what each gives until its turn. Here a window of files is read
 ahead, so that a scan of any size takes the memory of a few of them, and of its deletes.
 """
@@ -7,21 +9,29 @@ ahead, so that a scan of any size takes the memory of a few of them, and of its 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 
 import pyarrow
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, _get_file_format, _read_deletes, pyarrow_to_schema, schema_to_pyarrow
-from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 
 from ags1._blocks import usable_cpus
 from ags1.errors import Ags1Error, FormatError
-from ags1.iceberg._equality_deletes import DeletedKeys, KeyColumns
-from ags1.iceberg._planning import EqualityDeletes, ScanTask
+from ags1.iceberg._delete_index import EqualityDeletes
+from ags1.iceberg._deletion_vectors import DeletionVector, deleted_positions
+from ags1.iceberg._equality_deletes import DeletedKeys
+from ags1.iceberg._further_columns import FurtherColumns
+from ags1.iceberg._planning import ScanTask
 from ags1.iceberg._projection import Projection, name_mapping
+from ags1.iceberg._row_filter import RowFilter
+from ags1.iceberg._row_lineage import ROW_ID
+from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_row_group
+from ags1.iceberg._variant import ParquetVariants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +43,29 @@ _BUFFER = 8 << 20
 
 
 class EncryptedArrowScan(ArrowScan):
-    """PyIceberg's scan, with Avro files, equality deletes and bounded memory."""
+    """PyIceberg's scan, with Avro files, equality deletes, our row filter and bounded memory.
+
+    Parameters
+    ----------
+    metadata : pyiceberg.table.metadata.TableMetadata
+    file_io : EncryptedFileIO
+    schema : pyiceberg.schema.Schema
+        The columns that are wanted.
+    row_filter : RowFilter, optional
+    limit : int, optional
+    """
+
+    def __init__(
+        self,
+        metadata: Any,
+        file_io: Any,
+        schema: Schema,
+        row_filter: RowFilter | None = None,
+        limit: int | None = None,
+    ) -> None:
+        # PyIceberg's own filter refuses some literals, and never sees a row.
+        super().__init__(metadata, file_io, schema, AlwaysTrue(), True, limit)
+        self._filter = row_filter
 
     def to_record_batches(self, tasks: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
         """Batches of all tasks, in their order, and of one schema.
@@ -42,13 +74,17 @@ class EncryptedArrowScan(ArrowScan):
         ------
         FormatError
             A file is damaged, or a delete cannot be applied; names the file.
+        TypeError
+            A task is not one of plan_files(): PyIceberg's own do not say which deletes apply.
         """
         tasks = list(tasks)
+        if not all(isinstance(task, ScanTask) for task in tasks):
+            raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
         with ThreadPoolExecutor(max_workers=usable_cpus(), thread_name_prefix="ags1-scan") as executor:
             positions = self._deleted_positions(tasks, executor)
             keys = self._deleted_keys(tasks, executor)
             left = self._limit
-            for batches in _ahead(executor, tasks, lambda task: self._rows(task, positions, keys)):
+            for batches in _ahead(executor, tasks, lambda task: self._rows(task, positions.of(task), keys)):
                 for batch in batches:
                     if left is not None:
                         batch = batch.slice(0, left)
@@ -58,138 +94,190 @@ class EncryptedArrowScan(ArrowScan):
                         return
 
     def _rows(
-        self, task: Any, positions: dict[str, list[Any]], keys: dict[EqualityDeletes, DeletedKeys]
+        self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
     ) -> list[pyarrow.RecordBatch]:
         """Rows of a data file, all of one schema: files have text with short or with long offsets."""
         schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
-        with _naming(task.file):
+        with _naming(task.file.file_path):
             return [batch.cast(schema) for batch in self._left(task, positions, keys)]
 
     def _left(
-        self, task: Any, positions: dict[str, list[Any]], keys: dict[EqualityDeletes, DeletedKeys]
+        self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
     ) -> list[pyarrow.RecordBatch]:
-        """Rows of a data file that are left of it."""
-        deleted = positions.get(task.file.file_path)
-        groups = task.equality_deletes if isinstance(task, ScanTask) else ()
-        if not groups:
-            return self._batches(task, deleted)
-        field_ids = dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
-        columns = KeyColumns(self._projected_schema, self._table_metadata, field_ids)
-        batches = self._with_schema(columns.schema, self._bound_row_filter)._batches(task, deleted)
-        if not batches:
-            return []
-        table = pyarrow.Table.from_batches(batches)
-        for group in groups:
-            table = keys[group].left(table, columns, task.sequence_number)
-        return [batch for batch in table.select(range(columns.width)).to_batches() if batch.num_rows]
+        """Rows of a data file that pass the filter and are not deleted."""
+        groups = task.deletes.equality_deletes if isinstance(task, ScanTask) else ()
+        field_ids = dict.fromkeys(() if self._filter is None else self._filter.field_ids)
+        field_ids |= dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
+        columns = FurtherColumns(self._projected_schema, self._table_metadata, field_ids)
+        passing, left = [], None if groups else self._limit
+        with closing(self._with_schema(columns.schema)._batches(task, positions)) as batches:
+            for batch in batches:
+                batch = self._passing(batch, columns)
+                if batch.num_rows == 0:
+                    continue
+                passing.append(batch)
+                if left is not None:
+                    left -= batch.num_rows
+                    if left <= 0:
+                        break
+        if groups and passing:
+            table = pyarrow.Table.from_batches(passing)
+            for group in groups:
+                table = keys[group].left(table, columns, task.sequence_number)
+            passing = [batch for batch in table.to_batches() if batch.num_rows]
+        return [batch.select(range(columns.width)) for batch in passing]
 
-    def _with_schema(self, schema: Schema, row_filter: Any) -> EncryptedArrowScan:
-        """The same scan for other columns, and without a limit: rows are deleted from what it reads."""
-        scan = EncryptedArrowScan(self._table_metadata, self._io, schema, AlwaysTrue(), self._case_sensitive)
-        scan._bound_row_filter = row_filter
-        return scan
+    def _passing(self, batch: pyarrow.RecordBatch, columns: FurtherColumns) -> pyarrow.RecordBatch:
+        if self._filter is None or batch.num_rows == 0:
+            return batch
+        mask = self._filter.passing(lambda field_id: columns.column(batch, field_id), batch.num_rows)
+        passing = mask.true_count
+        if passing == batch.num_rows:
+            return batch
+        return batch.filter(mask) if passing else batch.slice(0, 0)
 
-    def _deleted_positions(self, tasks: list[Any], executor: ThreadPoolExecutor) -> dict[str, list[Any]]:
-        """Deleted positions by data file."""
-        files = {}
-        for task in tasks:
-            for file in task.delete_files:
-                if file.content != DataFileContent.EQUALITY_DELETES:
-                    files[file.file_path] = file
-                elif not isinstance(task, ScanTask):
-                    raise FormatError(f"{file.file_path}: equality deletes are applied only to tasks of plan_files()")
-        found: dict[str, list[Any]] = {}
-        for positions in executor.map(self._read_positions, files.values()):
-            for path, array in positions.items():
-                found.setdefault(path, []).append(array)
-        return found
+    def _with_schema(self, schema: Schema) -> EncryptedArrowScan:
+        """The same scan for other columns, and without a limit: rows are taken away from what it reads."""
+        return EncryptedArrowScan(self._table_metadata, self._io, schema, self._filter)
+
+    def _deleted_positions(self, tasks: list[ScanTask], executor: ThreadPoolExecutor) -> _Positions:
+        """What the position deletes and deletion vectors of all tasks delete."""
+        files = {each.file_path: each for task in tasks for each in task.deletes.position_deletes}
+        vectors: dict[str, list[DeletionVector]] = {}
+        for vector in dict.fromkeys(task.deletes.vector for task in tasks):
+            if vector is not None:
+                vectors.setdefault(vector.path, []).append(vector)
+        reading = executor.map(self._read_vectors, vectors.values())
+        by_file = dict(zip(files, executor.map(self._read_positions, files.values()), strict=True))
+        return _Positions(by_file, {vector: found for each in reading for vector, found in each.items()})
+
+    def _read_vectors(self, vectors: list[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
+        path = vectors[0].path
+        with _naming(path), self._io.new_input(path).open() as file:
+            return deleted_positions(file, vectors)
 
     def _read_positions(self, file: Any) -> dict[str, Any]:
         if file.file_format == FileFormat.AVRO:
             from ags1.iceberg._avro_files import read_position_deletes
 
             return read_position_deletes(self._io, file)
-        with _naming(file):
+        with _naming(file.file_path):
             positions: dict[str, Any] = _read_deletes(self._io, file)
             return positions
 
     def _deleted_keys(self, tasks: list[Any], executor: ThreadPoolExecutor) -> dict[EqualityDeletes, DeletedKeys]:
         """Deleted rows by group."""
-        groups = dict.fromkeys(group for task in tasks if isinstance(task, ScanTask) for group in task.equality_deletes)
+        groups = dict.fromkeys(group for task in tasks for group in task.deletes.equality_deletes)
         pending = []
         for group in groups:
-            with _naming(group.files[0][0]):
-                columns = KeyColumns(Schema(), self._table_metadata, group.field_ids, required=True)
+            with _naming(group.files[0][0].file_path):
+                columns = FurtherColumns(Schema(), self._table_metadata, group.field_ids, required=True)
             reading = [executor.submit(self._read_keys, file, columns) for file, _ in group.files]
             pending.append((group, reading, columns))
         made = {}
         for group, reading, columns in pending:
             tables = [each.result() for each in reading]
-            with _naming(group.files[0][0]):
+            with _naming(group.files[0][0].file_path):
                 made[group] = DeletedKeys(group, tables, columns)
         return made
 
-    def _read_keys(self, file: Any, columns: KeyColumns) -> pyarrow.Table:
-        with _naming(file):
-            batches = self._with_schema(columns.schema, AlwaysTrue())._batches(FileScanTask(file), None)
+    def _read_keys(self, file: Any, columns: FurtherColumns) -> pyarrow.Table:
+        with _naming(file.file_path):
+            every = EncryptedArrowScan(self._table_metadata, self._io, columns.schema)
+            batches = list(every._batches(FileScanTask(file), None))
             if batches:
                 return pyarrow.Table.from_batches(batches)
             return schema_to_pyarrow(columns.schema, include_field_ids=False).empty_table()
 
-    def _batches(self, task: Any, positions: list[Any] | None) -> list[pyarrow.RecordBatch]:
+    def _batches(self, task: Any, positions: list[Any] | None) -> Generator[pyarrow.RecordBatch, None, None]:
+        """Rows of a data file as the scan has them, without those at some positions; the filter is not applied."""
         if task.file.file_format == FileFormat.AVRO:
             from ags1.iceberg._avro_files import read_task
 
-            return read_task(self, task, positions)
-        with _naming(task.file):
-            return self._parquet_batches(task, positions)
+            yield from read_task(self, task, positions)
+            return
+        with _naming(task.file.file_path):
+            yield from self._parquet_batches(task, positions)
 
-    def _parquet_batches(self, task: Any, positions: list[Any] | None) -> list[pyarrow.RecordBatch]:
+    def _parquet_batches(self, task: Any, positions: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
         """As PyIceberg reads it, but with a projection that keeps lists that are null."""
         import pyarrow.dataset as dataset
 
-        made: list[pyarrow.RecordBatch] = []
         downcast = self._downcast_ns_timestamp_to_us
         version = self._table_metadata.format_version
         arrow_format = _get_file_format(task.file.file_format, pre_buffer=True, buffer_size=_BUFFER)
         with self._io.new_input(task.file.file_path).open() as file:
             fragment = arrow_format.make_fragment(file)
             physical = fragment.physical_schema
+            variants = ParquetVariants(physical, self._table_metadata)
             file_schema = pyarrow_to_schema(
-                physical,
+                variants.schema,
                 name_mapping(self),
                 downcast_ns_timestamp_to_us=version <= 2 if downcast is None else downcast,
                 format_version=version,
             )
             projection = Projection(self, task, file_schema)
-            if projection.is_empty:
-                return made
+            variants.check(projection.file_schema)
+            # Positions, and the numbers of rows, count all rows.
+            counted = bool(positions) or ROW_ID in self._projected_schema.field_ids
+            if self._filter is not None and not counted and task.file.file_format == FileFormat.PARQUET:
+                fragment = _without_hopeless_groups(fragment, file_schema, self._filter)
             scanner = dataset.Scanner.from_fragment(
-                fragment,
-                schema=physical,
-                columns=[column.name for column in projection.file_schema.columns],
-                # Positions count all rows.
-                filter=None if positions else projection.filter,
+                fragment, schema=physical, columns=[column.name for column in projection.file_schema.columns]
             )
-            start, left = 0, projection.limit
+            start = 0
             for batch in scanner.to_batches():
-                selected = projection.select(batch, start, positions) if positions else batch
+                rows = projection.rows(batch, start, positions)
                 start += batch.num_rows
-                if selected.num_rows == 0:
-                    continue
-                made.append(projection.project(selected))
-                if left is not None:
-                    left -= selected.num_rows
-                    if left <= 0:
-                        break
-        return made
+                if rows.num_rows:
+                    yield rows
+
+
+def _without_hopeless_groups(fragment: Any, file_schema: Schema, row_filter: RowFilter) -> Any:
+    """A Parquet file without the row groups in which no row can pass."""
+    metadata, physical = fragment.metadata, fragment.physical_schema
+    columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
+    # Those that are in no struct: a name may have dots itself.
+    leaves = {column.name: index for index, column in enumerate(columns) if column.name == column.path}
+    top = {field.field_id: field.name for field in file_schema.fields}
+
+    def may_pass(group: Any) -> bool:
+        def ranges(column: FilteredColumn) -> list[ValueRange]:
+            name = top.get(column.field_id)
+            if name not in leaves or column.nested:
+                return []
+            found = of_row_group(column, group.column(leaves[name]).statistics, physical.field(name).type)
+            return [] if found is None else [found]
+
+        return True in row_filter.possible(ranges)
+
+    kept = [index for index in range(metadata.num_row_groups) if may_pass(metadata.row_group(index))]
+    return fragment if len(kept) == metadata.num_row_groups else fragment.subset(row_group_ids=kept)
+
+
+class _Positions:
+    """Deleted positions: of each delete file by data file, and of each vector."""
+
+    def __init__(
+        self, by_file: dict[str, dict[str, pyarrow.ChunkedArray]], by_vector: dict[DeletionVector, pyarrow.Array]
+    ) -> None:
+        self._by_file = by_file
+        self._by_vector = by_vector
+
+    def of(self, task: ScanTask) -> list[pyarrow.ChunkedArray]:
+        """Those in the data file of a task, from the deletes that apply to it and no others."""
+        path, deletes = task.file.file_path, task.deletes
+        if deletes.vector is not None:
+            return [pyarrow.chunked_array([self._by_vector[deletes.vector]])]
+        found = (self._by_file[each.file_path].get(path) for each in deletes.position_deletes)
+        return [each for each in found if each is not None]
 
 
 class _naming:
     """Gives errors that the bytes of a file can cause the file's name."""
 
-    def __init__(self, file: Any) -> None:
-        self._path = file.file_path
+    def __init__(self, path: str) -> None:
+        self._path = path
 
     def __enter__(self) -> None:
         pass

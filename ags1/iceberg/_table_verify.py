@@ -17,6 +17,8 @@ from ags1._blocks import usable_cpus
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg._files import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, foreign_blocks, in_parallel, walk
 from ags1.iceberg._wording import counted, printable
+from ags1.parquet._verify_report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
+from ags1.stream import Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ __all__ = ["Checked", "FileChecker", "FileFailure", "TableVerifyReport", "verify
 _REPORTED = 1000
 _LISTED = 20
 _NAMED_IN_FILE = 5
+
+
+def _not_protected(error: Exception) -> Exception:
+    """Mark an error as one about what should be encrypted and authenticated, and is not."""
+    error.not_protected = True  # type: ignore[attr-defined]
+    return error
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,8 @@ class FileFailure:
         Blocks or modules that failed; 0 where none could be looked at.
     snapshot_ids : tuple of int
         The snapshots that need the file, of those that were asked for.
+    outcome : str
+        "damaged", "not protected", or "not checked" where a key was missing or the file could not be read.
     """
 
     path: str
@@ -60,11 +70,12 @@ class FileFailure:
     message: str
     failed: int
     snapshot_ids: tuple[int, ...]
+    outcome: str = DAMAGED
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it: everything."""
         found = {name: getattr(self, name) for name in ("path", "kind", "error", "message", "failed")}
-        return {**found, "snapshot_ids": list(self.snapshot_ids)}
+        return {**found, "outcome": self.outcome, "snapshot_ids": list(self.snapshot_ids)}
 
     def __str__(self) -> str:
         if self.kind == "table":
@@ -108,6 +119,8 @@ class TableVerifyReport:
         By path within a kind; the first thousand.
     failure_count : int
         How many there are in all.
+    outcomes : dict of str to int
+        Those by outcome: "damaged", "not protected", "not checked".
     """
 
     location: str
@@ -125,6 +138,18 @@ class TableVerifyReport:
     failures: list[FileFailure] = field(default_factory=list)
     failure_count: int = 0
 
+    outcomes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """What the table is: "authentic", "damaged" or "not protected"; "not checked" where a key was missing.
+
+        Damage wins. A table of which anything is plaintext, or carries no tag, is not protected, whether or not that
+        was allowed.
+        """
+        found = worst_outcome(self.outcomes)
+        return NOT_PROTECTED if found == AUTHENTIC and self.plaintext else found
+
     @property
     def ok(self) -> bool:
         """Whether nothing failed. Problems do not count, nor plaintext files that were allowed."""
@@ -133,12 +158,13 @@ class TableVerifyReport:
     def add_failure(self, failure: FileFailure) -> None:
         """Take in a failure."""
         self.failure_count += 1
+        self.outcomes[failure.outcome] = self.outcomes.get(failure.outcome, 0) + 1
         if len(self.failures) < _REPORTED:
             self.failures.append(failure)
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it: everything."""
-        found: dict[str, Any] = {"ok": self.ok}
+        found: dict[str, Any] = {"outcome": self.outcome, "ok": self.ok}
         for name in self.__dataclass_fields__:
             found[name] = getattr(self, name)
         found["failures"] = [each.to_dict() for each in self.failures]
@@ -245,13 +271,15 @@ class FileChecker:
         self._io = file_io
         self._threads = threads
 
-    def refusal(self, file: TableFile) -> KeyAccessError | None:
+    def refusal(self, file: TableFile) -> Exception | None:
         """Why a plaintext file is a failure."""
         if self._io.allow_plaintext:
             return None
-        return KeyAccessError(
-            f"{file.path}: this {file.what} is not encrypted, although its table is: nothing in it can be "
-            "authenticated; open the table with allow_plaintext=True if that is meant to be"
+        return _not_protected(
+            KeyAccessError(
+                f"{file.path}: this {file.what} is not encrypted, although its table is: nothing in it can be "
+                "authenticated; open the table with allow_plaintext=True if that is meant to be"
+            )
         )
 
     def check(self, file: TableFile, progress: Progress | None = None) -> Checked:
@@ -268,10 +296,20 @@ class FileChecker:
             refusal = self.refusal(file)
             if refusal is not None:
                 raise refusal
-            return self._check_plaintext(file, len(input_file))
+            checked = self._check_plaintext(file, len(input_file))
+            if file.vectors:
+                with input_file.plaintext(known) as plain:
+                    self._check_vectors(file, plain, checked)
+            return checked
         if file.encryption == PARQUET:
             return self._check_parquet(file, input_file, progress)
         return self._check_stream(file, input_file, progress)
+
+    def _check_vectors(self, file: TableFile, plain: Any, checked: Checked) -> None:
+        from ags1.iceberg._deletion_vectors import deleted_positions, footer_contradictions
+
+        deleted_positions(plain, file.vectors)
+        checked.problems = footer_contradictions(plain, file.vectors)[:_NAMED_IN_FILE]
 
     def _check_plaintext(self, file: TableFile, size: int) -> Checked:
         expected = file.known.length_hint
@@ -292,16 +330,16 @@ class FileChecker:
         length = known.key_metadata.file_length
         if length is None and self._io.length_policy != "file":
             length = input_file._length(known)
+        key, aad_prefix = known.key_metadata.encryption_key, known.key_metadata.aad_prefix or b""
+        checked = Checked()
         with _Source(input_file) as source:
             found = verify_file(
-                source,
-                known.key_metadata.encryption_key,
-                aad_prefix=known.key_metadata.aad_prefix or b"",
-                length=length,
-                threads=self._threads,
-                progress=progress,
+                source, key, aad_prefix=aad_prefix, length=length, threads=self._threads, progress=progress
             )
-        checked = Checked(blocks=found.block_count - found.failed_count, bytes=found.encrypted_length)
+            if found.ok and file.vectors:
+                with Reader(source, key, aad_prefix=aad_prefix, length=length) as plain:
+                    self._check_vectors(file, plain, checked)
+        checked.blocks, checked.bytes = found.block_count - found.failed_count, found.encrypted_length
         checked.fault = foreign_blocks(file.path, found.block_length)
         if not found.ok:
             named = ", ".join(map(str, found.failed_blocks[:_NAMED_IN_FILE]))
@@ -331,12 +369,11 @@ class FileChecker:
         checked = Checked(modules=sum(found.modules.values()), bytes=found.bytes)
         checked.problems = [str(each) for each in found.problems[:_NAMED_IN_FILE]]
         unprotected = sum(found.unauthenticated.values()) + found.plaintext_pages
-        if unprotected:
-            checked.fault = AuthenticationError(
-                f"{file.path}: {unprotected} of its pages are not protected from changes: Iceberg writes AES_GCM_V1 "
-                "with every column encrypted"
-            )
-        if not found.ok:
+        reasons = [f"{unprotected} of its pages are not protected from changes"] if unprotected else found.unprotected()
+        if reasons:
+            text = f"{file.path}: {'; '.join(reasons)}: Iceberg writes AES_GCM_V1 with every column encrypted"
+            checked.fault = _not_protected(AuthenticationError(text))
+        if found.outcome in (DAMAGED, NOT_CHECKED):
             first = found.failures[0].message if found.failures else "a key is missing"
             more = f", and {found.failure_count - 1} more" if found.failure_count > 1 else ""
             checked.failed = found.failure_count
@@ -379,7 +416,7 @@ class _Verification:
                 f"{found.location}: the table is not encrypted, so nothing in it can be authenticated; open it with "
                 "allow_plaintext=True if that is meant to be"
             )
-            report.add_failure(FileFailure(found.location, "table", "KeyAccessError", text, 0, ()))
+            report.add_failure(FileFailure(found.location, "table", "KeyAccessError", text, 0, (), NOT_PROTECTED))
             return
         for snapshot in found.snapshots:
             if snapshot.manifest_list is None:
@@ -471,7 +508,15 @@ class _Verification:
         if file.path not in text:
             text = f"{file.path}: {text}"
         report.add_failure(
-            FileFailure(file.path, file.kind, type(fault).__name__, text, failed, tuple(file.snapshot_ids))
+            FileFailure(
+                file.path,
+                file.kind,
+                type(fault).__name__,
+                text,
+                failed,
+                tuple(file.snapshot_ids),
+                NOT_PROTECTED if getattr(fault, "not_protected", False) else outcome_of(fault),
+            )
         )
 
     # -- progress ------------------------------------------------------------------------------------------------

@@ -29,9 +29,10 @@ from ags1.iceberg._hierarchy import (
     opening,
     seal_entry,
 )
-from ags1.iceberg._kek import SHARED, ForkSafeLock, KekCache, check_kms, make_kek, unwrap_kek, wrap_kek
+from ags1.iceberg._kek import check_kms, keep_kek, kept_kek, make_kek, unwrap_kek, wrap_kek
 from ags1.iceberg._reports import MergeReport, PruneReport, RewrapReport
 from ags1.keys import Key, KeyMetadata
+from ags1.kms import ForkSafeLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ class EncryptionKeys:
         The list's entries.
     clock : callable, optional
         Seconds since 1970, as :func:`time.time` gives them. For tests.
-    kek_cache : KekCache, optional
-        Where unwrapped key encryption keys are kept; without it, in the cache of this process.
 
     Attributes
     ----------
@@ -73,21 +72,21 @@ class EncryptionKeys:
     -----
     Safe to share between threads. :meth:`add_manifest_list_key` adds to the object; :meth:`rewrap`, :meth:`prune` and
     :meth:`merge` return a new one and leave this one as it is. It holds only wrapped keys, so it can be pickled; the
-    cache and the clock do not travel.
+    clock does not travel. Unwrapped key encryption keys are kept in the cache of the KMS client, for as long as that
+    keeps any.
 
     A timestamp decides only which key encryption key wraps new entries: one that is younger than 730 days and not more
     than a day ahead of this clock, the newest first, and only if its property is spelled ``KEY_TIMESTAMP``, because
     Iceberg Java reads no other. Where there is none, one is made. Every key encryption key opens its entries for ever.
     """
 
-    __slots__ = ("_below", "_cache", "_clock", "_entries", "_lock", "_proven", "report")
+    __slots__ = ("_below", "_clock", "_entries", "_lock", "_proven", "report")
 
     def __init__(
         self,
         entries: Iterable[EncryptedKey] = (),
         *,
         clock: Callable[[], float] | None = None,
-        kek_cache: KekCache | None = None,
     ) -> None:
         self._entries: dict[str, EncryptedKey] = {}
         self._below: dict[str | None, list[EncryptedKey]] = {}
@@ -98,15 +97,12 @@ class EncryptionKeys:
                 raise FormatError(f"encryption-keys has two entries with the id {shown(entry.key_id)}")
             self._insert(entry)
         self._clock = time.time if clock is None else clock
-        self._cache = SHARED if kek_cache is None else kek_cache
         self._lock = ForkSafeLock()
         self._proven: set[tuple[str, bytes]] = set()
         self.report: Report | None = None
 
     @classmethod
-    def from_table_metadata(
-        cls, metadata: Metadata, *, clock: Callable[[], float] | None = None, kek_cache: KekCache | None = None
-    ) -> EncryptionKeys:
+    def from_table_metadata(cls, metadata: Metadata, *, clock: Callable[[], float] | None = None) -> EncryptionKeys:
         """Read the list out of a table's metadata.
 
         Parameters
@@ -114,7 +110,7 @@ class EncryptionKeys:
         metadata : mapping, JSON text, JSON bytes, or path
             The parsed metadata; its JSON, also compressed by gzip; or the path of a metadata file. A str that begins
             with ``{`` is JSON, any other is a path.
-        clock, kek_cache
+        clock
             As for the class.
 
         Raises
@@ -125,7 +121,7 @@ class EncryptionKeys:
         OSError
             The file cannot be read.
         """
-        return cls(Document(metadata).entries(), clock=clock, kek_cache=kek_cache)
+        return cls(Document(metadata).entries(), clock=clock)
 
     @property
     def key_ids(self) -> tuple[str, ...]:
@@ -186,7 +182,7 @@ class EncryptionKeys:
             A snapshot's ``key-id``.
         kms : object
             A client of :mod:`ags1.kms`, or any object with ``wrap_key`` and ``unwrap_key``. It is asked once per key
-            encryption key and hour.
+            encryption key, for as long as its cache keeps that (an hour, unless its `cache_seconds` says otherwise).
         table_key_id : str, optional
             The master key that must be at the top of the hierarchy. Give it if you know it from a trusted place:
             whoever can change the metadata could otherwise bring a hierarchy of their own, under any master key that
@@ -251,7 +247,7 @@ class EncryptionKeys:
 
     def _kek(self, entry: EncryptedKey, kms: Any) -> Key:
         wrapped, by = entry.encrypted_key_metadata, entry.encrypted_by_id or ""
-        return self._cache.get(kms, wrapped, by, lambda: unwrap_kek(kms, wrapped, by, entry.key_id))
+        return kept_kek(kms, wrapped, by, entry.key_id)
 
     # -- adding ------------------------------------------------------------------------------------------------
 
@@ -303,7 +299,7 @@ class EncryptionKeys:
                 key_id, timestamp = self._fresh_id(), str(self._now_ms())
                 kek, wrapped = make_kek(kms, table_key_id, key_id, length)
                 kek_entry = EncryptedKey(key_id, wrapped, table_key_id, {KEY_TIMESTAMP: timestamp})
-                self._cache.put(kms, wrapped, table_key_id, kek)
+                keep_kek(kms, wrapped, table_key_id, kek)
                 self._proven.add((key_id, wrapped))
             else:
                 kek = self._kek(kek_entry, kms)
@@ -408,7 +404,7 @@ class EncryptionKeys:
             rewrapped.append(entry.key_id)
             old[by] = None
             if not dry_run:
-                self._cache.put(target, wrapped, new_table_key_id, kek)
+                keep_kek(target, wrapped, new_table_key_id, kek)
         report = RewrapReport(
             tuple(rewrapped), tuple(old), new_table_key_id, tuple(unopened), tuple(untouched), bool(dry_run)
         )
@@ -492,7 +488,7 @@ class EncryptionKeys:
         return self._derived(entries.values(), MergeReport(tuple(added), tuple(common)))
 
     def _derived(self, entries: Iterable[EncryptedKey], report: Report) -> EncryptionKeys:
-        new = EncryptionKeys(entries, clock=self._clock, kek_cache=self._cache)
+        new = EncryptionKeys(entries, clock=self._clock)
         new.report = report
         return new
 

@@ -13,14 +13,18 @@ files: PyIceberg has no way to record their keys, so writes to an encrypted tabl
 
 from __future__ import annotations
 
+import gzip
 import io
 import warnings
 from collections.abc import Mapping
 from urllib.parse import urlparse
 
 from ags1 import layout
-from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError
+from ags1.iceberg._document import Document
 from ags1.iceberg._file_keys import FileKeys, KnownFile
+from ags1.iceberg._manifest_avro import readable
+from ags1.iceberg._metadata import check_hash, metadata_document
 from ags1.stream import Reader
 
 try:
@@ -37,7 +41,9 @@ __all__ = ["LENGTH_POLICIES", "EncryptedFileIO", "EncryptedInputFile", "Untruste
 LENGTH_POLICIES = ("trusted", "metadata-hint", "file")
 KMS, TABLE_KEY_ID = "ags1.kms", "ags1.table-key-id"
 ALLOW_PLAINTEXT, LENGTH_POLICY = "ags1.allow-plaintext", "ags1.length-policy"
+METADATA_HASH = "ags1.metadata-hash"
 _IMPLEMENTATION = "py-io-impl"
+_GZIP, _BLANK = b"\x1f\x8b", b" \t\r\n\xef\xbb\xbf"
 _MAGICS = {b"AGS1": "an AGS1 stream", b"PARE": "an encrypted Parquet file"}
 
 
@@ -52,9 +58,9 @@ class EncryptedFileIO(FileIO):
     ----------
     properties : mapping
         Those of the catalog and the table. ``ags1.kms`` is a URL for :func:`ags1.kms.load`, such as ``aws:``;
-        ``ags1.table-key-id``, ``ags1.allow-plaintext`` and ``ags1.length-policy`` are the arguments of
-        :func:`open_table`. Every other property goes to the FileIO underneath, which PyIceberg chooses by the scheme
-        of the location.
+        ``ags1.table-key-id``, ``ags1.allow-plaintext``, ``ags1.length-policy`` and ``ags1.metadata-hash`` are the
+        arguments of :func:`open_table`. Every other property goes to the FileIO underneath, which PyIceberg chooses by
+        the scheme of the location.
     kms : object, optional
         A KMS client, instead of ``ags1.kms``.
 
@@ -66,6 +72,9 @@ class EncryptedFileIO(FileIO):
     -----
     Keys are learned as PyIceberg goes from the metadata file to manifest lists, manifests and data files, so a data
     file can be opened only after its manifest was. Safe to share between threads. A pickled copy starts without keys.
+
+    What PyIceberg 0.12 reads by itself through it, such as ``StaticTable.scan()``, has PyIceberg's own limits: it binds
+    deletion vectors by the footers of their files. :func:`open_table` binds them by the manifests.
     """
 
     def __init__(self, properties: Mapping[str, str] = {}, *, kms: Any = None) -> None:
@@ -74,11 +83,16 @@ class EncryptedFileIO(FileIO):
         if self.length_policy not in LENGTH_POLICIES:
             raise ValueError(f"{LENGTH_POLICY} must be one of {', '.join(LENGTH_POLICIES)}, got {self.length_policy!r}")
         self.allow_plaintext = _as_flag(properties.get(ALLOW_PLAINTEXT, "false"), ALLOW_PLAINTEXT)
+        self.metadata_hash: str | None = None
+        if METADATA_HASH in properties:
+            self.metadata_hash = check_hash(properties[METADATA_HASH])
         if kms is None and KMS in properties:
             from ags1.kms import load
 
             kms = load(properties[KMS])
-        self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID))
+        # PyIceberg adds the properties of the table when it makes the FileIO that reads it.
+        promised = bool(properties.get("encryption.key-id"))
+        self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
         self._inner: dict[str, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,6 +110,24 @@ class EncryptedFileIO(FileIO):
             others = {name: value for name, value in self.properties.items() if name != _IMPLEMENTATION}
             found = self._inner[scheme] = load_file_io(others, location)
         return found
+
+    def read_metadata(self, location: str) -> Document:
+        """Read the metadata file of a table; the keys in it are known from now on.
+
+        Raises
+        ------
+        AuthenticationError
+            It is not the one that the metadata hash names.
+        FormatError
+            It is no metadata of a table, or sets how tables are read.
+        OSError
+            It cannot be read.
+        """
+        with self.inner(location).new_input(location).open() as file:
+            data = file.read()
+        document = metadata_document(location, data, self.metadata_hash)
+        self.keys.learn_metadata(location, document)
+        return document
 
     def new_input(self, location: str) -> EncryptedInputFile:
         """A file to read."""
@@ -159,10 +191,7 @@ class EncryptedInputFile(InputFile):
         """
         location = self.location
         if location.endswith(".metadata.json"):
-            with self._raw().open() as file:
-                data = file.read()
-            self._io.keys.learn_metadata(location, data)
-            return io.BytesIO(data)
+            return self._metadata()
         known = self._io.keys.find(location)
         if known is None:
             return self._unknown(seekable)
@@ -174,6 +203,10 @@ class EncryptedInputFile(InputFile):
         """Plaintext of a manifest list or manifest; the keys in it are known from now on."""
         with self.plaintext(known) as file:
             data: bytes = file.read()
+        try:
+            data = readable(data)
+        except Ags1Error as error:
+            raise type(error)(f"{known.path}: {error}") from None
         if known.kind == "manifest list":
             self._io.keys.learn_manifest_list(known, data)
         else:
@@ -272,12 +305,25 @@ class EncryptedInputFile(InputFile):
         self._io.refuse_plaintext(known)
         return self._raw().open(seekable=True)
 
+    def _metadata(self) -> io.BytesIO:
+        text = self._io.read_metadata(self.location).text.encode("utf-8")
+        # By this name alone PyIceberg knows that it has to decompress.
+        return io.BytesIO(gzip.compress(text, mtime=0) if self.location.endswith(".gz.metadata.json") else text)
+
     def _unknown(self, seekable: bool) -> Any:
-        file = self._raw().open(seekable=seekable)
-        if not seekable:
-            return file
+        file = self._raw().open(seekable=True)
         magic = bytes(file.read(4))
         file.seek(0)
+        if magic[:2] == _GZIP or magic.lstrip(_BLANK)[:1] == b"{":
+            # Whatever its name is, an object in JSON is metadata of a table.
+            file.close()
+            return self._metadata()
+        if self._io.keys.promised and not self._io.allow_plaintext and magic not in _MAGICS:
+            file.close()
+            raise KeyAccessError(
+                f"{self.location}: nothing that was read of the table names this file, and it is not encrypted, "
+                "although the table is; open the table with allow_plaintext=True to read it"
+            )
         if magic in _MAGICS:
             file.close()
             raise KeyAccessError(

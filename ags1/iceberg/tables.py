@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ags1.errors import FormatError
+from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg._planning import ScanTask, plan_scan
+from ags1.iceberg._row_lineage import LINEAGE
 from ags1.iceberg._scan import EncryptedArrowScan
-from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
+from ags1.iceberg._variant import metadata_text
+from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ags1.files import Progress
     from ags1.iceberg._audit import AuditReport
     from ags1.iceberg._files import Snapshots
+    from ags1.iceberg._row_filter import RowFilter
     from ags1.iceberg._table_tree import TreeNode
     from ags1.iceberg._table_verify import TableVerifyReport
 
@@ -35,6 +38,7 @@ def open_table(
     length_policy: str = "trusted",
     allow_plaintext: bool = False,
     table_key_id: str | None = None,
+    metadata_hash: str | None = None,
 ) -> EncryptedTable:
     """Open an encrypted Iceberg table.
 
@@ -53,7 +57,11 @@ def open_table(
     allow_plaintext : bool
         Read plaintext files of the encrypted table too, such as those from before it was encrypted.
     table_key_id : str, optional
-        The master key that must be at the top of the key hierarchy, if you know it from a trusted place.
+        The master key that must be at the top of the key hierarchy, if you know it from a trusted place. Nothing of
+        such a table is read as plaintext, whatever its metadata says, without `allow_plaintext`.
+    metadata_hash : str, optional
+        What authenticates the metadata file, which nothing else does: standard base64 of the SHA-256 of its JSON text,
+        uncompressed, as Hive's table parameter ``metadata_hash`` has it.
 
     Returns
     -------
@@ -61,10 +69,16 @@ def open_table(
 
     Raises
     ------
+    AuthenticationError
+        The metadata file has another hash.
     FormatError
-        Not the metadata of a table, or of a version that PyIceberg does not read.
+        Not the metadata of a table.
+    UnsupportedError
+        Of a version, or with a type, that PyIceberg does not read.
     OSError
         It cannot be read.
+    ValueError
+        `metadata_hash` is no hash.
 
     Examples
     --------
@@ -80,6 +94,8 @@ def open_table(
     given[ALLOW_PLAINTEXT] = "true" if allow_plaintext else "false"
     if table_key_id is not None:
         given[TABLE_KEY_ID] = table_key_id
+    if metadata_hash is not None:
+        given[METADATA_HASH] = metadata_hash
     return EncryptedTable(metadata_location, EncryptedFileIO(given, kms=kms))
 
 
@@ -97,19 +113,17 @@ class EncryptedTable:
 
     def __init__(self, metadata_location: str, file_io: EncryptedFileIO) -> None:
         from pyiceberg.catalog.noop import NoopCatalog
-        from pyiceberg.serializers import FromInputFile
         from pyiceberg.table import StaticTable
+        from pyiceberg.table.metadata import TableMetadataUtil
 
         self.metadata_location = metadata_location
         self.io = file_io
+        document = file_io.read_metadata(metadata_location)
+        self._snapshots = document.snapshots()
         try:
-            metadata = FromInputFile.table_metadata(file_io.new_input(metadata_location))
-        except OSError:
-            raise
+            metadata = TableMetadataUtil.parse_raw(metadata_text(document))
         except Exception as error:
-            if isinstance(error, FormatError):
-                raise
-            raise FormatError(
+            raise _kind(error)(
                 f"{metadata_location}: PyIceberg cannot read this table's metadata: {_problem(error)}"
             ) from error
         self.table: StaticTable = StaticTable(
@@ -122,6 +136,11 @@ class EncryptedTable:
 
     def __repr__(self) -> str:
         return f"<ags1.iceberg.EncryptedTable {self.metadata_location}>"
+
+    @property
+    def refs(self) -> dict[str, int]:
+        """Snapshots of the branches and tags, by name."""
+        return {name: self._snapshots.of_ref(name) for name in self._snapshots.refs}
 
     @property
     def schema(self) -> Any:
@@ -139,6 +158,7 @@ class EncryptedTable:
         row_filter: Any = None,
         snapshot_id: int | None = None,
         as_of: datetime.datetime | int | None = None,
+        ref: str | None = None,
         case_sensitive: bool = True,
         limit: int | None = None,
     ) -> EncryptedTableScan:
@@ -147,13 +167,19 @@ class EncryptedTable:
         Parameters
         ----------
         columns : sequence of str, optional
-            By default all.
+            In this order; by default all. A part of a struct comes as the struct with that part alone. Tables of format
+            version 3 have two more, ``_row_id`` and ``_last_updated_sequence_number``, which come only if they are
+            named; in files from before that they are null. A variant is a struct of its two binaries, ``metadata`` and
+            ``value``.
         row_filter : str or pyiceberg expression, optional
-            As PyIceberg takes it: ``"amount > 10 and country = 'CH'"``.
+            In the language that PyIceberg has: ``"amount > 10 and country = 'CH'"``. A name with other characters than
+            letters, digits and ``_`` stands in double quotes.
         snapshot_id : int, optional
             By default the current snapshot.
         as_of : datetime or int, optional
             The snapshot that was current then: a datetime (naive ones are UTC), or milliseconds since 1970.
+        ref : str, optional
+            The newest snapshot of a branch, or that of a tag.
         case_sensitive : bool
             Whether names of columns are.
         limit : int, optional
@@ -162,41 +188,66 @@ class EncryptedTable:
         Raises
         ------
         ValueError
-            No such snapshot, or both ways of naming one; no such column; a filter that does not fit the columns.
+            No such snapshot, branch or tag, or two ways of naming one; no such column; a filter that does not fit the
+            columns.
 
         Notes
         -----
-        An older snapshot has the columns that it had then, under the names of then, in `row_filter` too.
+        An older snapshot has the columns that it had then, under the names of then, in `row_filter` too; so has a tag.
+        A branch has the table's columns of now.
+
+        A filter means what it means to Spark, where PyIceberg differs from it: a comparison with null is null, and such
+        rows do not pass, those of ``not in`` and ``not like`` neither; NaN equals NaN and is more than any other
+        number; numbers are compared exactly, but with floats as floats of 64 bits, in which a float column has no 0.1.
         """
         from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.expressions.visitors import bind
         from pyiceberg.table import DataScan
+
+        from ags1.iceberg._filter_text import parse_filter
+        from ags1.iceberg._row_filter import RowFilter
 
         if limit is not None and limit < 0:
             raise ValueError(f"limit must not be negative, got {limit}")
         if columns is not None and (isinstance(columns, str) or not columns):
             raise ValueError("columns must be a sequence of at least one name")
+        if sum(each is not None for each in (snapshot_id, as_of, ref)) > 1:
+            raise ValueError("give one of snapshot_id, as_of and ref")
+        metadata = None
         if as_of is not None:
-            if snapshot_id is not None:
-                raise ValueError("give snapshot_id or as_of, not both")
             snapshot_id = self._snapshot_as_of(as_of)
+        elif ref is not None:
+            snapshot_id = self._snapshots.of_ref(ref)
+            if self._snapshots.is_branch(ref):
+                metadata = self._metadata_of_branch(snapshot_id)
         elif snapshot_id is not None and self.table.metadata.snapshot_by_id(snapshot_id) is None:
             known = ", ".join(str(each.snapshot_id) for each in self.snapshots()) or "none"
             raise ValueError(f"the table has no snapshot {snapshot_id}; it has {known}")
-        metadata = self._metadata_at(snapshot_id)
+        if metadata is None:
+            metadata = self._metadata_at(snapshot_id)
+        names = set(metadata.schema().column_names)
+        lineage = {each for each in columns or () if each in LINEAGE and each not in names}
         plan = DataScan(
             table_metadata=metadata,
             io=self.io,
-            row_filter=AlwaysTrue() if row_filter is None else _parsed(row_filter),
-            selected_fields=("*",) if columns is None else tuple(columns),
+            row_filter=parse_filter(row_filter) if isinstance(row_filter, str) else row_filter or AlwaysTrue(),
+            selected_fields=("*",) if columns is None else tuple(each for each in columns if each not in lineage),
             case_sensitive=case_sensitive,
             snapshot_id=snapshot_id,
             limit=limit,
         )
         # Now, because what is wrong with the arguments is not to be taken for what is wrong with the table.
-        plan.projection()
-        bind(metadata.schema(), plan.row_filter, case_sensitive=case_sensitive)
-        return EncryptedTableScan(plan)
+        return EncryptedTableScan(plan, RowFilter(plan.row_filter, metadata.schema(), case_sensitive), columns, lineage)
+
+    def _metadata_of_branch(self, snapshot_id: int) -> Any:
+        """The table's metadata, with its schema of now for a snapshot."""
+        metadata = self.table.metadata
+        snapshots = [
+            each.model_copy(update={"schema_id": metadata.current_schema_id})
+            if each.snapshot_id == snapshot_id
+            else each
+            for each in metadata.snapshots
+        ]
+        return metadata.model_copy(update={"snapshots": snapshots})
 
     def _metadata_at(self, snapshot_id: int | None) -> Any:
         """The table's metadata with the schema of a snapshot, which PyIceberg selects columns by but not rows."""
@@ -206,13 +257,15 @@ class EncryptedTable:
             return metadata
         return metadata.model_copy(update={"current_schema_id": snapshot.schema_id})
 
-    def files(self, snapshot_id: Snapshots = None, *, sizes: bool = False) -> pyarrow.Table:
+    def files(self, snapshot_id: Snapshots = None, *, ref: str | None = None, sizes: bool = False) -> pyarrow.Table:
         """List the table's files, one row each: how they are encrypted, how long they are, who needs them.
 
         Parameters
         ----------
         snapshot_id : int, "all" or None
             Files of one snapshot, of all, or of the current one.
+        ref : str, optional
+            Files of a branch or a tag instead.
         sizes : bool
             Ask for the size of every file, as it is stored now.
 
@@ -230,10 +283,14 @@ class EncryptedTable:
         FormatError, KeyAccessError, AuthenticationError, OSError
             The metadata file, a manifest list or a manifest cannot be read: nothing is left out silently.
         ValueError
-            No such snapshot.
+            No such snapshot, branch or tag, or both ways of naming one.
         """
         from ags1.iceberg._files import files_table, walk
 
+        if ref is not None:
+            if snapshot_id is not None:
+                raise ValueError("give snapshot_id or ref, not both")
+            snapshot_id = self._snapshots.of_ref(ref)
         return files_table(walk(self.metadata_location, self.io, snapshot_id), self.io, sizes=sizes)
 
     def tree(self, snapshot_id: Snapshots = "all") -> TreeNode:
@@ -322,6 +379,19 @@ class EncryptedTable:
         return found
 
 
+def _kind(error: Exception) -> type[FormatError]:
+    """Whether PyIceberg only does not know yet what it found."""
+    from pydantic import ValidationError
+
+    invalid = error.__cause__
+    if not isinstance(invalid, ValidationError):
+        return FormatError
+    unknown = all(
+        each["type"] == "union_tag_invalid" or "fields" in each["loc"] for each in invalid.errors(include_url=False)
+    )
+    return UnsupportedError if unknown else FormatError
+
+
 def _problem(error: Exception) -> str:
     """What PyIceberg does not like, without the metadata itself, which pydantic would repeat."""
     from pydantic import ValidationError
@@ -338,30 +408,23 @@ def _problem(error: Exception) -> str:
     return f"{where}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")
 
 
-def _parsed(row_filter: Any) -> Any:
-    from pyiceberg.expressions.parser import parse
-    from pyparsing import ParseBaseException
-
-    if not isinstance(row_filter, str):
-        return row_filter
-    try:
-        return parse(row_filter)
-    except ParseBaseException as error:
-        # Its own message lists the whole grammar.
-        raise ValueError(f"row_filter {row_filter!r} cannot be understood, from character {error.column} on") from None
-
-
 class EncryptedTableScan:
     """Rows and columns to be read. :meth:`EncryptedTable.scan` makes it; nothing is read before one asks for rows.
 
     Attributes
     ----------
     plan : pyiceberg.table.DataScan
-        PyIceberg's scan, for what is not here.
+        PyIceberg's scan, for what is not here. What it reads itself is filtered as PyIceberg does.
+    schema : pyiceberg.schema.Schema
+        Of the rows.
     """
 
-    def __init__(self, plan: Any) -> None:
+    def __init__(
+        self, plan: Any, row_filter: RowFilter, columns: Sequence[str] | None = None, lineage: Collection[str] = ()
+    ) -> None:
         self.plan = plan
+        self._filter = row_filter
+        self.schema = _in_order(plan, columns, lineage)
 
     def plan_files(self) -> list[ScanTask]:
         """Data files that are to be read, with the deletes that apply to them.
@@ -373,18 +436,19 @@ class EncryptedTableScan:
         KeyAccessError
             A key cannot be had, or a file is plaintext and must not be.
         """
-        return plan_scan(self.plan)
+        return plan_scan(self.plan, self._filter)
 
     def _arrow_scan(self, *, narrow: bool = False) -> EncryptedArrowScan:
+        from pyiceberg.expressions import AlwaysTrue
+
         plan = self.plan
-        schema = plan.projection()
+        schema = self.schema
         if narrow:
             # One column is enough to count by, but there must be one.
             simple = next((each.name for each in schema.fields if each.field_type.is_primitive), None)
             schema = schema if simple is None else schema.select(simple)
-        return EncryptedArrowScan(
-            plan.table_metadata, plan.io, schema, plan.row_filter, plan.case_sensitive, plan.limit
-        )
+        row_filter = None if isinstance(plan.row_filter, AlwaysTrue) else self._filter
+        return EncryptedArrowScan(plan.table_metadata, plan.io, schema, row_filter, plan.limit)
 
     def to_arrow(self) -> pyarrow.Table:
         """All rows."""
@@ -395,7 +459,7 @@ class EncryptedTableScan:
         import pyarrow
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-        schema = schema_to_pyarrow(self.plan.projection(), include_field_ids=False)
+        schema = schema_to_pyarrow(self.schema, include_field_ids=False)
         batches: Iterator[Any] = self._arrow_scan().to_record_batches(self.plan_files())
         return pyarrow.RecordBatchReader.from_batches(schema, batches)
 
@@ -426,3 +490,26 @@ class EncryptedTableScan:
                 to_read.append(task)
         total += sum(batch.num_rows for batch in self._arrow_scan(narrow=True).to_record_batches(to_read))
         return total if self.plan.limit is None else min(total, self.plan.limit)
+
+
+def _in_order(plan: Any, columns: Sequence[str] | None, lineage: Collection[str]) -> Any:
+    """The schema of a scan, with its columns in the order in which they were asked for, lineage columns too."""
+    from pyiceberg.schema import Schema
+
+    projected = plan.projection()
+    if columns is None or "*" in columns:
+        return projected
+    # A column is where it was named first, in parts or as a whole.
+    places: dict[int, int] = {}
+    fields = list(projected.fields)
+    for place, name in enumerate(columns):
+        if name in lineage:
+            if LINEAGE[name].field_id not in places:
+                fields.append(LINEAGE[name])
+                places[LINEAGE[name].field_id] = place
+            continue
+        wanted = projected.find_field(name, plan.case_sensitive).field_id
+        for field in projected.fields:
+            if wanted in Schema(field).field_ids:
+                places.setdefault(field.field_id, place)
+    return Schema(*sorted(fields, key=lambda field: places[field.field_id]), schema_id=projected.schema_id)

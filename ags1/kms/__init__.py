@@ -22,7 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.kms._base import GeneratedKey, KeyManagementClient
+    from ags1.kms._base import GeneratedKey, KeyManagementClient, ServiceRefusal
+    from ags1.kms._cache import CACHE_SECONDS, ForkSafeLock, KeyCache, key_cache_of, name_of_key
     from ags1.kms._load import load
     from ags1.kms.aws import AwsKms
     from ags1.kms.azure import AzureKms
@@ -32,27 +33,39 @@ if TYPE_CHECKING:
     from ags1.kms.vault import VaultKms
 
 __all__ = [
+    "CACHE_SECONDS",
     "AwsKms",
     "AzureKms",
+    "ForkSafeLock",
     "GcpKms",
     "GeneratedKey",
+    "KeyCache",
     "KeyManagementClient",
     "LocalKms",
     "MemoryKms",
+    "ServiceRefusal",
     "VaultKms",
+    "key_cache_of",
     "load",
+    "name_of_key",
 ]
 
 _LAZY_NAMES = {
     "AwsKms": "ags1.kms.aws",
     "AzureKms": "ags1.kms.azure",
+    "CACHE_SECONDS": "ags1.kms._cache",
+    "ForkSafeLock": "ags1.kms._cache",
     "GcpKms": "ags1.kms.gcp",
     "GeneratedKey": "ags1.kms._base",
+    "KeyCache": "ags1.kms._cache",
     "KeyManagementClient": "ags1.kms._base",
     "LocalKms": "ags1.kms.local",
     "MemoryKms": "ags1.kms.memory",
+    "ServiceRefusal": "ags1.kms._base",
     "VaultKms": "ags1.kms.vault",
+    "key_cache_of": "ags1.kms._cache",
     "load": "ags1.kms._load",
+    "name_of_key": "ags1.kms._cache",
 }
 
 

@@ -7,19 +7,18 @@ wrap_key / unwrap_key / generate_key        here: arguments, cache, one call for
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from ags1._buffer import BufferView
 from ags1._gcm import Key
+from ags1._secrets import Secret, shows_secret
 from ags1._typing import Buffer
 from ags1.errors import KeyAccessError
-from ags1.kms._secrets import says_secret
+from ags1.kms._cache import CACHE_SECONDS, KeyCache, name_of_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,12 +28,17 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["CACHE_SECONDS", "GeneratedKey", "KeyManagementClient", "Nonsense", "Refusal", "missing_sdk"]
+__all__ = [
+    "CACHE_SECONDS",
+    "GeneratedKey",
+    "KeyManagementClient",
+    "Nonsense",
+    "Refusal",
+    "ServiceRefusal",
+    "Unusable",
+    "missing_sdk",
+]
 
-CACHE_SECONDS = 3600.0
-"""How long an unwrapped key is kept by default."""
-
-_CACHE_ENTRIES = 10_000
 _ATTEMPTS = 5
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -70,19 +74,16 @@ class Refusal(Exception):
     """A client's own finding, such as an unknown key id; its text is the cause that the user reads."""
 
 
+class Unusable(Refusal):
+    """A finding that holds for every key: the service cannot be used, such as with a wrong password."""
+
+
+class ServiceRefusal(KeyAccessError):
+    """The service cannot be reached, or refuses whoever asks: the next key would fare no better."""
+
+
 class Nonsense(Refusal):
     """The service answered something that no such service answers."""
-
-
-class _Flight:
-    """An unwrap call that one thread makes and others wait for."""
-
-    __slots__ = ("done", "failure", "key")
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.key: bytes | None = None
-        self.failure = "the thread that asked was interrupted; try again"
 
 
 class KeyManagementClient:
@@ -104,7 +105,8 @@ class KeyManagementClient:
     ------
     KeyAccessError
         From every call: the service is down, throttles, denies or answers nonsense, or the key was not wrapped with
-        that master key. Names the service, the key id and the cause, never key material.
+        that master key. Names the service, the key id and the cause, never key material. It is a
+        :class:`ServiceRefusal` where the next key would fare no better.
 
     Notes
     -----
@@ -127,11 +129,9 @@ class KeyManagementClient:
     ) -> None:
         if attempts < 1:
             raise ValueError(f"attempts must be at least 1, got {attempts}")
-        if not cache_seconds >= 0:
-            raise ValueError(f"cache_seconds must not be negative, got {cache_seconds}")
-        self._cache_seconds = cache_seconds
+        # Also the cache of the tables and files that use this client: ags1.kms.key_cache_of.
+        self._key_cache = KeyCache(cache_seconds, clock)
         self._attempts = attempts
-        self._clock = clock
         self._sleep = sleep
         self._properties: dict[str, str] = {}
         self._closed = False
@@ -152,7 +152,7 @@ class KeyManagementClient:
             self._refuse_closed()
             self._properties = dict(properties)
             self._drop_connection()
-            self._cache.clear()
+            self._key_cache.clear()
 
     def wrap_key(self, key: Buffer, wrapping_key_id: str) -> bytes:
         """Encrypt a key with a master key.
@@ -176,10 +176,12 @@ class KeyManagementClient:
         TypeError, ValueError
             A wrong argument, or a closed client.
         """
-        secret = _octets(key, "key")
+        # Held in what no traceback shows, and under no other name.
+        secret = _secret(_octets(key, "key"))
+        del key
         self._check(wrapping_key_id)
         action = f"wrap a key with {wrapping_key_id!r}"
-        wrapped = self._call(lambda: self._wrap(secret, wrapping_key_id), action, secret)
+        wrapped = self._call(lambda: self._wrap(bytes(secret), wrapping_key_id), action, secret)
         return self._sound(wrapped, action)
 
     def unwrap_key(self, wrapped_key: Buffer, wrapping_key_id: str) -> bytes:
@@ -201,21 +203,8 @@ class KeyManagementClient:
         """
         wrapped = _octets(wrapped_key, "wrapped_key")
         self._check(wrapping_key_id)
-        entry = (wrapping_key_id, hashlib.sha256(wrapped).digest())
-        with self._lock:
-            cached = self._cached(entry)
-            if cached is not None:
-                return cached
-            flight = self._flights.get(entry)
-            leads = flight is None
-            if flight is None:
-                flight = self._flights[entry] = _Flight()
-        if not leads:
-            flight.done.wait()
-            if flight.key is None:
-                raise KeyAccessError(flight.failure)
-            return flight.key
-        return self._lead(flight, entry, wrapped)
+        name = name_of_key(wrapping_key_id, wrapped)
+        return bytes(self._key_cache.get(name, lambda: self._unwrapped(wrapped, wrapping_key_id)))
 
     def supports_key_generation(self) -> bool:
         """Whether the service makes keys itself; otherwise make one with ``ags1.Key.generate`` and wrap it."""
@@ -237,16 +226,16 @@ class KeyManagementClient:
                 f"{self.service} generates no keys: make one with ags1.Key.generate() and wrap it with wrap_key"
             )
         action = f"generate a key with {wrapping_key_id!r}"
-        key, wrapped = self._call(lambda: self._generate(wrapping_key_id), action)
-        if len(self._sound(key, action)) not in _AES_SIZES:
-            raise KeyAccessError(self._message(action, f"the service answered a key of {len(key)} bytes"))
-        return GeneratedKey(key, self._sound(wrapped, action))
+        key, wrapped = self._call(lambda: self._generated(wrapping_key_id, action), action)
+        if len(key) not in _AES_SIZES:
+            raise KeyAccessError(self._message(action, f"the service returned a key of {len(key)} bytes"))
+        return GeneratedKey(bytes(key), self._sound(wrapped, action))
 
     def close(self) -> None:
         """Wipe the cached keys and hang up. Closing twice does nothing; any other use afterwards is refused."""
         with self._lock:
             self._closed = True
-            self._cache.clear()
+            self._key_cache.close()
             self._drop_connection()
 
     def __enter__(self) -> Self:
@@ -285,6 +274,10 @@ class KeyManagementClient:
         """Whether the same call may succeed a moment later. The client's own SDK says it best."""
         return isinstance(error, (ConnectionError, TimeoutError))
 
+    def _refuses_everything(self, error: Exception) -> bool:
+        """Whether the next key would fare no better, as with credentials that the service does not know."""
+        return False
+
     def _describe(self, error: Exception) -> str:
         """What went wrong, for a person."""
         text = str(error)
@@ -314,8 +307,6 @@ class KeyManagementClient:
     def _after_fork(self) -> None:
         """Start afresh: a child must use neither its parent's keys, nor its locks, nor its connections."""
         self._lock = threading.RLock()
-        self._cache: OrderedDict[tuple[str, bytes], tuple[float, Key]] = OrderedDict()
-        self._flights: dict[tuple[str, bytes], _Flight] = {}
         self._connected = None
 
     def _drop_connection(self) -> None:
@@ -338,69 +329,50 @@ class KeyManagementClient:
             raise ValueError("wrapping_key_id must not be empty")
         self._refuse_closed()
 
-    def _lead(self, flight: _Flight, entry: tuple[str, bytes], wrapped: bytes) -> bytes:
-        key_id = entry[0]
-        try:
-            try:
-                action = f"unwrap a key with {key_id!r}"
-                key = self._sound(self._call(lambda: self._unwrap(wrapped, key_id), action), action)
-            except KeyAccessError as error:
-                flight.failure = str(error)
-                raise
-            flight.key = key
-            with self._lock:
-                self._keep(entry, key)
-            return key
-        finally:
-            with self._lock:
-                self._flights.pop(entry, None)
-            flight.done.set()
+    def _unwrapped(self, wrapped: bytes, key_id: str) -> Key | Secret:
+        action = f"unwrap a key with {key_id!r}"
+        return self._call(lambda: _secret(self._sound(self._unwrap(wrapped, key_id), action)), action)
 
-    def _cached(self, entry: tuple[str, bytes]) -> bytes | None:
-        found = self._cache.get(entry)
-        if found is None:
-            return None
-        expires, key = found
-        if self._clock() >= expires:
-            del self._cache[entry]
-            return None
-        return bytes(key)
+    def _generated(self, key_id: str, action: str) -> tuple[Key | Secret, bytes]:
+        key, wrapped = self._generate(key_id)
+        return _secret(self._sound(key, action)), wrapped
 
-    def _keep(self, entry: tuple[str, bytes], key: bytes) -> None:
-        if self._closed or self._cache_seconds == 0 or len(key) not in _AES_SIZES:
-            return
-        now = self._clock()
-        self._cache[entry] = (now + self._cache_seconds, Key(key))
-        self._cache.move_to_end(entry)
-        # All live equally long, so the oldest stand first.
-        while self._cache and (len(self._cache) > _CACHE_ENTRIES or next(iter(self._cache.values()))[0] <= now):
-            self._cache.popitem(last=False)
-
-    def _call(self, function: Callable[[], T], action: str, secret: bytes = b"") -> T:
+    def _call(self, function: Callable[[], T], action: str, secret: Key | Secret | None = None) -> T:
         """Call the service until it answers, a fault is no passing one, or the attempts are used up."""
+        final: Exception | None = None
         for attempt in range(1, self._attempts + 1):
             try:
                 return function()
-            except (KeyAccessError, ImportError, NotImplementedError):
-                raise
+            except (KeyAccessError, ImportError, NotImplementedError) as error:
+                final = error.with_traceback(None)
+                break
             except Exception as error:
                 # A finding of our own is final, and needs no SDK to be explained.
                 transient = not isinstance(error, Refusal) and self._is_transient(error)
+                holds_for_all = (
+                    isinstance(error, Unusable)
+                    if isinstance(error, Refusal)
+                    else transient or self._refuses_everything(error)
+                )
                 cause = self._cause(error, secret)
             self._refuse_closed()
             if not transient:
                 break
             if attempt < self._attempts:
                 self._sleep(_pause(attempt))
+        # Raised out here, so that no exception hangs on it whose text nobody checked for keys, nor any frame of the
+        # call, in which the key stands.
+        if final is not None:
+            final.__context__ = final.__cause__ = None
+            raise final
         if transient and self._attempts > 1:
             cause = f"{cause} (tried {self._attempts} times)"
-        # Raised out here, so that no exception hangs on it whose text nobody checked for keys.
-        raise KeyAccessError(self._message(action, cause))
+        raise (ServiceRefusal if holds_for_all else KeyAccessError)(self._message(action, cause))
 
-    def _cause(self, error: Exception, secret: bytes) -> str:
+    def _cause(self, error: Exception, secret: Key | Secret | None) -> str:
         said = str(error) if isinstance(error, Refusal) else self._describe(error)
         text = " ".join(said.split())
-        if secret and (says_secret(said, secret) or says_secret(text, secret)):
+        if secret is not None and (shows_secret(said, bytes(secret)) or shows_secret(text, bytes(secret))):
             # A service that repeats what it was sent.
             return f"{type(error).__name__} (its text shows the key, so it is left out)"
         return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}..."
@@ -437,6 +409,11 @@ def _octets(data: Buffer, name: str) -> bytes:
     if not octets:
         raise ValueError(f"{name} must not be empty")
     return octets
+
+
+def _secret(octets: bytes) -> Key | Secret:
+    """Hold a secret so that no traceback shows it."""
+    return Key(octets) if len(octets) in _AES_SIZES else Secret(octets)
 
 
 def _pause(attempt: int) -> float:

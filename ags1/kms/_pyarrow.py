@@ -29,6 +29,7 @@ def pyarrow_client(client: KeyManagementClient) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self._client = client
+            self._key_cache = client._key_cache
 
         def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
             """Wrap a key and encode it."""

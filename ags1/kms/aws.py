@@ -32,6 +32,17 @@ _PASSING = frozenset(
         "TooManyRequestsException",
     }
 )
+_UNKNOWN_CALLER = frozenset(
+    {
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "OptInRequired",
+        "UnrecognizedClientException",
+    }
+)
 _HINTS = {
     "IncorrectKeyException": "it was wrapped with another key",
     "InvalidCiphertextException": "it was wrapped with another key or another encryption context, or it is damaged",
@@ -156,6 +167,14 @@ class AwsKms(KeyManagementClient):
         return isinstance(error, (BotoConnectionError, ConnectionClosedError, HTTPClientError)) or (
             super()._is_transient(error)
         )
+
+    def _refuses_everything(self, error: Exception) -> bool:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if isinstance(error, ClientError):
+            return _code(error) in _UNKNOWN_CALLER
+        # No credentials, no region, no certificate: nothing that a key id has to do with.
+        return isinstance(error, BotoCoreError)
 
     def _describe(self, error: Exception) -> str:
         from botocore.exceptions import ClientError

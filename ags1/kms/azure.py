@@ -180,6 +180,11 @@ class AzureKms(KeyManagementClient):
             return "certificate" not in str(error).lower() and "not permitted" not in str(error)
         return super()._is_transient(error)
 
+    def _refuses_everything(self, error: Exception) -> bool:
+        from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
+
+        return isinstance(error, (ClientAuthenticationError, ServiceRequestError))
+
     def _describe(self, error: Exception) -> str:
         from azure.core.exceptions import HttpResponseError
 

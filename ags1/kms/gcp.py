@@ -100,6 +100,12 @@ class GcpKms(KeyManagementClient):
             return False
         return isinstance(error, passing) or super()._is_transient(error)
 
+    def _refuses_everything(self, error: Exception) -> bool:
+        from google.api_core.exceptions import Unauthenticated
+        from google.auth.exceptions import GoogleAuthError
+
+        return isinstance(error, (Unauthenticated, GoogleAuthError))
+
     def _describe(self, error: Exception) -> str:
         from google.api_core.exceptions import GoogleAPICallError
 

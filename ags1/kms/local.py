@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ags1._gcm import Key
+from ags1._key_files import parse_key
+from ags1._secrets import Secret
 from ags1._typing import KeyLike
 from ags1.errors import KeyAccessError
 from ags1.kms import _keystore
-from ags1.kms._base import KeyManagementClient, Refusal
+from ags1.kms._base import KeyManagementClient, Refusal, Unusable
 from ags1.kms.memory import open_wrapped, seal_wrapped, unknown_key
 
 TYPE_CHECKING = False
@@ -25,7 +27,6 @@ PASSWORD_VARIABLE = "AGS1_KMS_PASSWORD"
 _ICEBERG_PASSWORD_VARIABLE = "KEYSTORE_PASSWORD"
 _ICEBERG_PATH_PROPERTY = "kms.client.keystore.path"
 _LARGEST_SECRET = 4096
-_AES_SIZES = (16, 24, 32)
 
 
 class LocalKms(KeyManagementClient):
@@ -69,6 +70,8 @@ class LocalKms(KeyManagementClient):
         super().__init__(**common)
         self._path = None if path is None else os.fspath(path)
         self._given = _Given(password, password_file, key_file)
+        # What did not open which version of the file: a guess costs some tenths of a second, or more.
+        self._refused: tuple[tuple[int, ...], Secret, str] | None = None
 
     @classmethod
     def create(
@@ -100,7 +103,10 @@ class LocalKms(KeyManagementClient):
             It cannot be written.
         """
         client = cls(path, password=password, password_file=password_file, key_file=key_file, **common)
-        client.make(keys)
+        first = _as_keys(keys)
+        # What fails from here on must not have them in its frames.
+        del keys, password
+        client.make(first)
         return client
 
     def make(self, keys: Mapping[str, KeyLike] | None = None) -> None:
@@ -113,7 +119,8 @@ class LocalKms(KeyManagementClient):
         OSError
             It cannot be written.
         """
-        first = {key_id: key if isinstance(key, Key) else Key(key) for key_id, key in (keys or {}).items()}
+        first = _as_keys(keys)
+        del keys
         for key_id in first:
             _keystore.check_key_id(key_id)
         file = self._call(lambda: self._file, "make a keystore")
@@ -144,6 +151,7 @@ class LocalKms(KeyManagementClient):
         """
         _keystore.check_key_id(key_id)
         added = Key.generate(bits) if key is None else key if isinstance(key, Key) else Key(key)
+        del key
         with self._changing(f"add the key {key_id!r}") as store:
             if key_id in store.keys:
                 raise KeyAccessError(f"{self._file} has a key {key_id!r} already: what it wrapped would be lost")
@@ -183,6 +191,7 @@ class LocalKms(KeyManagementClient):
             It cannot be written; the old file stays as it is.
         """
         given = _Given(password, password_file, key_file)
+        del password
         if given.is_empty:
             raise ValueError("a new password is needed: password, password_file or key_file")
         protection = self._call(given.protect, "change its password")
@@ -194,6 +203,7 @@ class LocalKms(KeyManagementClient):
         """Wipe the master keys and the cached ones."""
         super().close()
         self._given = _Given(None, None, None)
+        self._refused = None
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -217,7 +227,7 @@ class LocalKms(KeyManagementClient):
     def _file(self) -> str:
         path = self._path if self._path is not None else self._properties.get(_ICEBERG_PATH_PROPERTY)
         if path is None:
-            raise Refusal(f"no keystore was named: give its path, or the property {_ICEBERG_PATH_PROPERTY}")
+            raise Unusable(f"no keystore was named: give its path, or the property {_ICEBERG_PATH_PROPERTY}")
         return path
 
     def _load(self) -> _Store:
@@ -235,9 +245,9 @@ class LocalKms(KeyManagementClient):
                     store = self._connected = self._opened(data, found)
             except OSError as error:
                 hint = ": make it with LocalKms.create or `ags1 kms init`" if error.errno == 2 else ""
-                raise Refusal(f"the keystore {file} cannot be read: {error.strerror}{hint}") from None
+                raise Unusable(f"the keystore {file} cannot be read: {error.strerror}{hint}") from None
             except Refusal as error:
-                raise Refusal(f"the keystore {file} cannot be opened: {error}") from None
+                raise Unusable(f"the keystore {file} cannot be opened: {error}") from None
             return store
 
     def _opened(self, data: bytes, mark: tuple[int, ...]) -> _Store:
@@ -250,8 +260,16 @@ class LocalKms(KeyManagementClient):
             return _Store(secret_keys(data, password), None, mark)
         key = self._given.key()
         password = None if key is not None else self._given.password(PASSWORD_VARIABLE)
-        protection = _keystore.Protection.of(data, password=password, key=key)
-        return _Store(_keystore.parse(data, protection), protection, mark)
+        tried = bytes(key) if key is not None else password.encode() if isinstance(password, str) else password or b""
+        refused = self._refused
+        if refused is not None and refused[0] == mark and bytes(refused[1]) == tried:
+            raise Refusal(refused[2])
+        try:
+            protection = _keystore.Protection.of(data, password=password, key=key)
+            return _Store(_keystore.parse(data, protection), protection, mark)
+        except Refusal as error:
+            self._refused = (mark, Secret(tried), str(error))
+            raise
 
     @contextlib.contextmanager
     def _changing(self, action: str) -> Iterator[_Store]:
@@ -266,17 +284,17 @@ class LocalKms(KeyManagementClient):
             yield store
 
     def _write(self, keys: Mapping[str, Key], protection: _keystore.Protection | None) -> None:
-        from ags1._atomic import AtomicFile
+        from ags1.storage import AtomicFile
 
         assert protection is not None
         data = _keystore.serialize(keys, protection)
-        output = AtomicFile(self._file, private=True)
+        output = AtomicFile(self._file, mode=0o600)
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(output.descriptor, view) :]
             mark = _mark(os.fstat(output.descriptor))
-            output.commit(fsync=True)
+            output.commit(durable=True)
         except BaseException:
             output.abort()
             raise
@@ -360,18 +378,14 @@ def _read_secret(path: Path, kind: str) -> bytes:
     return data
 
 
+def _as_keys(keys: Mapping[str, KeyLike] | None) -> dict[str, Key]:
+    return {key_id: key if isinstance(key, Key) else Key(key) for key_id, key in (keys or {}).items()}
+
+
 def _as_key(data: bytes) -> Key | None:
     """A key from raw bytes, else from hexadecimal or base64 text."""
-    import base64
-
-    if len(data) in _AES_SIZES:
-        return Key(data)
-    decoders: tuple[Callable[[str], bytes], ...] = (bytes.fromhex, lambda text: base64.b64decode(text, validate=True))
-    for decode in decoders:
-        with contextlib.suppress(ValueError):
-            decoded = decode(data.strip().decode("ascii"))
-            if len(decoded) in _AES_SIZES:
-                return Key(decoded)
+    with contextlib.suppress(KeyAccessError):
+        return Key(parse_key(data, "the key file", note=lambda _: None))
     return None
 
 

@@ -8,7 +8,7 @@ import os
 import re
 
 from ags1.kms import _endpoint
-from ags1.kms._base import KeyManagementClient, Nonsense, Refusal, missing_sdk
+from ags1.kms._base import KeyManagementClient, Nonsense, Refusal, Unusable, missing_sdk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class VaultKms(KeyManagementClient):
         if address is None:
             named = self._properties.get("vault.address") or _variable("ADDR")
             if not named:
-                raise Refusal("no server was named: give its URL, or set VAULT_ADDR")
+                raise Unusable("no server was named: give its URL, or set VAULT_ADDR")
             address = _endpoint.checked(named, "the address of the server")
         verify = _variable("CACERT") or True if self._verify is True else self._verify
         return hvac.Client(
@@ -151,8 +151,8 @@ class VaultKms(KeyManagementClient):
         except (OSError, UnicodeDecodeError) as error:
             if self._token_file is not None:
                 reason = getattr(error, "strerror", None) or "it is no text"
-                raise Refusal(f"the token file {files[0]} cannot be read: {reason}") from None
-            raise Refusal("there is no token: set VAULT_TOKEN or BAO_TOKEN, or give a token_file") from None
+                raise Unusable(f"the token file {files[0]} cannot be read: {reason}") from None
+            raise Unusable("there is no token: set VAULT_TOKEN or BAO_TOKEN, or give a token_file") from None
 
     def _hang_up(self, connection: Any) -> None:
         connection.adapter.close()
@@ -172,6 +172,12 @@ class VaultKms(KeyManagementClient):
         if isinstance(error, requests.exceptions.SSLError):
             return False
         return isinstance(error, passing) or super()._is_transient(error)
+
+    def _refuses_everything(self, error: Exception) -> bool:
+        import requests
+        from hvac import exceptions
+
+        return isinstance(error, (exceptions.Unauthorized, exceptions.VaultDown, requests.RequestException))
 
     def _describe(self, error: Exception) -> str:
         from hvac.exceptions import VaultError

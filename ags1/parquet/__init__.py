@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ags1.parquet.inspection import Inspection, inspect
     from ags1.parquet.key_material import RotationReport, rewrap_key_metadata, rotate_master_keys
     from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
-    from ags1.parquet.rewrite import decrypt_file, encrypt_file, rekey_file
+    from ags1.parquet.rewrite import PlaintextColumnsError, decrypt_file, encrypt_file, rekey_file
     from ags1.parquet.rotation import rotate_file
     from ags1.parquet.tables import dataset, read_table
     from ags1.parquet.trees import TreeReport, decrypt_tree, encrypt_tree, rekey_tree, verify_tree
@@ -32,6 +32,7 @@ __all__ = [
     "Inspection",
     "ParquetView",
     "ParquetWriter",
+    "PlaintextColumnsError",
     "RotationReport",
     "TreeReport",
     "VerifyReport",
@@ -59,6 +60,7 @@ _HOMES = {
     "Inspection": "inspection",
     "ParquetView": "view",
     "ParquetWriter": "writer",
+    "PlaintextColumnsError": "rewrite",
     "RotationReport": "key_material",
     "TreeReport": "trees",
     "VerifyReport": "verify",

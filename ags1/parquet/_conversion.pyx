@@ -23,13 +23,12 @@ from libc.string cimport memcpy, memset
 
 from ags1._blocks cimport choose_threads
 from ags1._buffer cimport BufferView, readable, writable
-from ags1._gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, gcm_last_error, gcm_random, raise_status
+from ags1._gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, count_messages, gcm_last_error, gcm_random, raise_status
 
 
 from ags1.ordered cimport ags1_line, ags1_line_break, ags1_line_destroy, ags1_line_enter, ags1_line_init
 from ags1.parquet._module cimport (
     GCM_OVERHEAD,
-    count_modules,
 )
 from ags1.parquet._page_conversion cimport (
     HEADER_SLACK,
@@ -126,8 +125,6 @@ cdef int _segment(Job *job, Worker *worker, int64_t ticket, int64_t *failed) noe
             if page.status == GCM_BACKEND or page.status == GCM_NO_MEMORY:
                 failed[0] = index
                 return page.status
-            if page.status != GCM_OK:
-                gcm_last_error()
         return GCM_OK
     if job.task == VIEW:
         for index in range(first, last):
@@ -181,7 +178,7 @@ cdef void *_work(void *argument) noexcept nogil:
         else:
             failed = job.segments[ticket]
         if status != GCM_OK:
-            ags1_fail(&job.failure, status, failed, 0, errno, gcm_last_error())
+            ags1_fail(&job.failure, status, failed, 0, errno, gcm_last_error(status))
             ags1_line_break(&job.line)
             break
     worker_free(&worker)
@@ -360,7 +357,7 @@ cdef class Conversion:
             if task == CONVERT and job.ends[page.chunk].target_mode != PLAIN and page.page_type != RAW_BYTES:
                 sealed += 1
                 chunk = pages.chunks[page.chunk]
-                count_modules(chunk.target_key, 2)
+                count_messages(chunk.target_key, 2)
         job.segments[job.segment_count] = job.count
         if sealed:
             self.nonces = <uint8_t *>PyMem_Malloc(job.count * 2 * NONCE)
@@ -368,7 +365,7 @@ cdef class Conversion:
                 raise MemoryError(f"no memory for the nonces of {job.count} pages")
             status = gcm_random(self.nonces, job.count * 2 * NONCE)
             if status != GCM_OK:
-                raise_status(status, gcm_last_error(), "drawing nonces")
+                raise_status(status, gcm_last_error(status), "drawing nonces")
         job.nonces = self.nonces
         return <int>min(crew, max(1, job.segment_count))
 

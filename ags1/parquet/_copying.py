@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ags1._sources import DescriptorSource, Source
-from ags1.parquet._output import Output
+from ags1.storage import DescriptorSource, Output, SequentialSource, Source
 
 __all__ = ["copy_bytes"]
 
@@ -27,8 +26,10 @@ def copy_bytes(source: Source, length: int, output: Output, advance: Callable[[i
         The source is shorter.
     """
     done = 0
+    if source.is_remote:
+        source = SequentialSource(source)
     if isinstance(source, DescriptorSource) and output.descriptor is not None and hasattr(os, "copy_file_range"):
-        done = _between_files(source._descriptor, length, output, advance)
+        done = _between_files(source.fileno(), length, output, advance)
     while done < length:
         piece = source.read(done, min(_PIECE, length - done))
         output.write(piece)

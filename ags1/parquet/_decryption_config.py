@@ -9,6 +9,7 @@ from ags1._gcm import Key
 from ags1._typing import Buffer, KeyLike
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.keys import KeyMetadata
+from ags1.kms import ServiceRefusal
 from ags1.parquet._columns import ColumnNames, named_values
 from ags1.parquet._config_arguments import (
     CACHE_SECONDS,
@@ -42,7 +43,8 @@ class DecryptionConfig:
         The footer's key, and that of columns that use it.
     column_keys : mapping of name to key, optional
         Keys of columns with their own; the same names and forms as for :class:`EncryptionConfig`. Names that mean no
-        column are passed over, so that one configuration can serve files with different columns.
+        column are passed over, so that one configuration can serve files with different columns. A file in which a
+        column that is named here is plaintext, or has the footer key instead, is refused.
     aad_prefix : buffer, optional
         Identity of the file: a file that is bound to another, or to none, is refused.
     key_retriever : callable, optional
@@ -52,7 +54,8 @@ class DecryptionConfig:
     check_footer_integrity : bool
         Verify the signature of a plaintext footer, which needs the footer key.
     allow_plaintext : bool
-        Read files that are not encrypted, too, rather than refuse them.
+        Read files that are not encrypted, too, rather than refuse them; and columns that have a key in `column_keys`
+        and are not encrypted, or not with that key.
     algorithm : str, optional
         "AES_GCM_V1" or "AES_GCM_CTR_V1": refuse files that name another. With an encrypted footer the name of the
         algorithm is authenticated by nothing, so whoever can change a file can turn AES_GCM_V1, which authenticates
@@ -123,7 +126,8 @@ class DecryptionConfig:
         kms : client, str, or pyarrow KmsClient
             As for :meth:`EncryptionConfig.from_kms`.
         cache_seconds : float
-            How long an unwrapped key encryption key is kept; 0 keeps none.
+            How long an unwrapped key encryption key is used; 0 keeps none. A client that keeps keys for a shorter
+            time, or was closed, is asked again.
         aad_prefix, check_footer_integrity, allow_plaintext, algorithm
             As for the constructor.
         """
@@ -155,6 +159,11 @@ class DecryptionConfig:
         """
         metadata = as_key_metadata(key_metadata)
         return cls(metadata.encryption_key, aad_prefix=metadata.aad_prefix, algorithm="AES_GCM_V1")
+
+    @property
+    def allow_plaintext(self) -> bool:
+        """Whether files that are not encrypted are read, too."""
+        return self._allow_plaintext
 
     def with_aad_prefix(self, aad_prefix: Buffer | None) -> DecryptionConfig:
         """The same for a file of another identity; keys that are cached stay so."""
@@ -298,10 +307,13 @@ class FileDecryption:
         key_metadata : bytes or None
             What the file says of the key.
         """
+        given = self.given_key(path)
+        return given if given is not None else self._find(key_metadata, f"column {'.'.join(path)}", "column_keys")
+
+    def given_key(self, path: tuple[str, ...]) -> Key | None:
+        """The key that `column_keys` has for a column."""
         index = self._config._column_names.find(path)
-        if index is not None:
-            return self._config._column_keys[index]
-        return self._find(key_metadata, f"column {'.'.join(path)}", "column_keys")
+        return None if index is None else self._config._column_keys[index]
 
     def _find(self, key_metadata: bytes | None, what: str, argument: str) -> Key:
         who = f"{self._where}{what}"
@@ -338,6 +350,8 @@ def _retrieved(retriever: Callable[[bytes], KeyLike | None], key_metadata: bytes
     shown = _shown(key_metadata)
     try:
         answer = retriever(key_metadata)
+    except ServiceRefusal as error:
+        raise ServiceRefusal(f"{who}: {error}") from error
     except KeyAccessError as error:
         raise KeyAccessError(f"{who}: {error}") from error
     except AuthenticationError as error:

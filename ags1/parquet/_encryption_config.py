@@ -209,7 +209,9 @@ class EncryptionConfig:
     algorithm : str
         "AES_GCM_V1", or "AES_GCM_CTR_V1", in which page contents are not authenticated.
     plaintext_footer : bool
-        Leave the footer readable for everyone, and sign it: schema, sizes and what the plaintext columns hold show.
+        Leave the footer readable for everyone, and sign it: schema, sizes and what the plaintext columns hold show. Of
+        encrypted columns, type, encodings, path, codec, numbers of values and bytes and offsets show, and nothing else;
+        what a column chunk has beside its metadata that this version does not know is left out.
     aad_prefix : buffer, optional
         Identity of the file, so that another file cannot take its place. Every file needs its own.
     store_aad_prefix : bool
@@ -342,7 +344,7 @@ class EncryptionConfig:
         kms_instance_id, kms_instance_url : str
             Stored with the footer key, for readers that know several services.
         cache_seconds : float
-            How long a key encryption key wraps new data keys.
+            How long a key encryption key wraps new data keys; a client that keeps keys for a shorter time wins.
 
         Raises
         ------

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import sys
-import threading
-import time
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 
 from ags1._gcm import Key, random_bytes
+from ags1._secrets import shows_secret
 from ags1.errors import FormatError, KeyAccessError
-from ags1.kms._secrets import says_secret
+from ags1.kms import ServiceRefusal, key_cache_of, name_of_key
 from ags1.parquet._material import (
     FOOTER_KEY,
     KeyMaterial,
@@ -40,6 +36,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn, TypeAlias, TypeVar
 
+    from ags1.kms import KeyCache
+
     T = TypeVar("T")
     Kms: TypeAlias = Any
 
@@ -56,7 +54,6 @@ __all__ = [
 CACHE_SECONDS = 600.0
 _KEK_ID = 16
 _KEK_BITS = (128, 192, 256)
-_CACHE_ENTRIES = 10_000
 
 
 # -- the service -----------------------------------------------------------------------------------------------
@@ -71,6 +68,11 @@ class KeyService:
         With ``wrap_key`` and ``unwrap_key``.
     of_text : bool
         Whether the client's wrapped keys are texts (a pyarrow KmsClient); otherwise they are bytes.
+
+    Notes
+    -----
+    No local variable holds a key's bytes when an error is raised, and no error hangs on that of a client, whose frames
+    do.
     """
 
     def __init__(self, client: Any, *, of_text: bool) -> None:
@@ -86,20 +88,10 @@ class KeyService:
         KeyAccessError
             The service refused, failed, or answered something else than a wrapped key.
         """
-        secret = bytes(key)
         action = f"wrap a key with {master_key_id!r}"
-        answer = self._call(lambda: self._client.wrap_key(secret, master_key_id), action, secret)
-        if self._of_text:
-            answer = answer.encode() if isinstance(answer, str) else answer
-        octets = self._octets(answer, action)
-        if secret in octets or base64.b64encode(secret) in octets:
-            raise KeyAccessError(f"{self.name} could not {action}: what it answered shows the key")
-        if not self._of_text:
-            return base64.b64encode(octets).decode()
-        try:
-            return octets.decode()
-        except UnicodeDecodeError:
-            raise KeyAccessError(f"{self.name} could not {action}: it answered no text") from None
+        return self._call(
+            lambda: self._wrapped(self._client.wrap_key(bytes(key), master_key_id), key), f"could not {action}", key
+        )
 
     def unwrap(self, wrapped: str, master_key_id: str, field: str) -> Key:
         """Have a key unwrapped; `field` is where it stands in the key material.
@@ -111,47 +103,91 @@ class KeyService:
         FormatError
             The wrapped key is not written as this service's are.
         """
-        action = f"unwrap a key with {master_key_id!r}"
-        argument: str | bytes = wrapped
-        if not self._of_text:
-            try:
-                argument = base64.b64decode(wrapped.encode("ascii"), validate=True)
-            except (binascii.Error, UnicodeEncodeError):
-                raise FormatError(
-                    f"{field} of the key material is no base64 text: it was wrapped by a KMS client of another kind"
-                ) from None
-            if not argument:
-                raise FormatError(f"{field} of the key material is empty")
-        octets = self._octets(self._call(lambda: self._client.unwrap_key(argument, master_key_id), action), action)
-        if len(octets) not in (16, 24, 32):
-            raise KeyAccessError(
-                f"{self.name} could not {action}: it answered {len(octets)} bytes, which are no AES key"
-            )
-        return Key(octets)
+        action = f"could not unwrap a key with {master_key_id!r}"
+        argument = self._stored(wrapped, field)
+        return self._call(lambda: self._unwrapped(self._client.unwrap_key(argument, master_key_id)), action)
 
-    def _call(self, function: Callable[[], T], action: str, secret: bytes = b"") -> T:
+    def unwrap_kek(self, wrapped: str, master_key_id: str, seconds: float) -> Key:
+        """Have a key encryption key unwrapped, unless the client's cache has it since fewer seconds than these."""
+        argument = self._stored(wrapped, "wrappedKEK")
+        octets = argument.encode() if isinstance(argument, str) else argument
+        # Found by its wrapped form, not by its id, which somebody could have given to another key.
+        return self.cache.get(
+            name_of_key(master_key_id, octets),
+            lambda: self.unwrap(wrapped, master_key_id, "wrappedKEK"),
+            seconds=seconds,
+        )
+
+    @property
+    def cache(self) -> KeyCache:
+        """The client's own."""
+        return key_cache_of(self._client)
+
+    def _stored(self, wrapped: str, field: str) -> str | bytes:
+        """A wrapped key as the client takes it."""
+        if self._of_text:
+            return wrapped
+        try:
+            octets = base64.b64decode(wrapped.encode("ascii"), validate=True)
+        except (binascii.Error, UnicodeEncodeError):
+            raise FormatError(
+                f"{field} of the key material is no base64 text: it was wrapped by a KMS client of another kind"
+            ) from None
+        if not octets:
+            raise FormatError(f"{field} of the key material is empty")
+        return octets
+
+    def _call(self, function: Callable[[], T], failing: str, secret: Key | None = None) -> T:
         try:
             return function()
         except (ImportError, MemoryError, NotImplementedError):
             raise
-        except KeyAccessError as error:
-            if not secret or not says_secret(str(error), secret):
-                raise
-            text = ""
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            if secret and says_secret(text, secret):
-                text = f"{type(error).__name__} (its text shows the key, so it is left out)"
+            message = self._said(error, failing, secret)
+            kind = ServiceRefusal if isinstance(error, ServiceRefusal) else KeyAccessError
         # Not chained: the error of somebody's client may quote its arguments.
-        raise KeyAccessError(f"{self.name} could not {action}: {text}")
+        raise kind(message)
 
-    def _octets(self, answer: object, action: str) -> bytes:
-        if isinstance(answer, (bytes, bytearray, memoryview, Key)):
-            octets = bytes(answer)
-            if octets:
-                return octets
-        kind = type(answer).__name__ if not isinstance(answer, (bytes, bytearray, memoryview)) else "nothing"
-        raise KeyAccessError(f"{self.name} could not {action}: it answered {kind} instead of bytes")
+    def _said(self, error: Exception, failing: str, secret: Key | None) -> str:
+        text = str(error)
+        if secret is not None and shows_secret(text, bytes(secret)):
+            return f"{self.name} {failing}: {type(error).__name__} (its text shows the key, so it is left out)"
+        if isinstance(error, KeyAccessError):
+            # Of a client of ags1.kms: it says all of this itself.
+            return text
+        return f"{self.name} {failing}: {text if isinstance(error, _UnfitError) else f'{type(error).__name__}: {text}'}"
+
+    def _wrapped(self, answer: object, key: Key) -> str:
+        if self._of_text:
+            answer = answer.encode() if isinstance(answer, str) else answer
+        octets = _octets(answer)
+        if shows_secret(octets, bytes(key)):
+            raise _UnfitError("what it returned shows the key")
+        if not self._of_text:
+            return base64.b64encode(octets).decode()
+        try:
+            return octets.decode()
+        except UnicodeDecodeError:
+            raise _UnfitError("it returned no text") from None
+
+    def _unwrapped(self, answer: object) -> Key:
+        octets = _octets(answer)
+        if len(octets) not in (16, 24, 32):
+            raise _UnfitError(f"it returned {len(octets)} bytes, which are no AES key")
+        return Key(octets)
+
+
+class _UnfitError(Exception):
+    """A service returned something that it should not."""
+
+
+def _octets(answer: object) -> bytes:
+    if isinstance(answer, (bytes, bytearray, memoryview, Key)):
+        octets = bytes(answer)
+        if octets:
+            return octets
+    kind = type(answer).__name__ if not isinstance(answer, (bytes, bytearray, memoryview)) else "nothing"
+    raise _UnfitError(f"it returned {kind} instead of bytes")
 
 
 def as_key_service(kms: Kms) -> KeyService:
@@ -192,70 +228,12 @@ def key_id(value: object, argument: str) -> str:
     return value
 
 
-# -- the cache -------------------------------------------------------------------------------------------------
-
-
-class _Cache:
-    """Key encryption keys, for a while. A forked child starts with none, and with a lock of its own."""
-
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-            raise TypeError(f"cache_seconds must be a number, not {type(seconds).__name__}")
-        if not seconds >= 0:
-            raise ValueError(f"cache_seconds must not be negative, got {seconds}")
-        self._seconds = seconds
-        self._clock = clock
-        self.renew()
-        _caches.add(self)
-
-    def renew(self) -> None:
-        self._lock = threading.Lock()
-        self._making: dict[Any, threading.Lock] = {}
-        self._kept: OrderedDict[Any, tuple[float, Any]] = OrderedDict()
-
-    def get(self, name: Any, make: Callable[[], T]) -> T:
-        """What is kept under a name; of threads that need one at once, one makes it and the others wait."""
-        with self._lock:
-            found = self._find(name)
-            making = self._making.setdefault(name, threading.Lock())
-        if found is not None:
-            return found  # type: ignore[no-any-return]
-        with making:
-            with self._lock:
-                found = self._find(name)
-            if found is None:
-                found = make()
-                with self._lock:
-                    self._keep(name, found)
-            return found  # type: ignore[no-any-return]
-
-    def _find(self, name: Any) -> Any:
-        expires, value = self._kept.get(name, (0.0, None))
-        return value if value is not None and self._clock() < expires else None
-
-    def _keep(self, name: Any, value: object) -> None:
-        now = self._clock()
-        self._kept.pop(name, None)
-        if self._seconds > 0:
-            self._kept[name] = (now + self._seconds, value)
-        # All live equally long, so the oldest stand first.
-        while self._kept and (len(self._kept) > _CACHE_ENTRIES or next(iter(self._kept.values()))[0] <= now):
-            self._kept.popitem(last=False)
-        if len(self._making) > 2 * _CACHE_ENTRIES:
-            # Who waits holds the lock itself.
-            self._making.clear()
-
-
-_caches: weakref.WeakSet[_Cache] = weakref.WeakSet()
-
-
-def _renew_caches() -> None:
-    for cache in list(_caches):
-        cache.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_caches)
+def _checked(seconds: float) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"cache_seconds must be a number, not {type(seconds).__name__}")
+    if not seconds >= 0:
+        raise ValueError(f"cache_seconds must not be negative, got {seconds}")
+    return seconds
 
 
 # -- wrapping --------------------------------------------------------------------------------------------------
@@ -284,9 +262,7 @@ class DataKeyWrapper:
     kek_bits : int
         Its size.
     cache_seconds : float
-        How long it is used.
-    clock : callable
-        Seconds that only grow; for tests.
+        How long it is used, at most: a client that keeps keys for a shorter time has it made anew after that.
     """
 
     def __init__(
@@ -296,7 +272,6 @@ class DataKeyWrapper:
         double_wrapping: bool = True,
         kek_bits: int = 128,
         cache_seconds: float = CACHE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not isinstance(double_wrapping, bool):
             raise TypeError(f"double_wrapping must be True or False, not {type(double_wrapping).__name__}")
@@ -305,7 +280,9 @@ class DataKeyWrapper:
         self._service = service
         self._double = double_wrapping
         self._kek_bits = kek_bits
-        self._cache = _Cache(cache_seconds, clock)
+        self._seconds = _checked(cache_seconds)
+        # A rotation needs key encryption keys of its own, wrapped by the newest version of a master key.
+        self._keks = service.cache.part()
 
     def wrap(
         self,
@@ -325,7 +302,11 @@ class DataKeyWrapper:
         """
         kek = None
         if self._double:
-            kek = self._cache.get(master_key_id, lambda: _Kek(self._service, master_key_id, self._kek_bits))
+            kek = self._keks.get(
+                master_key_id,
+                lambda: _Kek(self._service, master_key_id, self._kek_bits),
+                seconds=self._seconds,
+            )
         return KeyMaterial(
             is_footer_key=is_footer_key,
             master_key_id=master_key_id,
@@ -407,9 +388,8 @@ class DataKeyUnwrapper:
     service : KeyService
         The KMS.
     cache_seconds : float
-        How long an unwrapped key encryption key is kept; 0 keeps none.
-    clock : callable
-        Seconds that only grow; for tests.
+        How long an unwrapped key encryption key is used, at most: a client that keeps keys for a shorter time is
+        asked again after that. 0 keeps none.
     """
 
     def __init__(
@@ -417,10 +397,9 @@ class DataKeyUnwrapper:
         service: KeyService,
         *,
         cache_seconds: float = CACHE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._service = service
-        self._cache = _Cache(cache_seconds, clock)
+        self._seconds = _checked(cache_seconds)
 
     def unwrap(self, material: KeyMaterial) -> Key:
         """The data key.
@@ -437,8 +416,7 @@ class DataKeyUnwrapper:
         master, kek_id, wrapped_kek = material.master_key_id, material.kek_id, material.wrapped_kek
         if kek_id is None or wrapped_kek is None:
             return self._service.unwrap(material.wrapped_dek, master, "wrappedDEK")
-        # Found by its wrapped form, not by its id, which somebody could have given to another key.
-        kek = self._cache.get((master, wrapped_kek), lambda: self._service.unwrap(wrapped_kek, master, "wrappedKEK"))
+        kek = self._service.unwrap_kek(wrapped_kek, master, self._seconds)
         return unwrap_locally(material.wrapped_dek, kek, kek_id)
 
     def __reduce__(self) -> NoReturn:

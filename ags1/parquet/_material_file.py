@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 
-from ags1._atomic import AtomicFile
-from ags1._sinks import open_sink
-from ags1._sources import is_url, remote_file_system
 from ags1.errors import FormatError, KeyAccessError
+from ags1.storage import Location, file_system_of, is_url, open_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ def _open(path: str) -> Any:
     if is_url(path):
         if path.startswith("file://"):
             return open(path[len("file://") :], "rb")
-        file_system, inside = remote_file_system(path)
+        file_system, inside = file_system_of(Location(path))
         return file_system.open(inside, "rb")
     return open(path, "rb")
 
@@ -98,27 +96,9 @@ def write_key_material_file(path: str, data: bytes) -> None:
     On a remote file system it is replaced as atomically as that can: S3, GCS and Azure publish an object when it is
     complete.
     """
-    local = path.removeprefix("file://")
-    if is_url(local):
-        sink = open_sink(local)
-        try:
-            with memoryview(data) as view:
-                sink.write(view)
-            sink.commit()
-        except BaseException:
-            sink.abort(mark=True)
-            raise
-        return
-    output = AtomicFile(local)
-    try:
-        with memoryview(data) as view:
-            written = 0
-            while written < len(view):
-                written += os.write(output.descriptor, view[written:])
-        output.commit(fsync=True)
-    except BaseException:
-        output.abort()
-        raise
+    with open_output(path) as output:
+        output.write(data)
+        output.commit(durable=True)
 
 
 def find_key_material(where: str, *, recursive: bool) -> list[str]:
@@ -150,10 +130,10 @@ def find_key_material(where: str, *, recursive: bool) -> list[str]:
 
 
 def _find_remote(url: str, *, recursive: bool) -> list[str]:
-    file_system, path = remote_file_system(url)
+    file_system, path = file_system_of(Location(url))
     if not file_system.isdir(path):
         one = url if is_key_material_name(url) else key_material_path(url)
-        if not file_system.exists(remote_file_system(one)[1]):
+        if not file_system.exists(file_system_of(Location(one))[1]):
             raise FileNotFoundError(2, "there is no such key material file, nor a directory of that name", one)
         return [one]
     names = file_system.find(path, maxdepth=None if recursive else 1)

@@ -29,6 +29,7 @@ from ags1._gcm cimport (
     Key,
     as_key,
     context_new,
+    count_messages,
     ctr_context_rekey,
     ctr_crypt,
     gcm_context_free,
@@ -63,8 +64,6 @@ NAMES = (
     "column index", "offset index", "Bloom filter header", "Bloom filter bitset",
 )  # fmt: skip
 
-# NIST SP 800-38D, section 8.3: as many random nonces as one key may have; CTR modules draw from the same.
-cdef int64_t MAX_MODULES = <int64_t>1 << 32
 # A length word is an int32 in the other implementations.
 cdef int64_t MAX_MODULE_LENGTH = 0x7fffffff
 
@@ -170,16 +169,6 @@ cdef int module_open(
         out)
 
 
-cdef int count_modules(Key key, int64_t count) except -1:
-    if count > MAX_MODULES - key.sealed:
-        raise LimitError(
-            f"one key may seal {MAX_MODULES} modules, and this one would have sealed more: use a fresh key, and one "
-            "for each file"
-        )
-    key.sealed += count
-    return 0
-
-
 def check_ordinal(ordinal, str what, str name=None):
     """Refuse an ordinal that does not fit the AAD's int16.
 
@@ -264,7 +253,7 @@ def seal_modules(list data, list aads, key, bint ctr=False):
     Raises
     ------
     LimitError
-        The key has sealed 2^32 modules, or one is longer than 2^31 - 1 bytes.
+        The key has sealed 2^32 messages, or one is longer than 2^31 - 1 bytes.
     BackendError
     """
     cdef Key secret = as_key(key)
@@ -279,10 +268,11 @@ def seal_modules(list data, list aads, key, bint ctr=False):
     cdef list sealed = []
     if len(aads) != count:
         raise ValueError(f"{len(aads)} AADs for {count} modules")
-    count_modules(secret, count)
+    # CTR modules draw their nonces from the same as GCM modules.
+    count_messages(secret, count)
     status = gcm_random(nonce, 12 * count)
     if status != GCM_OK:
-        raise_status(status, gcm_last_error(), "drawing nonces")
+        raise_status(status, gcm_last_error(status), "drawing nonces")
     status = modules_init(&modules, NULL, 0, True)
     try:
         for index in range(count):
@@ -309,7 +299,7 @@ def seal_modules(list data, list aads, key, bint ctr=False):
                             target + 16 + plain.nbytes)
             sealed.append(bytes(out))
         if status != GCM_OK:
-            raise_status(status, gcm_last_error(), "sealing modules")
+            raise_status(status, gcm_last_error(status), "sealing modules")
     finally:
         modules_free(&modules)
     return sealed
@@ -385,11 +375,10 @@ def open_modules(list data, list aads, key, bint ctr=False, list names=None):
                             modules.gcm, sealed.data + 4, aad.data, aad.nbytes, sealed.data + 16,
                             sealed.nbytes - overhead, sealed.data + sealed.nbytes - 16, target)
             if status == GCM_BAD_TAG:
-                gcm_last_error()
                 raise AuthenticationError(f"{name}: wrong key, wrong AAD prefix, or damaged data")
             opened.append(bytes(out))
         if status != GCM_OK:
-            raise_status(status, gcm_last_error(), "opening modules")
+            raise_status(status, gcm_last_error(status), "opening modules")
     finally:
         modules_free(&modules)
     return opened
@@ -447,7 +436,7 @@ def verify_footer(footer, signature, key, aad, str name="footer"):
     finally:
         modules_free(&modules)
     if status != GCM_OK:
-        raise_status(status, gcm_last_error(), "verifying a footer's signature")
+        raise_status(status, gcm_last_error(status), "verifying a footer's signature")
     for index in range(16):
         difference |= tag[index] ^ given.data[12 + index]
     if difference:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ags1._sources import DescriptorSource
 from ags1.parquet._conversion import Conversion
-from ags1.parquet._output import Output
 from ags1.parquet._pages import Chunk, PageList, PageSource
 from ags1.parquet._source_file import SourceFile
+from ags1.storage import DescriptorSource, Output
 
 __all__ = ["move_chunks"]
 

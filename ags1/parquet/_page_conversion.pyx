@@ -26,7 +26,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, memset
 
 from ags1._buffer cimport BufferView, readable
-from ags1._gcm cimport GCM_NO_MEMORY, GCM_OK, gcm_last_error
+from ags1._gcm cimport GCM_NO_MEMORY, GCM_OK
 from ags1.compact cimport ags1_compact_put_zigzag
 from ags1.crc32 cimport ags1_crc32, ags1_crc32_prepare
 from ags1.layout cimport ags1_load_le32
@@ -183,7 +183,6 @@ cdef int _open_modules(
                     &worker.opener, ends.source_key, ends.source_key_length, ctr, module_type, ends.source_row_group,
                     ends.source_column, page.ordinal, body, length, out) == GCM_OK:
                 return GCM_OK
-            gcm_last_error()
             inside = ctr
         if inside:
             levels = 0
@@ -197,7 +196,6 @@ cdef int _open_modules(
                 ends.source_column, page.ordinal, body + levels, length - levels, out) == GCM_OK:
             memset(out, 0, <size_t>(length - levels - GCM_OVERHEAD))
             return PAGE_DOWNGRADED
-        gcm_last_error()
     if levels:
         memcpy(out, body, levels)
     return module_open(

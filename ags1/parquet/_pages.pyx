@@ -309,7 +309,7 @@ cdef class PageList:
         cdef int status = modules_init(&self.opener, aad.data, aad.nbytes, False)
         self.opener_made = True
         if status != GCM_OK:
-            raise_status(status, gcm_last_error(), "reading page headers")
+            raise_status(status, gcm_last_error(status), "reading page headers")
 
     def __dealloc__(self):
         PyMem_RawFree(self.pages)
@@ -534,7 +534,7 @@ cdef class PageList:
         if status == PAGE_NEED_MORE and source.size < chunk.end:
             return False
         raise_page(
-            status, errno, gcm_last_error(), chunk, DICTIONARY if self.failed_ordinal < 0 else self.failed_type,
+            status, errno, gcm_last_error(status), chunk, DICTIONARY if self.failed_ordinal < 0 else self.failed_type,
             self.failed_ordinal, True, source.name, None)
 
     def index_at(self, int64_t offset):

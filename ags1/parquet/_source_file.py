@@ -6,17 +6,19 @@ SourceChunk  one column chunk: where it is, what protects it, its metadata if it
 
 from __future__ import annotations
 
+import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ags1._gcm import Key
-from ags1._sources import DescriptorSource, MemorySource, PipeSource, open_source
 from ags1._typing import Buffer
-from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
+from ags1.kms import ServiceRefusal
 from ags1.parquet import _module
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageSource
 from ags1.parquet._thrift import List, Struct
 from ags1.parquet.footer import CREATED_BY, ROW_GROUPS, Footer, Leaf, leaf_columns, read_footer
+from ags1.storage import DescriptorSource, MemorySource, PipeSource, PlannedSource, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ags1._sources import Source
     from ags1.parquet.properties import DecryptionConfig, FileDecryption
+    from ags1.storage import Source
 
 __all__ = ["SourceChunk", "SourceFile", "SourceRowGroup"]
+
+_ENDING = 64 << 10
 
 # A Bloom filter's header is smaller; parquet-java's are padded to a hundred bytes.
 _BLOOM_HEADER = 1024
@@ -35,6 +39,7 @@ _DICTIONARY_ENCODINGS = (2, 8)
 DICTIONARY_PAGE_TYPE = 2
 # A dictionary page's header is no longer; Arrow allows for as much.
 _FORGOTTEN = 100
+_VERSION = re.compile(r"(?:([0-9]{1,9})(?=\.|$)(?:\.(?:([0-9]{1,9})(?=\.|$)(?:\.([0-9]{1,9}))?)?)?)?")
 
 
 class SourceChunk:
@@ -86,6 +91,7 @@ class SourceChunk:
         if crypto is None:
             if self.metadata is None:
                 raise FormatError(f"{self.name}: has no metadata")
+            self._refuse_other_protection()
             return
         if footer.algorithm is None:
             raise FormatError(f"{self.name}: is encrypted, but the file is not")
@@ -101,9 +107,13 @@ class SourceChunk:
             return
         try:
             self.key = self.file.key_of(self.leaf.path, self.key_metadata) if self.own_key else self.file.footer_key()
+        except ServiceRefusal:
+            # No key of any column is to be had.
+            raise
         except KeyAccessError as error:
             self.missing = error
             return
+        self._refuse_other_protection()
         sealed = self.structure.binary(9)
         if sealed is not None:
             name = self._module_name(_module.COLUMN_METADATA)
@@ -111,6 +121,24 @@ class SourceChunk:
             self.metadata = Struct.parse(_module.open_module(sealed, self.key, aad, False, name), what=name)
         elif self.metadata is None:
             raise FormatError(f"{self.name}: has no metadata")
+
+    def other_protection(self) -> str | None:
+        """What the column has instead of the key that was given for it by name, if it has something else."""
+        decryption = self.file.decryption
+        if decryption is None or decryption.allow_plaintext or self.own_key:
+            return None
+        given = decryption.given_key(self.leaf.path)
+        if given is None or (self.encrypted and given == self.key):
+            return None
+        return "is encrypted with the footer key" if self.encrypted else "is not encrypted"
+
+    def _refuse_other_protection(self) -> None:
+        found = None if self.file.any_protection else self.other_protection()
+        if found is not None:
+            raise AuthenticationError(
+                f"{self.name} {found}, although column_keys has a key for it: it was exchanged, or it is another file "
+                "(allow_plaintext=True lets that pass)"
+            )
 
     @property
     def name(self) -> str:
@@ -219,6 +247,7 @@ class SourceChunk:
             return None
         name = self._module_name(_module.BLOOM_FILTER_HEADER)
         if self.encrypted:
+            self.refuse_plaintext_filter(offset)
             sealed = self._sealed(offset, name)
             plain = self._open(_module.BLOOM_FILTER_HEADER, sealed)
             header = plain[: Struct.parse(plain, what=name).nbytes]
@@ -233,6 +262,27 @@ class SourceChunk:
         if size is None or size < 0:
             raise FormatError(f"{name}: does not say how large the filter is")
         return header, bytes(self.file.read(offset + len(header), size, name))
+
+    def has_plaintext_filter(self, offset: int) -> bool:
+        """Whether a Bloom filter is stored as it is, as arrow-rs does in encrypted columns, too."""
+        name = self._module_name(_module.BLOOM_FILTER_HEADER)
+        data = self.file.read(offset, max(0, min(64, self.file.footer.start - offset)), name)
+        try:
+            header = Struct.parse(data)
+            return header.integer(1, 0) > 0 and all(header.struct(each) is not None for each in (2, 3, 4))
+        except FormatError:
+            return False
+
+    def refuse_plaintext_filter(self, offset: int) -> None:
+        """Refuse a plaintext filter of an encrypted column.
+
+        It tells anybody what values the column may have, and anybody can change what readers find by it.
+        """
+        if self.has_plaintext_filter(offset):
+            raise FormatError(
+                f"{self.name}: its Bloom filter is not encrypted, although the column is; rewrite the file with "
+                "drop_bloom_filters=True, which leaves the filters out"
+            )
 
     def _sealed(self, offset: int, name: str) -> bytes:
         """A whole module whose length only its own length word tells."""
@@ -281,9 +331,22 @@ class SourceFile:
         Needed for a file that is encrypted.
     optional : bool
         Whether missing keys are no error until something needs them.
+    any_beginning : bool
+        Leave the first four bytes to the caller, rather than refuse a file whose first are damaged.
+    any_protection : bool
+        Leave it to the caller what to do with columns that have not the key that the configuration names for them.
     """
 
-    def __init__(self, file: Any, decryption: DecryptionConfig | None = None, *, optional: bool = False) -> None:
+    def __init__(
+        self,
+        file: Any,
+        decryption: DecryptionConfig | None = None,
+        *,
+        optional: bool = False,
+        any_beginning: bool = False,
+        any_protection: bool = False,
+    ) -> None:
+        self.any_protection = any_protection
         source = open_source(file)
         if isinstance(source, PipeSource):
             source.close()
@@ -291,8 +354,10 @@ class SourceFile:
                 f"{source.name or 'the source'} cannot be read from any position, which Parquet needs: copy it to a "
                 "file first"
             )
-        self.source: Source = source
-        self._close = weakref.finalize(self, _close, source)
+        self.source: Source = PlannedSource(source) if source.is_remote else source
+        self._close = weakref.finalize(self, _close, self.source)
+        # The footer, unless it is a large one, in one request.
+        self.will_read([(max(0, source.size - _ENDING), source.size)])
         try:
             self.decryption: FileDecryption | None = None
             if decryption is not None:
@@ -300,7 +365,7 @@ class SourceFile:
                 self.decryption = decryption.for_file(None if isinstance(source, MemorySource) else file)
             self.name = source.name
             self.where = f"{source.name}: " if source.name else ""
-            self.footer: Footer = read_footer(source, self.decryption, optional=optional)
+            self.footer: Footer = read_footer(source, self.decryption, optional=optional, any_beginning=any_beginning)
             self._keys: dict[tuple[tuple[str, ...], bytes | None], Key] = {}
             self.leaves: list[Leaf] = []
             self.forgets_dictionary_headers = False
@@ -352,12 +417,17 @@ class SourceFile:
         except TruncatedError as error:
             raise TruncatedError(f"{name}: {error}") from None
 
+    def will_read(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Begin to fetch ranges, (begin, end) each, if the file comes in requests."""
+        if isinstance(self.source, PlannedSource):
+            self.source.will_read(ranges)
+
     def pages(self) -> PageSource | None:
         """The file for native code; None if it can only be read through Python."""
         if isinstance(self.source, DescriptorSource):
-            return PageSource(self.source._descriptor, name=self.name)
+            return PageSource(self.source.fileno(), name=self.name)
         if isinstance(self.source, MemorySource):
-            return PageSource(self.source._bytes, name=self.name)
+            return PageSource(self.source.view, name=self.name)
         return None
 
     def close(self) -> None:
@@ -380,12 +450,15 @@ def _close(source: Source) -> None:
 
 
 def _forgets_dictionary_headers(metadata: Struct) -> bool:
-    """Whether the writer left the headers of dictionary pages out of ``total_compressed_size`` (PARQUET-816)."""
-    words = metadata.binary(CREATED_BY, b"").decode("utf-8", "replace").split()
-    if words[:2] != ["parquet-mr", "version"] or len(words) < 3:
+    """Whether the writer left the headers of dictionary pages out of ``total_compressed_size`` (PARQUET-816).
+
+    parquet-mr did before 1.2.9. As in Arrow, a version that is missing, or is none, counts as old.
+    """
+    created_by = metadata.binary(CREATED_BY, b"").decode("utf-8", "replace").strip()
+    application, _, version = created_by.partition(" version ")
+    if application != "parquet-mr":
         return False
-    numbers = words[2].split(".")
-    if len(numbers) < 3 or not all(each.isdecimal() for each in numbers[:2]):
-        return False
-    patch = "".join(digit for digit in numbers[2][:4] if digit.isdecimal())
-    return (int(numbers[0]), int(numbers[1]), int(patch or 0)) < (1, 2, 9)
+    match = _VERSION.match(version.partition(" (")[0].strip())
+    assert match is not None
+    numbers = [int(each or 0) for each in match.groups()]
+    return numbers < [1, 2, 9]

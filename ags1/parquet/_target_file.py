@@ -16,11 +16,11 @@ from ags1.errors import FormatError
 from ags1.parquet import _module
 from ags1.parquet._conversion import Conversion
 from ags1.parquet._movement import move_chunks
-from ags1.parquet._output import Output
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList
 from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile
 from ags1.parquet._thrift import BINARY, I16, I32, I64, LIST, STRUCT, List, Struct
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, NUM_ROWS, ROW_GROUPS, encode_footer
+from ags1.storage import Output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["TargetFile"]
 
 _DICTIONARY_ENCODINGS = (2, 8)
-# What of ColumnMetaData tells about the values: statistics, encoding and size statistics, geospatial statistics.
-_HIDDEN_FIELDS = (12, 13, 16, 17)
+# What of an encrypted column's ColumnMetaData a plaintext footer shows: what tells the shape of the file, and nothing
+# of values. Type, encodings, path, codec, numbers of values and bytes, offsets of pages.
+_VISIBLE_FIELDS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 10, 11})
+# The same of its ColumnChunk: all that is known. There is no other place in which the unknown could be stored.
+_VISIBLE_CHUNK_FIELDS = frozenset(range(1, 10))
 _V2_PAGE_TYPE = 3
 
 
@@ -65,6 +68,8 @@ class TargetFile:
         Where it goes; committing it is the caller's.
     encryption : FileEncryption or None
         None for a plaintext file.
+    drop_bloom_filters : bool
+        Leave the Bloom filters of the sources out.
     threads : int, optional
         By default every usable CPU.
 
@@ -74,8 +79,16 @@ class TargetFile:
     one another.
     """
 
-    def __init__(self, output: Output, encryption: FileEncryption | None, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        output: Output,
+        encryption: FileEncryption | None,
+        *,
+        drop_bloom_filters: bool = False,
+        threads: int | None = None,
+    ) -> None:
         self._output = output
+        self._drop_bloom_filters = drop_bloom_filters
         self._encryption = encryption
         self._threads = threads
         self._metadata: Struct | None = None
@@ -162,11 +175,13 @@ class TargetFile:
     def _is_unchanged(self, target: _TargetChunk, unchanged_aad: bool) -> bool:
         source, key = target.source, target.column_key
         if key is None or not source.encrypted:
-            return key is None and not source.encrypted and not source.file.forgets_dictionary_headers
+            if key is not None or source.encrypted or source.file.forgets_dictionary_headers:
+                return False
+            return _pages_of(source) is not None
         if not unchanged_aad or source.row_group != target.row_group or source.key != key.key:
             return False
-        leaf = source.leaf
-        return not (leaf.nullable or leaf.repeated) or not _may_have_two_forms(source)
+        found = _pages_of(source)
+        return found is not None and not found
 
     def _to_walk(self, target: _TargetChunk) -> Chunk:
         key = target.column_key
@@ -216,7 +231,7 @@ class TargetFile:
 
     def _write_bloom_filter(self, target: _TargetChunk) -> None:
         metadata = target.metadata
-        found = target.source.bloom_filter()
+        found = None if self._drop_bloom_filters else target.source.bloom_filter()
         if found is None:
             metadata.remove(14)
             metadata.remove(15)
@@ -297,9 +312,11 @@ class TargetFile:
         aad = _module.module_aad(encryption.file_aad, _module.COLUMN_METADATA, target.row_group, target.column)
         structure.set(9, BINARY, _module.seal_module(metadata.encode(), key.key, aad))
         if encryption.plaintext_footer:
-            for field in _HIDDEN_FIELDS:
+            for field in set(metadata.ids()) - _VISIBLE_FIELDS:
                 metadata.remove(field)
             structure.set(3, STRUCT, metadata)
+            for field in set(structure.ids()) - _VISIBLE_CHUNK_FIELDS:
+                structure.remove(field)
         else:
             structure.remove(3)
 
@@ -329,22 +346,36 @@ def _crypto_metadata(target: _TargetChunk, key: ColumnKey) -> Struct:
     return union
 
 
-def _may_have_two_forms(source: SourceChunk) -> bool:
-    """Whether a chunk has V2 pages with levels, which an encrypted file has in one form or the other.
+def _pages_of(source: SourceChunk) -> bool | None:
+    """Walk over the pages of a chunk that may be copied as it is: what copies bytes would copy a wrong length, too.
 
-    Its encoding statistics do not tell: Arrow C++ and parquet-java's rewriter count V2 pages as V1 pages.
+    Returns
+    -------
+    bool or None
+        Whether it has V2 pages with levels, which an encrypted file has in one form or the other. (Its encoding
+        statistics do not tell: Arrow C++ and parquet-java's rewriter count V2 pages as V1 pages.) None if the pages
+        can only be read through Python: then looking for them costs more than moving them one by one.
+
+    Raises
+    ------
+    FormatError, AuthenticationError
+        The page headers do not agree with the size or the number of values of the chunk.
     """
     pages = source.file.pages()
     if pages is None:
-        # Every byte comes through Python anyway: looking for its pages costs more than sealing them anew.
-        return True
+        return None
     walked, chunk = PageList(source.file.footer.file_aad), source.to_walk()
+    two_forms = False
     while not chunk.done:
         walked.clear()
         walked.add(chunk, pages, 1 << 62)
-        if any(page["type"] == _V2_PAGE_TYPE and page["levels_length"] for page in walked.details()):
-            return True
-    return False
+        two_forms = two_forms or any(
+            page["type"] == _V2_PAGE_TYPE and page["levels_length"] for page in walked.details()
+        )
+    stated = source.known_metadata().integer(5, 0)
+    if chunk.values != stated:
+        raise FormatError(f"{source.name}: num_values is {stated}, but its pages have {chunk.values}")
+    return two_forms
 
 
 def _agree_on_dictionary(metadata: Struct, has_dictionary: bool) -> None:

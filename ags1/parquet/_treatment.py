@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from ags1._sources import PipeSource, is_url, open_source
 from ags1.errors import Ags1Error, FormatError
 from ags1.files import Progress
 from ags1.parquet._copying import copy_bytes
-from ags1.parquet._listing import modified
 from ags1.parquet._material import parse_key_metadata
 from ags1.parquet._material_file import is_key_material_name, key_material_path
-from ags1.parquet._output import Output
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite import decrypt_file, encrypt_file, rekey_file
+from ags1.storage import Location, PipeSource, is_url, open_output, open_source, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
+
+    from ags1.parquet._columns import ColumnName
 
     Encryption: TypeAlias = EncryptionConfig | Callable[[str], EncryptionConfig]
     Decryption: TypeAlias = DecryptionConfig | Callable[[str], DecryptionConfig]
@@ -58,7 +58,7 @@ class Treatment:
 
     def is_finished(self, source: str, target: str, name: str) -> bool:
         """Whether the target is newer than the source, and as this work leaves it, by all that its footer tells."""
-        before, after = modified(source), modified(target)
+        before, after = _modified(source), _modified(target)
         # As old as the source is not enough: clocks of file systems are coarse.
         if before is None or after is None or after <= before:
             return False
@@ -111,13 +111,14 @@ class Encrypting(Treatment):
 class Decrypting(Treatment):
     """Decrypting: what :func:`decrypt_tree` does with a file."""
 
-    def __init__(self, decryption: Decryption) -> None:
+    def __init__(self, decryption: Decryption, *, drop_bloom_filters: bool = False) -> None:
         self._decryption = decryption
+        self._drop_bloom_filters = drop_bloom_filters
 
     def do(self, source: str, target: str, name: str, **options: Any) -> None:
         """Decrypt one file."""
         config = self._decryption(name) if callable(self._decryption) else self._decryption
-        decrypt_file(source, target, config, **options)
+        decrypt_file(source, target, config, drop_bloom_filters=self._drop_bloom_filters, **options)
 
     def check(self, footer: Footer, target: str, name: str) -> bool:
         """Whether it is not encrypted."""
@@ -127,14 +128,31 @@ class Decrypting(Treatment):
 class Rekeying(Encrypting):
     """Re-keying: what :func:`rekey_tree` does with a file."""
 
-    def __init__(self, decryption: Decryption, encryption: Encryption) -> None:
+    def __init__(
+        self,
+        decryption: Decryption,
+        encryption: Encryption,
+        *,
+        plaintext_columns: Iterable[ColumnName] = (),
+        drop_bloom_filters: bool = False,
+    ) -> None:
         super().__init__(encryption)
         self._decryption = decryption
+        self._plaintext_columns = plaintext_columns if isinstance(plaintext_columns, str) else list(plaintext_columns)
+        self._drop_bloom_filters = drop_bloom_filters
 
     def do(self, source: str, target: str, name: str, **options: Any) -> None:
         """Re-key one file."""
         reading = self._decryption(name) if callable(self._decryption) else self._decryption
-        rekey_file(source, target, reading, self.config(name), **options)
+        rekey_file(
+            source,
+            target,
+            reading,
+            self.config(name),
+            plaintext_columns=self._plaintext_columns,
+            drop_bloom_filters=self._drop_bloom_filters,
+            **options,
+        )
 
 
 def classify(path: str, name: str, known: set[str]) -> tuple[str, str]:
@@ -178,7 +196,7 @@ def refuse_others(names: list[str], way_out: str) -> None:
         raise FormatError(f"{shown} {are}: nothing was written; {way_out}")
 
 
-def copy_file(source: str, target: str, *, progress: Progress | None = None, fsync: bool = False) -> None:
+def copy_file(source: str, target: str, *, progress: Progress | None = None, durable: bool = False) -> None:
     """Copy a file as it is; the target appears whole or not at all."""
     opened = open_source(source)
     try:
@@ -193,11 +211,18 @@ def copy_file(source: str, target: str, *, progress: Progress | None = None, fsy
             if progress is not None:
                 progress(done, size)
 
-        with Output(target) as output:
+        with open_output(target) as output:
             copy_bytes(opened, size, output, advance)
-            output.commit(fsync=fsync)
+            output.commit(durable=durable)
     finally:
         opened.close()
+
+
+def _modified(path: str) -> int | None:
+    try:
+        return status(Location(path)).modified or None
+    except OSError:
+        return None
 
 
 def _is_parquet(path: str) -> bool:
@@ -206,7 +231,8 @@ def _is_parquet(path: str) -> bool:
         if isinstance(opened, PipeSource) or opened.size < _SHORTEST:
             return False
         ends = {bytes(memoryview(opened.read(0, 4))), bytes(memoryview(opened.read(opened.size - 4, 4)))}
-        return len(ends) == 1 and bool(ends & {MAGIC, ENCRYPTED_MAGIC})
+        # One of the two is enough: a file with a damaged end must not be passed over in silence.
+        return bool(ends & {MAGIC, ENCRYPTED_MAGIC})
     finally:
         opened.close()
 

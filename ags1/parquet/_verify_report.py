@@ -4,16 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ags1.errors import AuthenticationError, FormatError, LimitError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterable
+    from typing import Any, TypeAlias
 
-__all__ = ["SIGNATURE", "ColumnVerification", "VerifyFinding", "VerifyReport"]
+    # In a class with a field of that name, bytes means the field.
+    Octets: TypeAlias = bytes
+
+__all__ = [
+    "AUTHENTIC",
+    "DAMAGED",
+    "NOT_CHECKED",
+    "NOT_PROTECTED",
+    "SIGNATURE",
+    "ColumnVerification",
+    "VerifyFinding",
+    "VerifyReport",
+    "outcome_of",
+    "worst_outcome",
+]
+
+AUTHENTIC, DAMAGED, NOT_PROTECTED = "authentic", "damaged", "not protected"
+"""The outcomes of verification."""
+NOT_CHECKED = "not checked"
+"""Where there is no outcome: a key is missing, or the file could not be read."""
 
 SIGNATURE = "footer signature"
 # As many findings as are kept, and as many names and findings as the text has.
 _REPORTED = 1000
 _LISTED = 20
+
+
+def worst_outcome(outcomes: Iterable[str]) -> str:
+    """The outcome of several files: what is damaged wins, and nothing is authentic that not all of them are."""
+    found = set(outcomes)
+    return next((each for each in (DAMAGED, NOT_CHECKED, NOT_PROTECTED) if each in found), AUTHENTIC)
+
+
+def outcome_of(error: BaseException) -> str:
+    """The outcome of a file for which verification raised an error."""
+    return DAMAGED if isinstance(error, (AuthenticationError, FormatError, LimitError)) else NOT_CHECKED
 
 
 @dataclass(frozen=True)
@@ -25,7 +58,8 @@ class VerifyFinding:
     module : str
         Kind of module: "footer", "footer signature", "column metadata", "data page header", "data page", "dictionary
         page header", "dictionary page", "column index", "offset index", "Bloom filter header", "Bloom filter bitset".
-        What is no module: "column key" (it could not be unwrapped), "column chunk", "row group".
+        What is no module: "magic" (the first four bytes), "column key" (it could not be unwrapped), "column chunk",
+        "row group".
     error : str
         Name of the exception's class; "" for a contradiction.
     message : str
@@ -155,6 +189,13 @@ class VerifyReport:
         Whether a signature could not be checked for want of the footer key.
     missing_allowed : bool
         Whether the caller said that missing keys are no fault.
+    aad_prefix : bytes or None
+        The AAD prefix that a footer was authenticated with; None without one.
+    unprotected_columns : dict of str to str
+        Columns (paths with dots) that were to be encrypted, or encrypted with a key that was given for them, and what
+        they are instead.
+    plaintext_allowed, unauthenticated_pages_allowed : bool
+        What the caller allowed: files without an authenticated footer; pages without a tag.
     """
 
     name: str | None = None
@@ -178,11 +219,61 @@ class VerifyReport:
     missing_keys: dict[str, str] = field(default_factory=dict)
     footer_key_missing: bool = False
     missing_allowed: bool = False
+    aad_prefix: Octets | None = None
+    unprotected_columns: dict[str, str] = field(default_factory=dict)
+    plaintext_allowed: bool = False
+    unauthenticated_pages_allowed: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """What the file is: "authentic", "damaged" or "not protected"; "not checked" if keys were missing.
+
+        Damaged is a file in which anything failed, whatever else it is. Not protected is one without an authenticated
+        footer, one with pages whose contents, or levels, carry no tag, and one with `unprotected_columns`; other
+        plaintext columns that an authenticated footer declares are as somebody meant them. Where missing keys are
+        allowed, the outcome is that of what could be checked.
+        """
+        if self.failure_count:
+            return DAMAGED
+        if not self.missing_allowed and (self.missing_keys or self.footer_key_missing):
+            return NOT_CHECKED
+        return NOT_PROTECTED if self._gaps() else AUTHENTIC
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed, and no key was missing (or that was allowed). Problems do not count."""
-        return self.failure_count == 0 and (self.missing_allowed or not (self.missing_keys or self.footer_key_missing))
+        """Whether the file is authentic, or what it is was allowed. Problems do not count."""
+        if self.outcome != NOT_PROTECTED:
+            return self.outcome == AUTHENTIC
+        return not any(self._gaps(allowed=True))
+
+    @property
+    def footer_authenticated(self) -> bool:
+        """Whether a tag of the footer was verified."""
+        return self.modules.get("footer", 0) + self.modules.get(SIGNATURE, 0) > 0
+
+    @property
+    def plaintext_columns(self) -> list[str]:
+        """Paths with dots of the columns of which anything is not encrypted."""
+        return [each.column for each in self.columns if each.protection in ("plaintext", "mixed")]
+
+    def unprotected(self) -> list[str]:
+        """Why the file is not protected, in words; empty if it is."""
+        return self._gaps()
+
+    def _gaps(self, *, allowed: bool = False) -> list[str]:
+        """What protects nothing; with `allowed`, only what the caller did not allow."""
+        found = []
+        if not self.footer_authenticated and not (allowed and self.plaintext_allowed):
+            what = "its signature was not verified" if self.footer == "signed" else "it is not encrypted"
+            found.append(f"no footer is authenticated ({what})")
+        pages = sum(count for kind, count in self.unauthenticated.items() if kind != SIGNATURE)
+        if not (allowed and self.unauthenticated_pages_allowed):
+            if pages:
+                found.append(f"{_count(pages, 'page')} without a tag ({self.algorithm})")
+            if self.plaintext_levels:
+                found.append(f"the levels of {_count(self.plaintext_levels, 'version 2 page')} without a tag")
+        found += [f"column {name} {what}" for name, what in sorted(self.unprotected_columns.items())[:_LISTED]]
+        return found
 
     @property
     def consistent(self) -> bool:
@@ -214,9 +305,12 @@ class VerifyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it: everything."""
-        found: dict[str, Any] = {"ok": self.ok}
+        found: dict[str, Any] = {"outcome": self.outcome, "ok": self.ok, "unprotected": self.unprotected()}
+        found["plaintext_columns"] = self.plaintext_columns
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
+            if isinstance(value, bytes):
+                value = value.hex()
             if isinstance(value, list):
                 value = [each.to_dict() for each in value]
             found[name] = dict(value) if isinstance(value, dict) else value
@@ -224,7 +318,10 @@ class VerifyReport:
 
     def summary(self) -> str:
         """The report as text, a few lines if all is well."""
-        lines = [f"{self.name or 'file'}: {'ok' if self.ok else 'NOT OK'}{self._counted_faults()}"]
+        outcome = self.outcome if self.outcome == AUTHENTIC else self.outcome.upper()
+        allowed = ", which was allowed" if self.ok and self.outcome != AUTHENTIC else ""
+        lines = [f"{self.name or 'file'}: {outcome}{allowed}{self._counted_faults()}"]
+        lines += [f"not protected: {each}" for each in self.unprotected()]
         lines.append(f"footer: {self._footer_text()}")
         lines.append(f"authenticated: {_counts(self.modules) or 'nothing'}")
         lines.append(f"checked: {self.bytes} of {self.size} bytes")
@@ -240,7 +337,11 @@ class VerifyReport:
                 "plaintext before the module as in parquet-java: which values are null, and where lists end"
             )
         if self.plaintext_pages:
-            lines.append(f"not encrypted: {_count(self.plaintext_pages, 'page')}, only their structure was checked")
+            names = self.plaintext_columns
+            lines.append(
+                f"not encrypted: {_count(len(names), 'column')} ({_listed(names)}), "
+                f"{_count(self.plaintext_pages, 'page')}, only their structure was checked"
+            )
         if pages or self.plaintext_pages:
             lines.append(f"CRC checked of {_count(self.checksums, 'page')} without a tag")
         if self.missing_keys:

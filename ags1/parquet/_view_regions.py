@@ -289,7 +289,9 @@ def chunk_regions(cache: PartCache, chunk: SourceChunk) -> list[Region]:
     if offset is not None and offset > 0:
         stored = metadata.integer(15)
         if stored is None or stored <= 0:
-            stored = _bloom_filter_length(cache.file, chunk, offset)
+            # One that is not encrypted is refused when it is read, by its first bytes.
+            plain = chunk.has_plaintext_filter(offset)
+            stored = 4 if plain else _bloom_filter_length(cache.file, chunk, offset)
         regions.append(MadeRegion(offset, stored, functools.partial(_bloom_filter, chunk, stored)))
     return regions
 

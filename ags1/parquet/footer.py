@@ -17,8 +17,8 @@ from ags1.parquet._thrift import BINARY, BOOL, STRUCT, Struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1._sources import Source
     from ags1.parquet.properties import FileDecryption, FileEncryption
+    from ags1.storage import Source
 
 __all__ = ["Footer", "encode_footer", "leaf_columns", "read_footer"]
 
@@ -103,8 +103,15 @@ class Footer:
         self.key_metadata: bytes | None = None
         self.signature_verified = False
 
+    def contradicts(self, beginning: bytes) -> str | None:
+        """What is wrong with the first four bytes of the file, which nothing authenticates but their comparison."""
+        expected = ENCRYPTED_MAGIC if self.encrypted else MAGIC
+        return None if beginning == expected else f"begins with {beginning!r} and ends with {expected!r}"
 
-def read_footer(source: Source, decryption: FileDecryption | None, *, optional: bool = False) -> Footer:
+
+def read_footer(
+    source: Source, decryption: FileDecryption | None, *, optional: bool = False, any_beginning: bool = False
+) -> Footer:
     """Read, decrypt or verify the footer of a file.
 
     Parameters
@@ -115,11 +122,13 @@ def read_footer(source: Source, decryption: FileDecryption | None, *, optional: 
         Keys and AAD prefix. Without it an encrypted footer is not decrypted, and a signed one not verified.
     optional : bool
         Whether a footer key that cannot be had is no error, for looking at a file without keys.
+    any_beginning : bool
+        Leave the first four bytes to the caller.
 
     Raises
     ------
     FormatError, TruncatedError
-        Not a Parquet file, or a plaintext file where an encrypted one is wanted.
+        Not a Parquet file; one that begins otherwise than it ends; a plaintext file where an encrypted one is wanted.
     AuthenticationError, KeyAccessError, ValueError
         A wrong key or AAD prefix, or none.
     """
@@ -145,6 +154,11 @@ def read_footer(source: Source, decryption: FileDecryption | None, *, optional: 
         _read_encrypted(footer, data, decryption, where, optional)
     else:
         _read_plain(footer, data, decryption, where, optional)
+    if not any_beginning:
+        beginning = tail[:4] if tail_length == size else bytes(memoryview(source.read(0, 4)))
+        contradiction = footer.contradicts(beginning)
+        if contradiction is not None:
+            raise FormatError(f"{where}{contradiction}: damaged, or not the file that it was")
     return footer
 
 
@@ -215,6 +229,7 @@ def _find_key(footer: Footer, decryption: FileDecryption, optional: bool, needed
     try:
         footer.key = decryption.footer_key(footer.key_metadata)
     except KeyAccessError:
+        # Of a service that refuses all, too, where the key is not needed: the variable AGS1_KMS may name it.
         if needed and not optional:
             raise
 

@@ -231,7 +231,7 @@ def inspect(source: Any, decryption: DecryptionConfig | None = None) -> Inspecti
     -----
     Only what is in the footer and in column metadata is authenticated: :func:`ags1.parquet.verify_file` checks it all.
     """
-    with SourceFile(source, decryption, optional=True) as file:
+    with SourceFile(source, decryption, optional=True, any_protection=True) as file:
         footer = file.footer
         found = Inspection(file.name, footer.size, footer.size - footer.start, encryption=_encryption(file))
         metadata = footer.metadata

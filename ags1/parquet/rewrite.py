@@ -3,24 +3,53 @@
 from __future__ import annotations
 
 import os
-import stat
 
-from ags1._sources import DescriptorSource, is_url
 from ags1.errors import FormatError
 from ags1.files import Progress, _refuse_same
+from ags1.parquet._columns import ColumnNames, names_in_list
 from ags1.parquet._material_file import key_material_path, read_key_material_file, write_key_material_file
-from ags1.parquet._output import Output
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
-from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC
+from ags1.parquet._thrift import Struct
+from ags1.storage import Output, is_url, open_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
+    from ags1.parquet._columns import ColumnName
     from ags1.parquet.properties import DecryptionConfig, EncryptionConfig, FileEncryption
 
-__all__ = ["decrypt_file", "encrypt_file", "rekey_file"]
+__all__ = ["PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"]
+
+
+class PlaintextColumnsError(ValueError):
+    """Columns that are encrypted would become plaintext, and nobody said that they may.
+
+    Attributes
+    ----------
+    columns : list of names
+        What `plaintext_columns` takes for them: paths with dots, or a tuple where that would be empty.
+    """
+
+    def __init__(self, where: str, columns: list[ColumnName]) -> None:
+        one = len(columns) == 1
+        super().__init__(
+            f"{where}{'this column is' if one else 'these columns are'} encrypted and would become plaintext: "
+            f"{', '.join(map(str, columns))}; give {'it a key' if one else 'them keys'}, or name "
+            f"{'it' if one else 'them'} in plaintext_columns"
+        )
+        self.columns = columns
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _plaintext_columns_error, (str(self), self.columns)
+
+
+def _plaintext_columns_error(text: str, columns: list[ColumnName]) -> PlaintextColumnsError:
+    made = PlaintextColumnsError("", columns)
+    made.args = (text,)
+    return made
 
 
 def encrypt_file(
@@ -30,7 +59,7 @@ def encrypt_file(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
 ) -> None:
     """Encrypt a Parquet file without decoding its pages.
 
@@ -49,7 +78,7 @@ def encrypt_file(
         Threads to use; by default every usable CPU.
     progress : callable, optional
         Called as ``progress(done, total)`` with bytes of pages. An exception from it stops the work.
-    fsync : bool
+    durable : bool
         Wait until a local target is on the disk before this returns.
 
     Raises
@@ -66,7 +95,7 @@ def encrypt_file(
         Reading or writing failed.
     """
     _check_encryption(encryption)
-    _rewrite(source, target, None, encryption, threads, progress, fsync)
+    _rewrite(source, target, None, encryption, threads, progress, durable)
 
 
 def decrypt_file(
@@ -74,9 +103,10 @@ def decrypt_file(
     target: Any,
     decryption: DecryptionConfig,
     *,
+    drop_bloom_filters: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
 ) -> None:
     """Decrypt a Parquet file without decoding its pages; every module is authenticated before the target appears.
 
@@ -85,10 +115,13 @@ def decrypt_file(
 
     Parameters
     ----------
-    source, target, threads, progress, fsync
+    source, target, threads, progress, durable
         As :func:`encrypt_file`.
     decryption : DecryptionConfig
         Keys of the footer and of all encrypted columns.
+    drop_bloom_filters : bool
+        Leave all Bloom filters out. arrow-rs stores those of encrypted columns unencrypted; without this, such a file
+        is refused.
 
     Raises
     ------
@@ -102,7 +135,7 @@ def decrypt_file(
         Reading or writing failed.
     """
     _check_decryption(decryption)
-    _rewrite(source, target, decryption, None, threads, progress, fsync)
+    _rewrite(source, target, decryption, None, threads, progress, durable, drop_bloom_filters=drop_bloom_filters)
 
 
 def rekey_file(
@@ -111,35 +144,56 @@ def rekey_file(
     decryption: DecryptionConfig,
     encryption: EncryptionConfig,
     *,
+    plaintext_columns: Iterable[ColumnName] = (),
+    drop_bloom_filters: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
 ) -> None:
     """Encrypt an encrypted Parquet file in another way, without plaintext on any disk and without decoding pages.
 
     From any configuration to any other: other keys, another algorithm or footer mode, more or fewer encrypted
-    columns; a column that `encryption` does not name becomes plaintext, and an AAD prefix that it does not have goes.
+    columns. An encrypted column that `encryption` does not name would become plaintext: that is refused, unless
+    `plaintext_columns` names it, too. An AAD prefix that `encryption` does not have goes.
     Where algorithm and AAD prefix stay the same, so does the unique part of the AAD, and column chunks whose key stays
     the same too are copied as they are. (So whoever can write to the file could put a column back to what it was
     before, if its key did not change: to rule that out, give another `aad_prefix`.)
 
     Parameters
     ----------
-    source, target, threads, progress, fsync
+    source, target, threads, progress, durable
         As :func:`encrypt_file`.
     decryption : DecryptionConfig
         What the source is read with. With ``allow_plaintext=True`` it may be unencrypted.
     encryption : EncryptionConfig
         What the target is written with.
+    plaintext_columns : iterable of names
+        Columns that may become plaintext, by the names that :class:`EncryptionConfig` has for columns.
+    drop_bloom_filters : bool
+        As :func:`decrypt_file`.
 
     Raises
     ------
+    PlaintextColumnsError
+        Columns that are encrypted would become plaintext, and `plaintext_columns` does not name them; a ValueError.
     AuthenticationError, KeyAccessError, FormatError, TruncatedError, LimitError, ValueError, OSError
         As :func:`decrypt_file` and :func:`encrypt_file`.
     """
     _check_decryption(decryption)
     _check_encryption(encryption)
-    _rewrite(source, target, decryption, encryption, threads, progress, fsync)
+    if isinstance(plaintext_columns, (str, bytes)):
+        raise TypeError("plaintext_columns must be an iterable of column names, not one name")
+    _rewrite(
+        source,
+        target,
+        decryption,
+        encryption,
+        threads,
+        progress,
+        durable,
+        plaintext_columns=list(plaintext_columns),
+        drop_bloom_filters=drop_bloom_filters,
+    )
 
 
 def _check_encryption(encryption: object) -> None:
@@ -163,7 +217,10 @@ def _rewrite(
     encryption: EncryptionConfig | None,
     threads: int | None,
     progress: Progress | None,
-    fsync: bool,
+    durable: bool,
+    *,
+    plaintext_columns: list[ColumnName] | None = None,
+    drop_bloom_filters: bool = False,
 ) -> None:
     if not isinstance(source, (bytes, bytearray, memoryview)):
         _refuse_same(source, target)
@@ -172,7 +229,37 @@ def _rewrite(
             raise _already_encrypted(file)
         made = None if encryption is None else encryption.for_file()
         unchanged_aad = made is not None and keep_aad(file, made)
-        write_file(file, target, made, threads, progress, fsync, unchanged_aad=unchanged_aad)
+        if made is not None and plaintext_columns is not None:
+            _refuse_plaintext(file, made, plaintext_columns)
+        write_file(
+            file,
+            target,
+            made,
+            threads,
+            progress,
+            durable,
+            unchanged_aad=unchanged_aad,
+            drop_bloom_filters=drop_bloom_filters,
+        )
+
+
+def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[ColumnName]) -> None:
+    """Refuse columns that are encrypted and would not be, but for those that may."""
+    names = ColumnNames(names_in_list(allowed, "plaintext_columns"), lambda *_: True) if allowed else None
+    encrypted: set[int] = set()
+    for group in file.row_groups():
+        chunks = group.structure.list(1)
+        for index, chunk in enumerate(chunks if chunks is not None else ()):
+            if isinstance(chunk, Struct) and chunk.struct(8) is not None:
+                encrypted.add(index)
+    keys = made.columns([leaf.path for leaf in file.leaves])
+    found: list[ColumnName] = [
+        leaf.name or leaf.path
+        for index, (leaf, key) in enumerate(zip(file.leaves, keys, strict=True))
+        if key is None and index in encrypted and (names is None or names.find(leaf.path) is None)
+    ]
+    if found:
+        raise PlaintextColumnsError(file.where, found)
 
 
 def _already_encrypted(file: SourceFile) -> Exception:
@@ -196,9 +283,10 @@ def write_file(
     made: FileEncryption | None,
     threads: int | None,
     progress: Progress | None,
-    fsync: bool,
+    durable: bool,
     *,
     unchanged_aad: bool = False,
+    drop_bloom_filters: bool = False,
 ) -> None:
     """Write all of an open file to a target with the protection that was made for it."""
     total = _bytes_of_pages(file)
@@ -210,24 +298,20 @@ def write_file(
         if progress is not None:
             progress(done, total)
 
-    _check_beginning(file)
+    file.will_read([(0, file.footer.start)])
     advance(0)
-    before = _state(file)
-    with Output(target) as output:
+    with open_output(target) as output:
         output.reserve(total)
-        writer = TargetFile(output, made, threads=threads)
+        writer = TargetFile(output, made, drop_bloom_filters=drop_bloom_filters, threads=threads)
         writer.append(file, unchanged_aad=unchanged_aad, advance=advance)
         writer.finish()
-        if _state(file) != before:
-            raise OSError(
-                f"{file.where}was changed while it was being read; nothing was kept: use one that nobody writes to"
-            )
+        file.source.check()
         if progress is not None and done != total:
             progress(total, total)
-        publish(output, made, fsync=fsync)
+        publish(output, made, durable=durable)
 
 
-def publish(output: Output, made: FileEncryption | None, *, fsync: bool) -> None:
+def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> None:
     """Commit a file, and before it what is stored beside it."""
     material = made.external_key_material() if made is not None else None
     if material is not None:
@@ -236,12 +320,12 @@ def publish(output: Output, made: FileEncryption | None, *, fsync: bool) -> None
                 "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
                 "internal_key_material=True"
             )
-        _commit_with_material(output, output.path, material, fsync=fsync)
+        _commit_with_material(output, output.path, material, durable=durable)
         return
-    output.commit(fsync=fsync)
+    output.commit(durable=durable)
 
 
-def _commit_with_material(output: Output, path: str, material: bytes, *, fsync: bool) -> None:
+def _commit_with_material(output: Output, path: str, material: bytes, *, durable: bool) -> None:
     """Store key material, and commit the file whose keys it holds.
 
     The material comes first, because a file without it is lost. So is the file that is there already if the commit
@@ -254,7 +338,7 @@ def _commit_with_material(output: Output, path: str, material: bytes, *, fsync: 
     old = _material_at(beside) if known else None
     write_key_material_file(beside, material)
     try:
-        output.commit(fsync=fsync)
+        output.commit(durable=durable)
     except BaseException:
         if known and _identity(target) == before:
             if old is not None:
@@ -279,16 +363,6 @@ def _material_at(path: str) -> bytes | None:
         return None
 
 
-def _check_beginning(file: SourceFile) -> None:
-    """Nothing authenticates the first four bytes, so they are compared with the last four."""
-    expected = ENCRYPTED_MAGIC if file.footer.encrypted else MAGIC
-    found = bytes(file.read(0, len(expected), f"{file.where}the first bytes"))
-    if found != expected:
-        raise FormatError(
-            f"{file.where}begins with {found!r} and ends with {expected!r}: damaged, or not the file that it was"
-        )
-
-
 def _bytes_of_pages(file: SourceFile) -> int:
     total = 0
     extents = []
@@ -307,11 +381,3 @@ def _bytes_of_pages(file: SourceFile) -> int:
                 raise FormatError(f"{file.where}two column chunks overlap at offset {start}")
             end = start + length
     return total
-
-
-def _state(file: SourceFile) -> tuple[int, int] | None:
-    source = file.source
-    if not isinstance(source, DescriptorSource):
-        return None
-    state = os.fstat(source._descriptor)
-    return (state.st_size, state.st_mtime_ns) if stat.S_ISREG(state.st_mode) else None

@@ -8,18 +8,15 @@ The data keys stay what they are, so whoever kept one can still read; another da
 
 from __future__ import annotations
 
-import os
-
-from ags1._sources import DescriptorSource, PipeSource, Source, open_source
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.files import Progress
 from ags1.parquet._copying import copy_bytes
 from ags1.parquet._decryption_config import DecryptionConfig
 from ags1.parquet._material import KeyMaterial, parse_key_metadata
-from ags1.parquet._output import Output
 from ags1.parquet._thrift import BINARY, Struct
 from ags1.parquet.footer import ROW_GROUPS, Footer, encode_footer, read_footer
 from ags1.parquet.key_material import KeyMetadataRewrapper
+from ags1.storage import PipeSource, open_output, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +40,7 @@ def rotate_file(
     kek_bits: int = 128,
     aad_prefix: Buffer | None = None,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
 ) -> dict[str, int]:
     """Wrap the data keys in a Parquet file with other master keys; everything but the footer is copied as it is.
 
@@ -66,7 +63,7 @@ def rotate_file(
         The size of that.
     aad_prefix : buffer, optional
         For a file that does not contain its own; it stays what it is.
-    progress, fsync
+    progress, durable
         As :func:`encrypt_file`.
 
     Returns
@@ -113,15 +110,13 @@ def rotate_file(
                 progress(done, total)
 
         advance(0)
-        before = _state(opened)
-        with Output(target) as output:
+        with open_output(target) as output:
             copy_bytes(opened, footer.start, output, advance)
-            if _state(opened) != before:
-                raise OSError(f"{where}was changed while it was being read; nothing was kept")
+            opened.check()
             output.write(encode_footer(footer.metadata, _SameFile(footer, aad_prefix)))  # type: ignore[arg-type]
             if progress is not None:
                 progress(total, total)
-            output.commit(fsync=fsync)
+            output.commit(durable=durable)
         return counts
     finally:
         opened.close()
@@ -156,13 +151,6 @@ class _SameFile:
         self.file_aad = footer.file_aad
         self.footer_key: Key = footer.key
         self.footer_key_metadata = footer.key_metadata
-
-
-def _state(source: Source) -> tuple[int, int] | None:
-    if not isinstance(source, DescriptorSource):
-        return None
-    state = os.fstat(source._descriptor)
-    return (state.st_size, state.st_mtime_ns)
 
 
 def _unwrapped(rewrapper: KeyMetadataRewrapper, metadata: bytes) -> Key:

@@ -6,11 +6,11 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ags1._sources import is_url, remote_file_system
 from ags1.errors import KeyAccessError
 from ags1.parquet._columns import ColumnNames
 from ags1.parquet.properties import DecryptionConfig
-from ags1.parquet.view import MISSING_KEYS, ParquetView, column_names
+from ags1.parquet.view import MISSING_KEYS, ParquetView, column_names, names_of
+from ags1.storage import Location, file_system_of, guarded, is_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,16 +103,19 @@ def read_table(
         if names is not None:
             _check_names(names, paths)
             # What is there of a column if the fields without keys are left out.
-            shown = set().union(*(_prefixes(path) for path in paths if path not in missing))
+            shown = set().union(*(names_of(path) for path in paths if path not in missing))
             present = [name for name in names if name in shown]
         else:
             present = None
         for path, error in missing.items():
-            prefixes = _prefixes(path)
+            prefixes = names_of(path)
             wanted = names is None or not prefixes.isdisjoint(names)
             if (wanted and missing_keys == "error") or not prefixes.isdisjoint(filtered):
                 raise error
         options.setdefault("pre_buffer", False)
+        if filters is None:
+            # Which row groups a filter leaves, PyArrow finds out.
+            view.will_read(present)
         try:
             return pyarrow.parquet.read_table(lend(view), columns=present, filters=filters, **options)
         except pyarrow.ArrowInvalid as error:
@@ -237,18 +240,18 @@ class _Files:
         self._remote: Any = None
         self.base: Any
         if file_system is None and any(is_url(path) and not path.startswith("file://") for path in given):
-            systems = [remote_file_system(path) for path in given]
+            systems = [file_system_of(Location(path)) for path in given]
             self._remote = systems[0][0]
-            if any(system is not self._remote for system, _ in systems):
+            if any(system != self._remote for system, _ in systems):
                 raise ValueError(
                     "the paths are on different file systems: make a dataset of each, and one of all of them with "
                     "pyarrow.dataset.dataset([...])"
                 )
             given = [path for _, path in systems]
         elif isinstance(file_system, fs.PyFileSystem) and isinstance(file_system.handler, fs.FSSpecHandler):
-            self._remote = file_system.handler.fs
+            self._remote = guarded(file_system.handler.fs)
         elif hasattr(file_system, "cat_file"):
-            self._remote = file_system
+            self._remote = guarded(file_system)
         elif file_system is None or isinstance(file_system, fs.FileSystem):
             self.base = fs.LocalFileSystem() if file_system is None else file_system
         else:
@@ -428,13 +431,8 @@ def _listed(columns: Sequence[str]) -> list[str]:
     return names
 
 
-def _prefixes(path: Path) -> set[str]:
-    """The names that mean a leaf: with dots, its own and its groups'."""
-    return {".".join(path[:length]) for length in range(1, len(path) + 1)}
-
-
 def _check_names(names: list[str], paths: list[Path]) -> None:
-    known: set[str] = set().union(*(_prefixes(path) for path in paths))
+    known: set[str] = set().union(*(names_of(path) for path in paths))
     unknown = [name for name in names if name not in known]
     if unknown:
         # Raises, and says which names there are.

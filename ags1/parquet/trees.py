@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 
 from ags1.errors import Ags1Error
 from ags1.files import Progress
-from ags1.parquet._listing import Listed, join, list_files, make_directory_of
+from ags1.kms import ServiceRefusal
+from ags1.parquet._expected import ExpectedFiles
 from ags1.parquet._treatment import (
     COPY,
     LEAVE_OUT,
@@ -35,13 +36,19 @@ from ags1.parquet._treatment import (
     copy_file,
     refuse_others,
 )
+from ags1.parquet._verify_report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
 from ags1.parquet.properties import EncryptionConfig
+from ags1.storage import Entry, Location, list_files, make_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+    from collections.abc import Iterable
+    from typing import TypeAlias
 
+    from ags1.parquet._columns import ColumnName
+    from ags1.parquet._expected import Expected
     from ags1.parquet._treatment import Decryption, Encryption
+    from ags1.parquet._verify_report import VerifyReport
 
     FilePath: TypeAlias = str | os.PathLike[str]
 
@@ -68,6 +75,10 @@ class TreeReport:
         Files that failed, with ``on_error="collect"``.
     results : dict of str to VerifyReport
         What was found in each file, for :func:`verify_tree`.
+    missing : list of str
+        Files that :func:`verify_tree` was told to expect, and that are not there.
+    unexpected : list of (str, str)
+        Files that do not belong to what it was told to expect, and why.
     """
 
     done: list[str] = field(default_factory=list)
@@ -76,12 +87,31 @@ class TreeReport:
     copied: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     errors: list[tuple[str, Exception]] = field(default_factory=list)
-    results: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, VerifyReport] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed, and everything that was verified is as it should be."""
-        return not self.errors and all(each.ok for each in self.results.values())
+        """Whether nothing failed, and everything that was verified is as it should be, or as was allowed."""
+        found = self.errors or self.missing or self.unexpected
+        return not found and all(each.ok for each in self.results.values())
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many files have which outcome, of those that :func:`verify_tree` met."""
+        found = [each.outcome for each in self.results.values()] + [outcome_of(error) for _, error in self.errors]
+        return {each: found.count(each) for each in sorted(set(found))}
+
+    @property
+    def outcome(self) -> str:
+        """What all files together are, as :attr:`VerifyReport.outcome`: damage wins, then what was not checked.
+
+        A set in which files are missing, or others are, is damaged. One without any file is "not checked".
+        """
+        if self.missing or self.unexpected:
+            return DAMAGED
+        return worst_outcome(self.outcomes) if self.outcomes else NOT_CHECKED
 
 
 def encrypt_tree(
@@ -95,7 +125,7 @@ def encrypt_tree(
     resume: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
 ) -> TreeReport:
     """Encrypt the Parquet files of a directory into another, one after the other; each appears whole or not at all.
 
@@ -114,7 +144,8 @@ def encrypt_tree(
         What to do with files that are not Parquet: refuse the tree before anything is written, copy them as they are,
         unencrypted, or leave them out.
     on_error : {"fail", "collect"}
-        Stop at the first file that fails, or go on and report it.
+        Stop at the first file that fails, or go on and report it. A key management service that would refuse every
+        file, or cannot be reached, is raised all the same.
     resume : bool
         Pass over files that an earlier run of the same work has finished: the target is newer than the source, and
         its footer has the algorithm, mode and stored AAD prefix, and the key where that was given, that it would have.
@@ -122,7 +153,7 @@ def encrypt_tree(
         Threads for each file; by default every usable CPU.
     progress : callable, optional
         Called as ``progress(done, total)`` with bytes of all files. An exception from it stops the work.
-    fsync : bool
+    durable : bool
         Wait for each file until it is on the disk.
 
     Raises
@@ -133,9 +164,9 @@ def encrypt_tree(
         As :func:`encrypt_file`. What was written before stays.
     """
     work = Encrypting(encryption)
-    files = list_files(source, target)
+    files = _listed(source, target)
     _check_shared(files, encryption, shared_keys)
-    return _run(work, files, target, others, on_error, resume, threads, progress, fsync)
+    return _run(work, files, target, others, on_error, resume, threads, progress, durable)
 
 
 def decrypt_tree(
@@ -143,12 +174,13 @@ def decrypt_tree(
     target: FilePath,
     decryption: Decryption,
     *,
+    drop_bloom_filters: bool = False,
     others: str = "error",
     on_error: str = "fail",
     resume: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
 ) -> TreeReport:
     """Decrypt the Parquet files of a directory into another.
 
@@ -156,7 +188,9 @@ def decrypt_tree(
     ----------
     decryption : DecryptionConfig or callable
         What all files are read with, or a function that answers it for the name of a file.
-    source, target, others, on_error, resume, threads, progress, fsync
+    drop_bloom_filters : bool
+        As :func:`decrypt_file`.
+    source, target, others, on_error, resume, threads, progress, durable
         As :func:`encrypt_tree`; a finished file is a newer one that is not encrypted.
 
     Raises
@@ -164,8 +198,18 @@ def decrypt_tree(
     AuthenticationError, KeyAccessError, FormatError, OSError, ValueError
         As :func:`decrypt_file`.
     """
-    files = list_files(source, target)
-    return _run(Decrypting(decryption), files, target, others, on_error, resume, threads, progress, fsync)
+    files = _listed(source, target)
+    return _run(
+        Decrypting(decryption, drop_bloom_filters=drop_bloom_filters),
+        files,
+        target,
+        others,
+        on_error,
+        resume,
+        threads,
+        progress,
+        durable,
+    )
 
 
 def rekey_tree(
@@ -174,19 +218,23 @@ def rekey_tree(
     decryption: Decryption,
     encryption: Encryption,
     *,
+    plaintext_columns: Iterable[ColumnName] = (),
+    drop_bloom_filters: bool = False,
     shared_keys: bool = False,
     others: str = "error",
     on_error: str = "fail",
     resume: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
-    fsync: bool = False,
+    durable: bool = False,
 ) -> TreeReport:
     """Encrypt the encrypted Parquet files of a directory in another way, into another directory.
 
     Parameters
     ----------
-    source, target, decryption, encryption, shared_keys, others, on_error, resume, threads, progress, fsync
+    plaintext_columns, drop_bloom_filters
+        As :func:`rekey_file`.
+    source, target, decryption, encryption, shared_keys, others, on_error, resume, threads, progress, durable
         As :func:`decrypt_tree` and :func:`encrypt_tree`.
 
     Raises
@@ -194,15 +242,20 @@ def rekey_tree(
     AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
         As :func:`rekey_file`.
     """
-    files = list_files(source, target)
+    files = _listed(source, target)
     _check_shared(files, encryption, shared_keys)
-    return _run(Rekeying(decryption, encryption), files, target, others, on_error, resume, threads, progress, fsync)
+    work = Rekeying(decryption, encryption, plaintext_columns=plaintext_columns, drop_bloom_filters=drop_bloom_filters)
+    return _run(work, files, target, others, on_error, resume, threads, progress, durable)
 
 
 def verify_tree(
     source: FilePath,
-    decryption: Decryption,
+    decryption: Decryption | None,
     *,
+    missing_keys: str = "error",
+    require_encrypted: Iterable[ColumnName] = (),
+    allow_unauthenticated_pages: bool = False,
+    expected: Expected | None = None,
     on_error: str = "fail",
     threads: int | None = None,
     progress: Progress | None = None,
@@ -213,12 +266,25 @@ def verify_tree(
     ----------
     source, decryption, on_error, threads, progress
         As :func:`decrypt_tree`. Modules that fail are in the results; "fail" is about files that cannot be examined.
+    missing_keys, require_encrypted, allow_unauthenticated_pages
+        As :func:`verify_file`.
+    expected : str, bytes, path or iterable of str and bytes, optional
+        The files of which the set consists, each once: names in the tree as str, AAD prefixes as bytes, or the path
+        of a text file with a name in each line. ``part-{0..99}.parquet`` stands for 100 names. Those that are not
+        there, and other Parquet files that are, the report names.
+
+    Raises
+    ------
+    AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
+        As :func:`verify_file`, with ``on_error="fail"``; an `expected` that names no file.
     """
     from ags1.parquet.verify import verify_file
 
     _check_choice(on_error, ("fail", "collect"), "on_error")
+    required = require_encrypted if isinstance(require_encrypted, str) else list(require_encrypted)
+    wanted = None if expected is None else ExpectedFiles(expected)
     report = TreeReport()
-    files = list_files(source, None)
+    files = _listed(source, None)
     known = {each.name for each in files}
     kinds = [classify(each.path, each.name, known) for each in files]
     advance = _Advance(progress, sum(each.size for each, kind in zip(files, kinds, strict=True) if kind[0] == PARQUET))
@@ -227,16 +293,34 @@ def verify_tree(
             report.left_out.append((each.name, reason))
             continue
         config = decryption(each.name) if callable(decryption) else decryption
+        prefix = None
         try:
-            report.results[each.name] = verify_file(each.path, config, threads=threads, progress=advance.within)
+            found = verify_file(
+                each.path,
+                config,
+                missing_keys=missing_keys,
+                require_encrypted=required,
+                allow_unauthenticated_pages=allow_unauthenticated_pages,
+                threads=threads,
+                progress=advance.within,
+            )
+            report.results[each.name] = found
+            prefix = found.aad_prefix
         except (Ags1Error, OSError, ValueError) as error:
-            if on_error == "fail":
+            if on_error == "fail" or isinstance(error, ServiceRefusal):
                 raise
             report.errors.append((each.name, error))
         else:
             report.done.append(each.name)
             report.done_bytes += each.size
+        if wanted is not None:
+            checked = each.name in report.results and report.results[each.name].failure_count == 0
+            why = wanted.take(each.name, prefix, checked=checked)
+            if why is not None:
+                report.unexpected.append((each.name, why))
         advance.past(each.size)
+    if wanted is not None:
+        report.missing = wanted.missing()
     return report
 
 
@@ -264,14 +348,14 @@ class _Advance:
 
 def _run(
     work: Treatment,
-    files: list[Listed],
+    files: list[Entry],
     target: FilePath,
     others: str,
     on_error: str,
     resume: bool,
     threads: int | None,
     progress: Progress | None,
-    fsync: bool,
+    durable: bool,
 ) -> TreeReport:
     _check_choice(others, ("error", "copy", "skip"), "others")
     _check_choice(on_error, ("fail", "collect"), "on_error")
@@ -288,7 +372,8 @@ def _run(
     chosen += [(each, kind) for each, kind, _ in kept if kind == COPY]
     advance = _Advance(progress, sum(each.size for each, _ in chosen))
     for each, kind in chosen:
-        goal = join(target, each.name)
+        place = Location(target).join(each.name)
+        goal = place.text
         if kind == COPY and report.errors:
             report.left_out.append((each.name, "a file before it failed"))
             advance.past(each.size)
@@ -297,23 +382,38 @@ def _run(
             if kind == PARQUET and resume and work.is_finished(each.path, goal, each.name):
                 report.finished_before.append(each.name)
             else:
-                make_directory_of(goal)
+                make_parent(place)
                 if kind == COPY:
-                    copy_file(each.path, goal, progress=advance.within, fsync=fsync)
+                    copy_file(each.path, goal, progress=advance.within, durable=durable)
                     report.copied.append(each.name)
                 else:
-                    work.do(each.path, goal, each.name, threads=threads, progress=advance.within, fsync=fsync)
+                    work.do(each.path, goal, each.name, threads=threads, progress=advance.within, durable=durable)
                     report.done.append(each.name)
                     report.done_bytes += each.size
         except (Ags1Error, OSError, ValueError) as error:
-            if on_error == "fail":
+            if on_error == "fail" or isinstance(error, ServiceRefusal):
                 raise
             report.errors.append((each.name, error))
         advance.past(each.size)
     return report
 
 
-def _check_shared(files: list[Listed], encryption: Encryption, shared_keys: bool) -> None:
+def _listed(source: FilePath, target: FilePath | None) -> list[Entry]:
+    """The files of a tree, but for those of its target, if that lies in it."""
+    root = Location(source)
+    outside = None if target is None else Location(target)
+    if outside is not None and _same_directory(root, outside):
+        raise ValueError(f"source and target are the same directory ({root}): write to another, then rename")
+    return list_files(root, outside=outside)
+
+
+def _same_directory(one: Location, other: Location) -> bool:
+    if one.is_local and other.is_local:
+        return os.path.realpath(one.path) == os.path.realpath(other.path)
+    return one.text.rstrip("/") == other.text.rstrip("/")
+
+
+def _check_shared(files: list[Entry], encryption: Encryption, shared_keys: bool) -> None:
     """Refuse given keys for many files, unless that is meant."""
     if not shared_keys and isinstance(encryption, EncryptionConfig) and not encryption.fresh_keys and len(files) > 1:
         raise ValueError(

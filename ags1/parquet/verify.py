@@ -11,8 +11,8 @@ pages of a column whose metadata fails, everything behind a footer that fails.
 
 from __future__ import annotations
 
-from ags1._sources import PipeSource, open_source
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError
+from ags1.kms import ServiceRefusal
 from ags1.parquet import _module
 from ags1.parquet._agreement import (
     FoundPages,
@@ -22,23 +22,26 @@ from ags1.parquet._agreement import (
     row_group_disagreements,
     visible_disagreements,
 )
+from ags1.parquet._columns import ColumnNames, names_in_list
 from ags1.parquet._conversion import Conversion
 from ags1.parquet._pages import AES_CTR, AES_GCM, Chunk, PageList, PageSource
 from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile, SourceRowGroup
 from ags1.parquet._thrift import Struct
 from ags1.parquet._verify_report import SIGNATURE, ColumnVerification, VerifyFinding, VerifyReport
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, NUM_ROWS, ROW_GROUPS
+from ags1.storage import PipeSource, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from ags1._sources import Source
     from ags1._typing import Buffer
     from ags1.files import Progress
+    from ags1.parquet._columns import ColumnName
     from ags1.parquet.footer import Leaf
     from ags1.parquet.properties import DecryptionConfig, FileDecryption
+    from ags1.storage import Source
 
 __all__ = ["ColumnVerification", "VerifyFinding", "VerifyReport", "verify_file"]
 
@@ -63,7 +66,9 @@ def verify_file(
     source: Any,
     decryption: DecryptionConfig | None = None,
     *,
-    missing_keys: str = "fail",
+    missing_keys: str = "error",
+    require_encrypted: Iterable[ColumnName] = (),
+    allow_unauthenticated_pages: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
@@ -71,17 +76,25 @@ def verify_file(
 
     Plaintext goes into memory that is used again and again, and is not released. Columns that are not encrypted have
     nothing that could be authenticated: their structure is checked, and the CRCs of their pages if there are any.
-    The same goes for the pages of AES_GCM_CTR_V1 files; the report says how many they are.
+    The same goes for the pages of AES_GCM_CTR_V1 files; the report says how many they are. Only a file of which
+    everything that is to be protected is authenticated is called authentic: see :attr:`VerifyReport.outcome`.
 
     Parameters
     ----------
     source : path, URL, seekable file object or buffer
         The file.
     decryption : DecryptionConfig, optional
-        Keys of the footer and of all encrypted columns. A file that is not encrypted needs none, or one with
-        ``allow_plaintext=True``.
-    missing_keys : {"fail", "skip"}
-        Whether the report is ``ok`` if there are columns whose key is not known. They are named in either case.
+        Keys of the footer and of all encrypted columns. With ``allow_plaintext=True`` a file that is not encrypted,
+        or whose footer is not authenticated, is ``ok``, although it is not protected.
+    missing_keys : {"error", "drop"}
+        Whether columns whose key is not known are an error, or left out of what the report is about. They are named in
+        either case.
+    require_encrypted : iterable of names
+        Columns that must be encrypted, by the names that :class:`EncryptionConfig` has for columns. Columns with a key
+        in ``column_keys`` of `decryption` must be encrypted with it, unless it has ``allow_plaintext=True``.
+    allow_unauthenticated_pages : bool
+        Whether a file is ``ok`` whose pages, or their levels, carry no tag: those of AES_GCM_CTR_V1, and the levels of
+        parquet-java's version 2 pages.
     threads : int, optional
         Threads to use; by default every usable CPU.
     progress : callable, optional
@@ -95,22 +108,32 @@ def verify_file(
     Raises
     ------
     FormatError, TruncatedError
-        Not a Parquet file, or its end is cut off; a file that is not encrypted where `decryption` wants one that is.
+        Not a Parquet file, or its end is cut off.
     KeyAccessError
         The file is encrypted, and the key without which nothing can be checked is missing.
     OSError
         Reading failed.
     ValueError
-        A wrong argument; an AAD prefix that the file wants and `decryption` has not.
+        A wrong argument, such as a column that the file does not have; an AAD prefix that the file wants and
+        `decryption` has not.
     """
-    if missing_keys not in ("fail", "skip"):
-        raise ValueError(f"missing_keys is 'fail' or 'skip', not {missing_keys!r}")
-    report = VerifyReport(missing_allowed=missing_keys == "skip")
+    if missing_keys not in ("error", "drop"):
+        raise ValueError(f"missing_keys must be 'error' or 'drop', not {missing_keys!r}")
+    if isinstance(require_encrypted, (str, bytes)):
+        raise TypeError("require_encrypted must be an iterable of column names, not one name")
+    required = list(require_encrypted)
+    names = ColumnNames(names_in_list(required, "require_encrypted"), lambda *_: True) if required else None
+    report = VerifyReport(
+        missing_allowed=missing_keys == "drop",
+        plaintext_allowed=decryption is not None and decryption.allow_plaintext,
+        unauthenticated_pages_allowed=allow_unauthenticated_pages,
+    )
     file = _open(source, decryption, report)
     if file is None:
         return report
     with file:
-        _Verification(file, decryption, report, threads, progress).run()
+        file.will_read([(0, file.footer.start)])
+        _Verification(file, decryption, report, names, threads, progress).run()
     return report
 
 
@@ -120,7 +143,7 @@ def verify_file(
 def _open(source: Any, decryption: DecryptionConfig | None, report: VerifyReport) -> SourceFile | None:
     """Open the file; None if its footer fails, which the report says then."""
     try:
-        return SourceFile(source, decryption, optional=True)
+        return SourceFile(source, decryption, optional=True, any_beginning=True, any_protection=True)
     except _FAULTS as error:
         ending = _ending(source)
         if ending is None:
@@ -139,7 +162,7 @@ def _open(source: Any, decryption: DecryptionConfig | None, report: VerifyReport
     if report.footer == "signed" and decryption is not None:
         try:
             unsigned: Any = _WithoutSignature(decryption)
-            file = SourceFile(source, unsigned, optional=True)
+            file = SourceFile(source, unsigned, optional=True, any_beginning=True, any_protection=True)
         except _FAULTS:
             pass
         else:
@@ -208,22 +231,22 @@ class _Verification:
         file: SourceFile,
         decryption: DecryptionConfig | None,
         report: VerifyReport,
+        required: ColumnNames | None,
         threads: int | None,
         progress: Progress | None,
     ) -> None:
         footer = file.footer
         if footer.algorithm is None:
-            if file.decryption is not None and not file.decryption.allow_plaintext:
-                raise FormatError(
-                    f"{file.where}the file is not encrypted; if that is meant to be, verify it without a decryption "
-                    "configuration or with allow_plaintext=True"
-                )
+            pass
         elif decryption is None:
             raise KeyAccessError(f"{file.where}the file is encrypted: give a DecryptionConfig with its keys")
         elif footer.metadata is None:
             # It is known to be missing: this says why.
             file.footer_key()
         self._file = file
+        self._required: list[bool] = [False] * len(file.leaves)
+        if required is not None:
+            self._required = [each is not None for each in required.resolve([leaf.path for leaf in file.leaves])]
         self._report = report
         self._progress = progress
         self._done = 0
@@ -283,10 +306,12 @@ class _Verification:
                 report.unauthenticated[SIGNATURE] = 1
             elif not report.failure_count:
                 report.unauthenticated[SIGNATURE] = 1
-        magic = bytes(self._file.source.read(0, 4))
-        expected = ENCRYPTED_MAGIC if footer.encrypted else MAGIC
-        if magic != expected:
-            self._problem(("footer", f"the file begins with {magic!r}, and ends with {expected.decode()}"), offset=0)
+        contradiction = footer.contradicts(bytes(memoryview(self._file.source.read(0, 4))))
+        if contradiction is not None:
+            self._fail("magic", FormatError(f"the file {contradiction}"), offset=0)
+        if report.footer_authenticated:
+            prefix = footer.file_aad[: len(footer.file_aad) - len(footer.aad_file_unique)]
+            report.aad_prefix = prefix or None
 
     def _check_rows(self, rows: int) -> None:
         metadata = self._file.footer.metadata
@@ -324,7 +349,10 @@ class _Verification:
         try:
             if not isinstance(structure, Struct):
                 raise FormatError(f"column {leaf.name!r} in row group {group.index} is no structure")
-            if not self._has_key(group, leaf, structure, where):
+            known = self._has_key(group, leaf, structure, where)
+            if self._required[column] and where.protection in ("plaintext", "mixed"):
+                report.unprotected_columns.setdefault(leaf.name, "is not encrypted")
+            if not known:
                 visible = structure.struct(3)
                 report.unchecked_bytes += max(0, visible.integer(7, 0)) if visible is not None else 0
                 return None
@@ -337,6 +365,9 @@ class _Verification:
         except _FAULTS as error:
             self._fail(kind if 9 in structure else _CHUNK, error, where, **place)
             return self._with_visible_metadata(group, leaf, column, structure)
+        other = chunk.other_protection()
+        if other is not None:
+            report.unprotected_columns.setdefault(leaf.name, f"{other}, although column_keys has a key for it")
         if chunk.encrypted and structure.binary(9) is not None:
             report.count(kind, where)
             try:
@@ -359,6 +390,8 @@ class _Verification:
             try:
                 self._file.footer_key() if own is None else self._file.key_of(leaf.path, marker[1])
                 return True
+            except ServiceRefusal:
+                raise
             except KeyAccessError as error:
                 self._unusable.add(marker)
                 if own is not None:
@@ -556,7 +589,7 @@ class _Verification:
         kind, offset = header, start
         try:
             if chunk.encrypted:
-                self._refuse_plaintext_filter(chunk, start)
+                chunk.refuse_plaintext_filter(start)
                 length, plain = self._open_sealed(chunk, header, start, _LONGEST_BLOOM_HEADER)
                 size = Struct.parse(plain, what=f"Bloom filter header of {chunk.name}").integer(1, -1)
                 self._report.count(_module.NAMES[header], state.column)
@@ -587,17 +620,6 @@ class _Verification:
         assert chunk.key is not None
         aad = _module.module_aad(file.footer.file_aad, kind, chunk.row_group, chunk.column)
         return length, bytes(_module.open_module(file.read(offset, length, name), chunk.key, aad, False, name))
-
-    def _refuse_plaintext_filter(self, chunk: SourceChunk, offset: int) -> None:
-        """arrow-rs puts them into encrypted files as they are, which tells anybody what values a column may have."""
-        data = self._file.read(offset, max(0, min(64, self._file.footer.start - offset)), "Bloom filter header")
-        try:
-            header = Struct.parse(data)
-            plain = header.integer(1, 0) > 0 and all(header.struct(each) is not None for each in (2, 3, 4))
-        except FormatError:
-            return
-        if plain:
-            raise FormatError(f"{chunk.name}: its Bloom filter is not encrypted, although the column is")
 
     # -- the report --------------------------------------------------------------------------------------------
 

@@ -11,15 +11,15 @@ ask for the end of a file without knowing how long its footer is: they are not t
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ags1 import _blocks
-from ags1._sources import DescriptorSource
-from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.errors import FormatError, KeyAccessError
 from ags1.parquet._columns import ColumnNames, names_in_list
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._view_footer import encode_view_footer, kept_leaves
@@ -30,8 +30,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
-    from ags1._sources import Source
     from ags1.parquet.properties import DecryptionConfig
+    from ags1.storage import Source
 
     Columns: TypeAlias = Sequence[Any] | Callable[[tuple[str, ...]], bool]
 
@@ -86,6 +86,11 @@ def open(
     ...     table = pyarrow.parquet.read_table(view, columns=["ssn"])
     """
     return ParquetView(source, decryption, columns=columns, missing_keys=missing_keys, threads=threads)
+
+
+def names_of(path: tuple[str, ...]) -> set[str]:
+    """The names that mean a leaf: with dots, its own and its groups'."""
+    return {".".join(path[:length]) for length in range(1, len(path) + 1)}
 
 
 class ParquetView(io.RawIOBase):
@@ -199,6 +204,26 @@ class ParquetView(io.RawIOBase):
                 raise FormatError(f"{file.where}two parts of the file overlap at offset {region.start}")
             end = region.end
         self._layout = [region.start for region in regions], regions
+        self._extents = [[chunk.extent() for chunk in chunks] for chunks in groups] if file.source.is_remote else []
+
+    def will_read(self, columns: Collection[str] | None = None) -> None:
+        """Begin to fetch columns of all row groups, if the file comes in requests: several are under way at once.
+
+        Parameters
+        ----------
+        columns : collection of str, optional
+            Paths of leaves or of groups, with dots; all by default. It is no fault if others are read.
+        """
+        file = self._file
+        if file is None:
+            raise ValueError("I/O operation on closed file.")
+        wanted = [columns is None or not names_of(path).isdisjoint(columns) for path in self._paths]
+        file.will_read(
+            (start, start + length)
+            for extents in self._extents
+            for (start, length), want in zip(extents, wanted, strict=True)
+            if want
+        )
 
     def pread(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes at an offset; safe to call from several threads at once.
@@ -222,15 +247,9 @@ class ParquetView(io.RawIOBase):
         if self.closed or file is None or layout is None:
             raise ValueError("I/O operation on closed file.")
         source = file.source
-        if not isinstance(source, DescriptorSource):
-            self._fill(source, *layout, offset, out)
-            return
         # A close in another thread must wait: the number of the descriptor could be that of another file soon.
-        source._enter()
-        try:
+        with source.descriptor():
             self._fill(source, *layout, offset, out)
-        finally:
-            source._leave()
 
     def _fill(self, source: Source, starts: list[int], regions: list[Region], offset: int, out: memoryview) -> None:
         end = offset + len(out)
@@ -245,21 +264,9 @@ class ParquetView(io.RawIOBase):
             following = index + 1
             stop = min(end, starts[following]) if following < len(starts) else end
             if at < stop:
-                self._copy(source, at, out[at - offset : stop - offset])
+                source.read_into(at, out[at - offset : stop - offset])
                 at = stop
             index = following
-
-    def _copy(self, source: Source, offset: int, out: memoryview) -> None:
-        """Bytes that the file has in plaintext."""
-        if not isinstance(source, DescriptorSource):
-            out[:] = memoryview(source.read(offset, len(out)))
-            return
-        done = 0
-        while done < len(out):
-            count = os.preadv(source._descriptor, [out[done:]], offset + done)
-            if count == 0:
-                raise TruncatedError(f"{self.name}: became shorter while it was being read")
-            done += count
 
     def readable(self) -> bool:
         """True."""
@@ -300,7 +307,7 @@ class ParquetView(io.RawIOBase):
             if base is None:
                 raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
             if base + offset < 0:
-                raise ValueError(f"negative seek position {base + offset}")
+                raise OSError(errno.EINVAL, f"negative seek position {base + offset}")
             self._position = base + offset
             return self._position
 

@@ -11,11 +11,11 @@ import os
 import weakref
 from collections.abc import Iterator
 
-from ags1.parquet._output import Output
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
 from ags1.parquet.properties import EncryptionConfig
 from ags1.parquet.rewrite import publish
+from ags1.storage import open_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def write_table(
     *,
     row_group_size: int | None = None,
     threads: int | None = None,
-    fsync: bool = False,
+    durable: bool = False,
     **options: Any,
 ) -> None:
     """Write a table to an encrypted Parquet file.
@@ -63,7 +63,7 @@ def write_table(
         Most rows in a row group; by default 1,048,576.
     threads : int, optional
         Threads to encrypt with; by default every usable CPU.
-    fsync : bool
+    durable : bool
         Wait until a local target is on the disk before this returns.
     **options
         Of ``pyarrow.parquet.write_table``: compression, data_page_version, write_page_index, bloom_filter_options, ...
@@ -87,7 +87,7 @@ def write_table(
     >>> write_table(table, "out.parquet", encryption, compression="zstd", write_page_index=True)
     """
     found = _as_table(table)
-    with ParquetWriter(target, found.schema, encryption, threads=threads, fsync=fsync, **options) as writer:
+    with ParquetWriter(target, found.schema, encryption, threads=threads, durable=durable, **options) as writer:
         writer.write_table(found, row_group_size)
 
 
@@ -99,7 +99,7 @@ class ParquetWriter:
 
     Parameters
     ----------
-    target, encryption, threads, fsync, **options
+    target, encryption, threads, durable, **options
         As for :func:`write_table`.
     schema : pyarrow.Schema
         Of everything that will be written; its metadata goes into the file.
@@ -133,7 +133,7 @@ class ParquetWriter:
         encryption: EncryptionConfig,
         *,
         threads: int | None = None,
-        fsync: bool = False,
+        durable: bool = False,
         **options: Any,
     ) -> None:
         self.is_open = False
@@ -144,7 +144,7 @@ class ParquetWriter:
             raise TypeError(f"encryption must be an ags1.parquet.EncryptionConfig, not {type(encryption).__name__}")
         self.schema = schema
         self._options = options
-        self._fsync = fsync
+        self._durable = durable
         # A file without rows: all that can be wrong with schema, options and columns shows now.
         self._empty = self._encoded(None)
         self._made = encryption.for_file()
@@ -156,7 +156,7 @@ class ParquetWriter:
                 "internal_key_material=True"
             )
         self._has_metadata = False
-        self._output = Output(target)
+        self._output = open_output(target)
         self._abort = weakref.finalize(self, self._output.abort)
         try:
             self._target = TargetFile(self._output, self._made, threads=threads)
@@ -231,7 +231,7 @@ class ParquetWriter:
                 with SourceFile(self._empty) as source:
                     self._target.append(source)
             self._target.finish()
-            publish(self._output, self._made, fsync=self._fsync)
+            publish(self._output, self._made, durable=self._durable)
         finally:
             self.abort()
 

@@ -27,10 +27,9 @@ import pyarrow as pa
 from ags1._gcm import random_bytes
 from ags1.errors import KeyAccessError
 from ags1.spark._planning import PART_BYTES, Unit, bin_count, pack
-from ags1.spark._progress import Counters, Meter, open_meter
+from ags1.spark._progress import Counters, Meter, in_units, open_meter
 from ags1.spark._sealing import Opener, Sealer
 from ags1.spark._sessions import Session
-from ags1.spark._workers import spare_archives
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,7 +192,6 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     """What a Spark task runs. It drains its input first: Spark does not use a worker again that did not."""
     from pyspark import TaskContext
 
-    spare_archives()
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0
@@ -388,7 +386,7 @@ class Engine:
         task = _Task(self._work, label, payloads, opener, counters.path, first_bin)
         count, size = _files(wave), sum(unit.size for unit in wave)
         meter.begun(len(bins), count, size)
-        text = f"ags1 {self._work.verb}: {count:,} files, {size / (1 << 20):,.0f} MiB in {len(bins):,} tasks"
+        text = f"ags1 {self._work.verb}: {count:,} files, {in_units(size)} in {len(bins):,} tasks"
         with self._session.described(self._group, text):
             if self._is_over:
                 return []

@@ -6,6 +6,7 @@ import builtins
 import re
 
 import ags1.errors as errors
+import ags1.kms as kms
 from ags1.spark._engine import Outcome
 from ags1.spark._results import Result
 
@@ -35,7 +36,8 @@ def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool
         Of the class that it had in the worker, if that is one of this package's or Python's; else RuntimeError. The
         exception has the attribute ``result``.
     """
-    kind = getattr(errors, outcome.kind or "", None) or getattr(builtins, outcome.kind or "", None)
+    name = outcome.kind or ""
+    kind = next((found for module in (errors, kms, builtins) if (found := getattr(module, name, None))), None)
     if not (isinstance(kind, type) and issubclass(kind, (errors.Ags1Error, OSError, ValueError))):
         kind = RuntimeError
     text = outcome.error or ""

@@ -9,6 +9,7 @@ import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ags1.iceberg._deletion_vectors import DeletionVector
 from ags1.iceberg._file_keys import KnownFile
 from ags1.iceberg._files import TableFile
 from ags1.iceberg._table_verify import Checked, FileChecker
@@ -130,6 +131,8 @@ def unit_of(file: TableFile, size: int) -> Unit:
     }
     if known.key_metadata is not None:
         data["key_metadata"] = base64.b64encode(known.key_metadata.encode()).decode()
+    if file.vectors:
+        data["vectors"] = [[each.data_file, each.offset, each.size, each.cardinality] for each in file.vectors]
     if file.conflict is not None:
         data["conflict"] = file.conflict
     return Unit(file.path, size, data)
@@ -139,7 +142,9 @@ def _file_of(unit: Unit) -> TableFile:
     data = unit.data
     key = data.get("key_metadata")
     key_metadata = None if key is None else KeyMetadata.decode(base64.b64decode(key))
-    return TableFile(KnownFile(unit.path, data["kind"], data["format"], key_metadata, data["hint"], data["promised"]))
+    file = TableFile(KnownFile(unit.path, data["kind"], data["format"], key_metadata, data["hint"], data["promised"]))
+    file.vectors = [DeletionVector(unit.path, *each) for each in data.get("vectors", ())]
+    return file
 
 
 def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = None) -> Outcome:

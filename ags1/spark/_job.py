@@ -5,6 +5,7 @@ arguments  -->  session  -->  one function  -->  summary or JSON, a report file,
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ EXIT_OK = 0
 EXIT_FILES = 1
 EXIT_USAGE = 2
 EXIT_FAILED = 3
+EXIT_UNPROTECTED = 5
 EXIT_INTERRUPTED = 130
 
 _SHOWN = 5
@@ -159,6 +161,7 @@ class _Job:
         if function == "rewrap":
             return self._rewrap()
         self._check_report()
+        self._check_source()
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
         result: Result = getattr(ags1.spark, function)(self._session(), **arguments)
         return self._tell(result)
@@ -220,6 +223,17 @@ class _Job:
                     close()
         return url
 
+    def _check_source(self) -> None:
+        """Notice a local source that is not there before Spark is started."""
+        from ags1.spark._locations import locate
+
+        source = self._arguments.get("source")
+        if self._spark is not None or self._options.remote or not isinstance(source, str):
+            return
+        place = locate(source)
+        if place.is_local and not os.path.lexists(place.root):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+
     def _check_report(self) -> None:
         report = self._options.report
         if report is None or "://" in report:
@@ -252,14 +266,16 @@ class _Job:
                 _complain(f"left out: {path}: {reason}")
             if len(result.notes) > _SHOWN:
                 _complain(f"left out: ... and {len(result.notes) - _SHOWN:,} more")
-        return EXIT_OK if result.ok else EXIT_FILES
+        if result.ok:
+            return EXIT_OK
+        return EXIT_FILES if result.counts.get("error") else EXIT_UNPROTECTED
 
     def _record(self, result: Result | None, report: str | None) -> dict[str, Any]:
         record: dict[str, Any] = {"command": self._command, "ok": result is not None and result.ok, "error": None}
         if not hasattr(self._options, "report"):
             return record
         counts = {} if result is None else result.counts
-        failed = counts.get("error", 0)
+        failed = counts.get("error", 0) + counts.get("not protected", 0)
         return record | {
             "counts": counts,
             "bytes": 0 if result is None else result.plaintext_bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 
 TYPE_CHECKING = False
@@ -17,7 +18,9 @@ __all__ = [
     "add_encryption",
     "add_job",
     "add_kms",
+    "add_losses",
     "add_places",
+    "add_requirements",
     "add_threads",
     "add_trust",
     "add_work",
@@ -129,8 +132,8 @@ def add_encryption(parser: argparse.ArgumentParser) -> None:
         "--column-key-id",
         action=_Columns,
         dest="column_key_ids",
-        metavar="ID=COLUMNS",
-        help="master key of the keys of some columns: alias/pii=ssn,salary (may be repeated)",
+        metavar="COLUMNS=ID",
+        help="master key of the keys of some columns: ssn,salary=alias/pii (may be repeated)",
     )
     group.add_argument(
         "--single-wrapping",
@@ -184,6 +187,52 @@ def add_decryption(parser: argparse.ArgumentParser, *, old: bool = False) -> Non
         help=f"{of}do not verify the signature of a plaintext footer",
     )
     group.add_argument("--allow-plaintext", action="store_true", help="take files that are not encrypted, too")
+
+
+def add_losses(parser: argparse.ArgumentParser, *, rekeying: bool) -> None:
+    """What the target loses."""
+    group = parser.add_argument_group("what the target loses")
+    if rekeying:
+        group.add_argument(
+            "--plaintext-columns",
+            action=_Names,
+            default=(),
+            metavar="COLUMNS",
+            help="columns that are encrypted and may become plaintext: name,city (may be repeated)",
+        )
+    group.add_argument("--drop-bloom-filters", action="store_true", help="leave the Bloom filters out")
+
+
+def add_requirements(parser: argparse.ArgumentParser) -> None:
+    """What verification is to find."""
+    group = parser.add_argument_group("what must be protected, and be there")
+    group.add_argument(
+        "--require-encrypted",
+        action=_Names,
+        default=(),
+        metavar="COLUMNS",
+        help="columns that must be encrypted: ssn,salary (may be repeated)",
+    )
+    group.add_argument(
+        "--allow-unauthenticated-pages",
+        action="store_true",
+        help="let files pass whose pages, or levels of pages, carry no tag",
+    )
+    group.add_argument(
+        "--expect",
+        action="append",
+        dest="expected",
+        metavar="NAME",
+        help="name of a file, or of many: 'part-{0..99}.parquet'; no others may be there (may be repeated)",
+    )
+    group.add_argument(
+        "--expect-prefix",
+        action="append",
+        dest="expected",
+        type=os.fsencode,
+        metavar="TEXT",
+        help="AAD prefix of a file, or of many: 'people.part{0..99}' (may be repeated)",
+    )
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
@@ -242,15 +291,22 @@ class Setting(argparse.Action):
 
 
 class _Columns(argparse.Action):
-    """ID=COLUMNS into a dict of lists."""
+    """COLUMNS=ID into a dict of lists."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
-        key_id, equals, text = values.partition("=")
+        text, equals, key_id = values.partition("=")
         if not equals or not key_id:
-            raise argparse.ArgumentError(self, "needs ID=COLUMNS, such as alias/pii=ssn,salary")
+            raise argparse.ArgumentError(self, "needs COLUMNS=ID, such as ssn,salary=alias/pii")
         found = dict(getattr(namespace, self.dest) or {})
         found[key_id] = [*found.get(key_id, ()), *_column_names(text, self)]
         setattr(namespace, self.dest, found)
+
+
+class _Names(argparse.Action):
+    """COLUMNS into a tuple."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), *_column_names(values, self)))
 
 
 def _column_names(text: str, action: argparse.Action) -> list[str | tuple[str, ...]]:

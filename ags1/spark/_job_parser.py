@@ -18,7 +18,9 @@ from ags1.spark._job_options import (
     add_encryption,
     add_job,
     add_kms,
+    add_losses,
     add_places,
+    add_requirements,
     add_threads,
     add_trust,
     add_work,
@@ -40,7 +42,7 @@ _LOOKS_LIKE_A_KEY = re.compile(r"key|secret|passw|passphrase|token", re.IGNORECA
 
 _SEE = {
     "footer-key": "--footer-key-id ID",
-    "column-key": "--column-key-id ID=COLUMNS",
+    "column-key": "--column-key-id COLUMNS=ID",
     "table-key": "--table-key-id ID",
     "transfer-key": "--transfer-key-id ID",
     "new-key": "--new-key-id ID",
@@ -410,7 +412,7 @@ def _add_parquet_commands(command: Callable[..., argparse.ArgumentParser]) -> No
         ("footer_key_id",),
         f"people/ vault/ \\\n      {_LOCAL_KMS} --footer-key-id lake",
         "--source s3a://raw/people \\\n      --target s3a://vault/people --kms aws:?region=eu-central-1 \\\n"
-        "      --footer-key-id alias/lake --column-key-id alias/pii=ssn,salary",
+        "      --footer-key-id alias/lake --column-key-id ssn,salary=alias/pii",
     )
     add_places(sub, "directory or file to encrypt", "directory that the files go to, under the same names")
     add_kms(sub)
@@ -433,6 +435,7 @@ def _add_parquet_commands(command: Callable[..., argparse.ArgumentParser]) -> No
     add_places(sub, "encrypted tree", "directory that the files go to, under the same names")
     add_kms(sub)
     add_decryption(sub)
+    add_losses(sub, rekeying=False)
     add_cache(sub)
     add_choice(sub, others=True)
     add_threads(add_work(sub, on_error="fail", resume=True))
@@ -443,8 +446,8 @@ def _add_parquet_commands(command: Callable[..., argparse.ArgumentParser]) -> No
         "rekey_parquet",
         ("source", "target"),
         "encrypt the encrypted Parquet files of a tree in another way, with new data keys",
-        "The --old-... options say how the source is read, the others how the target is encrypted; a column that they "
-        "do not name becomes plaintext once they name any.",
+        "The --old-... options say how the source is read, the others how the target is encrypted. An encrypted column "
+        "that they do not name, once they name any, would become plaintext: --plaintext-columns says which may.",
         ("footer_key_id",),
         f"vault/ other/ \\\n      {_LOCAL_KMS} --footer-key-id lake-2027",
         f"--source s3a://vault/people \\\n      --target s3a://new/people {_AWS} \\\n"
@@ -456,6 +459,7 @@ def _add_parquet_commands(command: Callable[..., argparse.ArgumentParser]) -> No
     add_encryption(sub)
     add_cache(sub)
     add_decryption(sub, old=True)
+    add_losses(sub, rekeying=True)
     add_choice(sub, others=True)
     add_threads(add_work(sub, on_error="fail", resume=True))
     add_job(sub)
@@ -465,18 +469,20 @@ def _add_parquet_commands(command: Callable[..., argparse.ArgumentParser]) -> No
         "verify_parquet",
         ("source",),
         "authenticate every module of the Parquet files of a tree without decoding them",
-        "Exit code 1 if a module fails. Without --kms, only files that are not encrypted can be checked.",
+        "Exit code 1 if a module fails or a file is missing; 5 if a file is not protected: no footer is authenticated, "
+        "or pages carry no tag. Without --kms, only files that are not encrypted can be checked.",
         (),
         f"vault/ {_LOCAL_KMS}",
-        f"--source s3a://vault/people \\\n      {_AWS} --missing-keys skip",
+        f"--source s3a://vault/people \\\n      {_AWS} --missing-keys drop",
     )
     add_places(sub, "encrypted tree")
     add_kms(sub)
     add_decryption(sub)
     add_cache(sub)
     sub.add_argument(
-        "--missing-keys", choices=("fail", "skip"), default="fail", help="what columns without a key are (fail)"
+        "--missing-keys", choices=("error", "drop"), default="error", help="what columns without a key are (error)"
     )
+    add_requirements(sub)
     add_choice(sub)
     add_threads(add_work(sub, on_error="collect"))
     add_job(sub)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
 import sys
 import sysconfig
+import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkFailed", "as_error", "make_session"]
 
-_QUIET = "FATAL"
+_LOGGING = """\
+rootLogger.level = fatal
+rootLogger.appenderRef.stderr.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = fatal
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
 # How the last line of a worker's traceback begins; the class of ours counts more than what it was wrapped in.
 _OURS = re.compile(r"^\s*ags1\.errors\.(\w+): (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Interrupt): .+$", re.MULTILINE)
@@ -85,7 +97,9 @@ def _defaults(command: str, settings: dict[str, str], loud: bool) -> dict[str, s
     asked = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         asked.set(name, value)
-    SparkContext._ensure_initialized(conf=asked)
+    quiet = not is_submitted and not loud and not _has_logging() and "spark.log.level" not in settings
+    with _quiet_start() if quiet else contextlib.nullcontext():
+        SparkContext._ensure_initialized(conf=asked)
     configured = SparkConf()
     found = {}
     # spark-submit names an application after its file, PySpark's own start after its shell.
@@ -103,10 +117,29 @@ def _defaults(command: str, settings: dict[str, str], loud: bool) -> dict[str, s
     if not is_submitted or configured.get("spark.ui.showConsoleProgress") is None:
         # Two lines of progress would fight for one.
         found["spark.ui.showConsoleProgress"] = "false"
-    if not is_submitted and not loud and not _has_logging() and configured.get("spark.log.level") is None:
-        # It logs a page of Java for a task that failed; the line that this job ends with says what matters of it.
-        found["spark.log.level"] = _QUIET
     return found
+
+
+@contextlib.contextmanager
+def _quiet_start() -> Iterator[None]:
+    """Have the JVM that is started meanwhile log nothing but what is fatal.
+
+    Spark logs a page of Java for a task that failed, and ten lines of its own set-up; the line that this job ends with
+    says what matters. A level in Spark's configuration comes after the set-up, and is announced by one more line.
+    """
+    name = "SPARK_SUBMIT_OPTS"
+    before = os.environ.get(name)
+    with tempfile.NamedTemporaryFile("w", prefix="ags1-log4j2-", suffix=".properties") as file:
+        file.write(_LOGGING)
+        file.flush()
+        os.environ[name] = " ".join(filter(None, (before, f"-Dlog4j2.configurationFile=file:{file.name}")))
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = before
 
 
 def _has_logging() -> bool:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ags1._sources import is_url
+from ags1.storage import is_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

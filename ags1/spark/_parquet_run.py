@@ -16,12 +16,13 @@ from contextlib import closing, contextmanager
 from itertools import chain, islice
 
 from ags1._gcm import Key
-from ags1._sources import PipeSource, open_source
 from ags1.dataset._tree import Filter
 from ags1.errors import Ags1Error, KeyAccessError
+from ags1.parquet._expected import ExpectedFiles
 from ags1.parquet._kms_keys import as_key_service
 from ags1.parquet._material_file import is_key_material_name
 from ags1.parquet._treatment import OTHER, refuse_others
+from ags1.parquet._verify_report import NOT_PROTECTED
 from ags1.parquet.footer import read_footer
 from ags1.spark._engine import Engine, Outcome
 from ags1.spark._errors import raise_for
@@ -39,6 +40,7 @@ from ags1.spark._parquet_work import (
 from ags1.spark._planning import Unit
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import kms_client
+from ags1.storage import PipeSource, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from ags1.parquet._expected import Expected
     from ags1.spark._engine import Work
 
     Tree: TypeAlias = str | os.PathLike[str]
@@ -94,6 +97,9 @@ class Run:
         others: str,
         resume: bool,
         threads: int,
+        *,
+        plaintext_columns: Iterable[Any] = (),
+        drop_bloom_filters: bool = False,
     ) -> Result:
         """Encrypt, decrypt or re-key."""
         assert self._target is not None
@@ -101,7 +107,18 @@ class Run:
         _check_threads(threads)
         if writing is not None:
             _try_to_wrap(writing)
-        work = Transferring(verb, self._source, self._target, reading, writing, others, resume, threads)
+        work = Transferring(
+            verb,
+            self._source,
+            self._target,
+            reading,
+            writing,
+            others,
+            resume,
+            threads,
+            as_names(plaintext_columns, "plaintext_columns"),
+            drop_bloom_filters,
+        )
         with self._recording(verb) as recorder, _Spool() as files, _Spool() as later:
             self._list(files, recorder)
             if reading is not None:
@@ -123,17 +140,36 @@ class Run:
                 self._record(recorder, (Outcome(each.path, status=LEFT_OUT, error=reason) for each in later))
         return recorder.result
 
-    def verify(self, reading: Reading, missing_keys: str, threads: int) -> Result:
+    def verify(
+        self,
+        reading: Reading,
+        missing_keys: str,
+        threads: int,
+        *,
+        require_encrypted: Iterable[Any] = (),
+        allow_unauthenticated_pages: bool = False,
+        expected: Expected | None = None,
+    ) -> Result:
         """Verify."""
         _check_threads(threads)
-        work = Verifying("verify", self._source, reading, missing_keys, threads)
+        wanted = None if expected is None else ExpectedFiles(expected)
+        required = as_names(require_encrypted, "require_encrypted")
+        work = Verifying("verify", self._source, reading, missing_keys, threads, required, allow_unauthenticated_pages)
         with self._recording("verify") as recorder, _Spool() as files:
             self._list(files, recorder)
-            if reading.kms is not None and missing_keys == "fail":
+            if reading.kms is not None and missing_keys == "error":
                 self._try_to_read(reading, files)
             with closing(self._engine(work).run(files)) as waves:
                 for outcomes in waves:
-                    self._record(recorder, outcomes)
+                    rows = list(outcomes)
+                    if wanted is not None:
+                        for each in rows:
+                            _take_expected(wanted, each)
+                    self._record(recorder, rows)
+            if wanted is not None:
+                text = "it is expected, and not there"
+                gone = (Outcome(each, status="error", error=text, kind="FormatError") for each in wanted.missing())
+                self._record(recorder, gone)
         return recorder.result
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -246,7 +282,7 @@ class Run:
             if each.status == LEFT_OUT and len(notes) < _NOTES:
                 notes.append((each.path, each.error or ""))
         if self._on_error == "fail":
-            failed = next((each for each in rows if each.status == "error"), None)
+            failed = next((each for each in rows if each.status in ("error", NOT_PROTECTED)), None)
             if failed is not None:
                 raise_for(failed, self._verb, recorder.result, keeps=self._target is not None)
 
@@ -278,6 +314,25 @@ def check_choice(value: object, choices: tuple[str, ...], what: str) -> None:
     """Refuse an argument that is not one of a few words."""
     if value not in choices:
         raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+def as_names(given: Iterable[Any], what: str) -> tuple[Any, ...]:
+    """Names of columns that travel to workers."""
+    if isinstance(given, (str, bytes)):
+        raise TypeError(f"{what} must be an iterable of column names, not one name")
+    return tuple(given)
+
+
+def _take_expected(wanted: ExpectedFiles, outcome: Outcome) -> None:
+    """Take a file of the set; one that does not belong to it has failed."""
+    if outcome.status == LEFT_OUT:
+        return
+    detail = outcome.detail if isinstance(outcome.detail, dict) else {}
+    prefix = detail.get("aad_prefix")
+    checked = bool(detail) and not detail["failure_count"]
+    why = wanted.take(outcome.path, None if prefix is None else bytes.fromhex(prefix), checked=checked)
+    if why is not None and outcome.status != "error":
+        outcome.status, outcome.kind, outcome.error = "error", "FormatError", f"it is not expected: {why}"
 
 
 def _check_threads(threads: int) -> None:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ags1._sources import PipeSource, open_source
 from ags1.errors import Ags1Error, FormatError
+from ags1.kms import ServiceRefusal
 from ags1.parquet._material import KeyMaterial, parse_key_metadata
 from ags1.parquet._treatment import (
     COPY,
@@ -30,11 +30,13 @@ from ags1.parquet._treatment import (
     classify,
     copy_file,
 )
+from ags1.parquet._verify_report import NOT_PROTECTED
 from ags1.parquet.footer import read_footer
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from ags1.spark._engine import Outcome
 from ags1.spark._sealing import kms_client
 from ags1.spark._storage import Listed, Storage
+from ags1.storage import PipeSource, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -208,15 +210,23 @@ class _TreeWork:
     source: Location
 
     def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
-        """Do the work; an error is an outcome.
+        """Do the work; an error is an outcome, and a service that refuses everything is the outcome of all that follow.
 
         Parameters
         ----------
         tell : callable
             Called as ``tell(files, bytes)`` with what was finished since the last time.
         """
+        refusal: Outcome | None = None
         for unit in units:
-            yield timed(self._one, unit, tell)
+            if refusal is not None:
+                tell(1, unit.size)
+                yield Outcome(unit.path, status="error", error=f"not tried: {refusal.error}", kind=refusal.kind)
+                continue
+            outcome = timed(self._one, unit, tell)
+            if outcome.kind == ServiceRefusal.__name__:
+                refusal = outcome
+            yield outcome
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         raise NotImplementedError
@@ -266,7 +276,8 @@ def failed(path: str, error: Exception) -> Outcome:
     text = str(error) or kind
     if not isinstance(error, (Ags1Error, OSError, ValueError)):
         text = f"{kind}: {text}"
-    return Outcome(path, status="error", error=text, kind=kind)
+    status = NOT_PROTECTED if getattr(error, "not_protected", False) else "error"
+    return Outcome(path, status=status, error=text, kind=kind)
 
 
 @dataclass
@@ -320,6 +331,9 @@ class Transferring(_TreeWork):
         Pass over files that are finished.
     threads : int
         For each file.
+    plaintext_columns : tuple
+        Names of columns that may become plaintext.
+    drop_bloom_filters : bool
     """
 
     target: Location
@@ -328,6 +342,8 @@ class Transferring(_TreeWork):
     others: str = "error"
     resume: bool = True
     threads: int = 1
+    plaintext_columns: tuple[Any, ...] = ()
+    drop_bloom_filters: bool = False
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         kind, reason = self._classify(unit)
@@ -362,10 +378,15 @@ class Transferring(_TreeWork):
     def _treatment(self) -> Treatment:
         if self.writing is None:
             assert self.reading is not None
-            return Decrypting(self.reading.config)
+            return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
         if self.reading is None:
             return _EncryptingUnder(self.writing)
-        return _RekeyingUnder(self.reading, self.writing)
+        return _RekeyingUnder(
+            self.reading,
+            self.writing,
+            plaintext_columns=self.plaintext_columns,
+            drop_bloom_filters=self.drop_bloom_filters,
+        )
 
     def _finished_length(self, work: Treatment, unit: Unit) -> int | None:
         """Bytes of the target if an earlier run has finished it, as :meth:`Treatment.is_finished` sees it."""
@@ -412,8 +433,8 @@ class _EncryptingUnder(Encrypting):
 class _RekeyingUnder(Rekeying):
     """Re-keying, whose finished files are those under the same master key."""
 
-    def __init__(self, reading: Reading, writing: Writing) -> None:
-        super().__init__(reading.config, writing.config)
+    def __init__(self, reading: Reading, writing: Writing, **options: Any) -> None:
+        super().__init__(reading.config, writing.config, **options)
         self._footer_key_id = writing.footer_key_id
 
     def check(self, footer: Footer, target: str, name: str) -> bool:
@@ -439,14 +460,19 @@ class Verifying(_TreeWork):
     ----------
     reading : Reading
     missing_keys : str
-        "fail" or "skip": whether a column whose key is not known is an error.
+        "error" or "drop": whether a column whose key is not known is an error.
     threads : int
         For each file.
+    require_encrypted : tuple
+        Names of columns that must be encrypted.
+    allow_unauthenticated_pages : bool
     """
 
     reading: Reading
-    missing_keys: str = "fail"
+    missing_keys: str = "error"
     threads: int = 1
+    require_encrypted: tuple[Any, ...] = ()
+    allow_unauthenticated_pages: bool = False
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         from ags1.parquet.verify import verify_file
@@ -454,12 +480,21 @@ class Verifying(_TreeWork):
         kind, reason = self._classify(unit)
         if kind != PARQUET:
             return Outcome(unit.path, status=LEFT_OUT, error=reason)
-        config = None if self.reading.kms is None else self.reading.config(unit.path)
+        known = self.reading.kms is not None or dict(self.reading.options).get("allow_plaintext")
+        config = self.reading.config(unit.path) if known else None
         source = storage_of(self.source).opened(unit.path)
-        report = verify_file(source, config, missing_keys=self.missing_keys, threads=self.threads, progress=advance)
+        report = verify_file(
+            source,
+            config,
+            missing_keys=self.missing_keys,
+            require_encrypted=self.require_encrypted,
+            allow_unauthenticated_pages=self.allow_unauthenticated_pages,
+            threads=self.threads,
+            progress=advance,
+        )
         outcome = Outcome(unit.path, plaintext_length=unit.size, file_length=unit.size, detail=_detail(report))
         if not report.ok:
-            outcome.status = "error"
+            outcome.status = NOT_PROTECTED if report.outcome == NOT_PROTECTED else "error"
             outcome.kind, outcome.error = _fault(report)
         elif report.problem_count:
             outcome.error = f"problem: {_first(report.problems, report.problem_count)}"
@@ -469,6 +504,8 @@ class Verifying(_TreeWork):
 def _detail(report: VerifyReport) -> dict[str, Any]:
     """What the driver learns of a file: counts, and as many findings as a person reads."""
     return {
+        "outcome": report.outcome,
+        "aad_prefix": None if report.aad_prefix is None else report.aad_prefix.hex(),
         "footer": report.footer,
         "algorithm": report.algorithm,
         "modules": sum(report.modules.values()),
@@ -488,6 +525,8 @@ def _fault(report: VerifyReport) -> tuple[str, str]:
     if report.failure_count:
         first = report.failures[0]
         return first.error or "FormatError", _first(report.failures, report.failure_count)
+    if report.outcome == NOT_PROTECTED:
+        return "AuthenticationError", f"not protected: {'; '.join(report.unprotected())}"
     if report.footer_key_missing:
         return "KeyAccessError", "the key of the footer is missing, so its signature could not be checked"
     names = sorted(report.missing_keys)

@@ -1,6 +1,6 @@
 """A line a second that says how far a run is.
 
-    ags1 encrypt: 1,234 of 10,101 files, 1.2 of 2.3 GiB, 812 MiB/s, 2 s left
+    ags1 encrypt: 1,234 of 10,101 files, 1.2 GB of 2.3 GB, 812 MB/s, 2 s left
 
 On one machine tasks write what they have done to a file that the driver reads; on a cluster whole tasks are counted.
 """
@@ -28,7 +28,7 @@ __all__ = ["Counters", "Meter", "open_meter"]
 
 _SECOND = 1.0
 _COUNTER = struct.Struct("<QQ")
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 class Counters:
@@ -145,12 +145,12 @@ class Meter:
 
 
 def in_units(size: float) -> str:
-    """A number of bytes for people."""
+    """A number of bytes for people, in powers of 1000 as the command line has them: 999 bytes, 1.0 kB, 256 MB."""
     power = 0
-    while size >= 1024 and power + 1 < len(_UNITS):
-        size /= 1024
+    while size >= 999.5 and power + 1 < len(_UNITS):
+        size /= 1000
         power += 1
-    return f"{size:,.0f} {_UNITS[power]}" if power == 0 or size >= 100 else f"{size:.1f} {_UNITS[power]}"
+    return f"{size:,.0f} {_UNITS[power]}" if power == 0 or size >= 99.95 else f"{size:.1f} {_UNITS[power]}"
 
 
 def _duration(seconds: float) -> str:

@@ -17,12 +17,12 @@ from datetime import datetime, timezone
 from itertools import islice
 
 import ags1.dataset._tree as _tree
-from ags1._sinks import RemoteSink
 from ags1.dataset._control import CONTROL
 from ags1.dataset._manifest import sort_key
 from ags1.dataset._tree import Filter
 from ags1.errors import TruncatedError
 from ags1.spark._storage import Listed, Storage
+from ags1.storage import FsspecOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class _RemoteFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         start = (0, self._position, self._length() if whence == os.SEEK_END else 0)[whence]
         if start + offset < 0:
-            raise ValueError(f"negative seek position {start + offset}")
+            raise OSError(errno.EINVAL, f"negative seek position {start + offset}")
         self._position = start + offset
         return self._position
 
@@ -367,7 +367,7 @@ class _RemoteFile(io.RawIOBase):
 class _Upload:
     """What is written goes into an object that does not exist yet."""
 
-    def __init__(self, sink: RemoteSink) -> None:
+    def __init__(self, sink: FsspecOutput) -> None:
         self._sink = sink
         self.name = sink.name
 
@@ -379,11 +379,11 @@ class _Upload:
 
 @contextmanager
 def _uploaded(file_system: Any, path: str, name: str) -> Iterator[_Upload]:
-    sink = RemoteSink(file_system, path, name)
+    sink = FsspecOutput(file_system, path, name)
     try:
         yield _Upload(sink)
     except BaseException:
-        sink.abort(mark=False)
+        sink.abort()
         raise
     sink.commit()
 

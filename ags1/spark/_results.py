@@ -46,7 +46,8 @@ class Result:
     ok : bool
         Whether no file failed.
     counts : dict of str to int
-        Files by status: "ok", "skipped" (done before), "left out", "error"; and "unchanged", which get no row: those
+        Files by status: "ok", "skipped" (done before), "left out", "error",
+        "not protected" (by verification); and "unchanged", which get no row: those
         that the target had as they are.
     plaintext_bytes : int
         Of the files that were done.
@@ -74,8 +75,8 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether no file failed."""
-        return not self.counts.get("error")
+        """Whether no file failed, and none is less protected than was allowed."""
+        return not (self.counts.get("error") or self.counts.get("not protected"))
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows, some at a time."""
@@ -119,13 +120,15 @@ class Result:
         size, files = in_units(self.plaintext_bytes), "file" if done == 1 else "files"
         parts = [f"{done:,} {files} ({size}) in {self.seconds:.1f} s, {in_units(rate)}/s"]
         names = {"skipped": "done before", "unchanged": "unchanged", "left out": "left out", "error": "failed"}
+        names["not protected"] = "not protected"
         parts += [f"{self.counts[name]:,} {text}" for name, text in names.items() if self.counts.get(name)]
         if self.version is not None:
             parts.append(f"version {self.version}")
         lines = [f"ags1 {self._verb}: " + ", ".join(parts)]
         lines += [f"  {path}: {message}" for path, message in self.errors[:5]]
+        count = self.counts.get("error", 0) + self.counts.get("not protected", 0)
         if len(self.errors) > 5:
-            lines.append(f"  ... and {self.counts['error'] - 5:,} more: see the rows with status 'error'")
+            lines.append(f"  ... and {count - 5:,} more: see the rows with status 'error'")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -158,7 +161,7 @@ class Recorder:
             result.counts[each.status] = result.counts.get(each.status, 0) + 1
             if each.status == "ok":
                 result.plaintext_bytes += each.plaintext_length
-            elif each.status == "error" and len(result.errors) < _ERRORS:
+            elif each.status in ("error", "not protected") and len(result.errors) < _ERRORS:
                 result.errors.append((each.path, each.error or ""))
             if len(self._rows) >= _ROWS:
                 self._write()

@@ -255,9 +255,9 @@ class _Files:
     def _finish(self, directory: str) -> None:
         file = self._open[directory]
         _writes.claim(self._store, self._run.run)
-        file.close()
+        length = file.close()
         del self._open[directory]
-        self._done.append((file.path, file.writer.tell(), file.writer.encrypted_length))
+        self._done.append((file.path, length, file.writer.encrypted_length))
 
     def close(self) -> list[tuple[str, int, int]]:
         """Finish what is open; answer all files."""
@@ -291,10 +291,13 @@ class _File:
         self.writer = Writer(opened, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
         self.encoder = encoding.open(self.writer, gathered_bytes)
 
-    def close(self) -> None:
+    def close(self) -> int:
+        """Finish the file; return its bytes of plaintext."""
         self.encoder.close()
+        length = self.writer.tell()
         self.writer.close()
         self._target.__exit__(None, None, None)
+        return length
 
     def abort(self) -> None:
         error = InterruptedError(errno.EINTR, "this task did not come to its end", self.path)

@@ -13,7 +13,7 @@ else is there.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ags1.parquet._config_arguments import CACHE_SECONDS
 from ags1.spark._parquet_run import Run, check_choice
@@ -24,6 +24,8 @@ from ags1.spark._sealing import kms_reference
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
+
+    from ags1.parquet._expected import Expected
 
     Tree: TypeAlias = str | os.PathLike[str]
     Patterns: TypeAlias = str | Sequence[str] | None
@@ -151,6 +153,7 @@ def decrypt_parquet(
     allow_plaintext: bool = False,
     algorithm: str | None = None,
     cache_seconds: float = CACHE_SECONDS,
+    drop_bloom_filters: bool = False,
     parallelism: int | None = None,
     threads: int = 1,
     on_error: str = "fail",
@@ -163,6 +166,8 @@ def decrypt_parquet(
     ----------
     check_footer_integrity, allow_plaintext, algorithm, cache_seconds
         As for ``DecryptionConfig.from_kms``.
+    drop_bloom_filters : bool
+        As for ``ags1.parquet.decrypt_file``.
     spark, source, target, kms, include, exclude, others, aad_prefix, parallelism, threads, on_error, resume, progress
         As for :func:`encrypt_parquet`; a finished file is a newer one that is not encrypted.
 
@@ -182,7 +187,7 @@ def decrypt_parquet(
         cache_seconds=cache_seconds,
     )
     run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
-    return run.transfer("decrypt", reading, None, others, resume, threads)
+    return run.transfer("decrypt", reading, None, others, resume, threads, drop_bloom_filters=drop_bloom_filters)
 
 
 def rekey_parquet(
@@ -213,6 +218,8 @@ def rekey_parquet(
     kms_instance_url: str = "DEFAULT",
     cache_seconds: float = CACHE_SECONDS,
     data_page_v2: str = "java",
+    plaintext_columns: Iterable[Any] = (),
+    drop_bloom_filters: bool = False,
     parallelism: int | None = None,
     threads: int = 1,
     on_error: str = "fail",
@@ -229,6 +236,8 @@ def rekey_parquet(
         URL of the one that the target's keys are wrapped by; by default the same.
     old_aad_prefix, old_algorithm, check_footer_integrity, allow_plaintext
         What the source is read with, as for :func:`decrypt_parquet`.
+    plaintext_columns, drop_bloom_filters
+        As for ``ags1.parquet.rekey_file``: a file of which other encrypted columns would become plaintext is an error.
     spark, source, target, footer_key_id, column_key_ids, include, exclude, others, double_wrapping, data_key_bits, \
 kek_bits, encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, kms_instance_id, kms_instance_url, \
 cache_seconds, data_page_v2, parallelism, threads, on_error, resume, progress
@@ -270,7 +279,16 @@ cache_seconds, data_page_v2, parallelism, threads, on_error, resume, progress
         data_page_v2=data_page_v2,
     )
     run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
-    return run.transfer("rekey", reading, writing, others, resume, threads)
+    return run.transfer(
+        "rekey",
+        reading,
+        writing,
+        others,
+        resume,
+        threads,
+        plaintext_columns=plaintext_columns,
+        drop_bloom_filters=drop_bloom_filters,
+    )
 
 
 def verify_parquet(
@@ -280,7 +298,10 @@ def verify_parquet(
     kms: str | None = None,
     include: Patterns = None,
     exclude: Patterns = None,
-    missing_keys: str = "fail",
+    missing_keys: str = "error",
+    require_encrypted: Iterable[Any] = (),
+    allow_unauthenticated_pages: bool = False,
+    expected: Expected | None = None,
     aad_prefix: str | bytes | None = None,
     check_footer_integrity: bool = True,
     allow_plaintext: bool = False,
@@ -297,8 +318,13 @@ def verify_parquet(
     ----------
     kms : str, optional
         As for :func:`encrypt_parquet`; without it only files that are not encrypted can be checked.
-    missing_keys : {"fail", "skip"}
+    missing_keys : {"error", "drop"}
         Whether columns whose key cannot be had are an error.
+    require_encrypted, allow_unauthenticated_pages
+        As for ``ags1.parquet.verify_file``.
+    expected
+        The files of which the set consists, as for ``ags1.parquet.verify_tree``. One that is missing has a row with
+        an error, and so has one that does not belong to it.
     on_error : {"fail", "collect"}
         "collect" checks all files and reports; "fail" raises the first error.
     spark, source, include, exclude, aad_prefix, check_footer_integrity, allow_plaintext, algorithm, cache_seconds, \
@@ -308,8 +334,9 @@ parallelism, threads, progress
     Returns
     -------
     Result
-        A row for each file. What failed is named with its column and page in the row's error; a row that is "ok" and
-        has one tells of contradictions in a file that authenticates. Files that are not Parquet are "left out". Both
+        A row for each file: "ok" if it is authentic, or what it is was allowed, "not protected", or "error". What
+        failed is named with its column and page in the row's error; a row that is "ok" and has one tells of
+        contradictions in a file that authenticates. Files that are not Parquet are "left out". Both
         lengths are the stored one.
 
     Raises
@@ -317,16 +344,26 @@ parallelism, threads, progress
     TypeError, ValueError, KeyAccessError, Ags1Error, OSError
         As for :func:`decrypt_parquet`.
     """
-    check_choice(missing_keys, ("fail", "skip"), "missing_keys")
+    check_choice(missing_keys, ("error", "drop"), "missing_keys")
     options = {
         "check_footer_integrity": check_footer_integrity,
         "allow_plaintext": allow_plaintext,
         "algorithm": algorithm,
         "cache_seconds": cache_seconds,
     }
-    reading = Reading(None) if kms is None else _reading(kms, aad_prefix, **options)
+    if kms is None:
+        reading = Reading(None, (("allow_plaintext", True),) if allow_plaintext else ())
+    else:
+        reading = _reading(kms, aad_prefix, **options)
     run = Run(spark, source, None, include, exclude, parallelism, on_error, progress)
-    return run.verify(reading, missing_keys, threads)
+    return run.verify(
+        reading,
+        missing_keys,
+        threads,
+        require_encrypted=require_encrypted,
+        allow_unauthenticated_pages=allow_unauthenticated_pages,
+        expected=expected,
+    )
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------

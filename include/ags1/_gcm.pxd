@@ -11,7 +11,7 @@ cdef enum GcmStatus:
     GCM_OK = 0
     GCM_BAD_TAG = 1      # says nothing more than that
     GCM_BACKEND = 2      # OpenSSL failed; its error queue of this thread says why
-    GCM_NO_RANDOM = 3    # the DRBG gave nothing: nothing was sealed
+    GCM_NO_RANDOM = 3    # no random bytes: nothing was sealed
     GCM_NO_MEMORY = 4
 
 cdef class Key:
@@ -19,9 +19,11 @@ cdef class Key:
     cdef size_t length
     cdef Py_ssize_t shape[1]
     cdef Py_ssize_t strides[1]
-    cdef int64_t sealed          # Parquet modules sealed with this object, under the GIL
+    cdef int64_t sealed          # messages sealed with this object, under the GIL
 
 cdef Key as_key(object key)
+# To be called before `count` messages are sealed: raises LimitError if the key would then have sealed more than 2^32.
+cdef int count_messages(Key key, int64_t count) except -1
 
 # A context without a key, for gcm_context_rekey or ctr_context_rekey; NULL when OpenSSL refuses.
 cdef EVP_CIPHER_CTX *context_new() noexcept nogil
@@ -45,8 +47,9 @@ cdef int ctr_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t k
 cdef int ctr_crypt(
     EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil
 
-# Bytes from the public DRBG in one checked draw. Called with the GIL held on purpose: os.fork needs the GIL, so no
-# child can be born while the DRBG's locks are taken.
-cdef int gcm_random(uint8_t *out, size_t length) noexcept
-cdef unsigned long gcm_last_error() noexcept nogil
+# Random bytes in one draw that the kernel has a part in, so that no copy of this process repeats them. GCM_OK or
+# GCM_NO_RANDOM.
+cdef int gcm_random(uint8_t *out, size_t length) noexcept nogil
+# What OpenSSL says about a status of its own, taken from this thread's error queue; 0 for any other status.
+cdef unsigned long gcm_last_error(int status) noexcept nogil
 cdef int raise_status(int status, unsigned long openssl_error, str doing) except -1

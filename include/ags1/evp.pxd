@@ -1,6 +1,11 @@
-# OpenSSL's EVP, DRBG and error queue: extern declarations only, of what ags1 calls. OpenSSL 3.0 or newer.
+# OpenSSL's EVP and error queue: extern declarations only, of what ags1 calls. OpenSSL 3.0 or newer.
 from libc.stddef cimport size_t
 from libc.stdint cimport uint64_t
+
+cdef extern from "openssl/provider.h" nogil:
+    ctypedef struct OSSL_PROVIDER:
+        pass
+    const char *OSSL_PROVIDER_get0_name(const OSSL_PROVIDER *provider)
 
 cdef extern from "openssl/evp.h" nogil:
     ctypedef struct EVP_CIPHER:
@@ -11,6 +16,7 @@ cdef extern from "openssl/evp.h" nogil:
     EVP_CIPHER *EVP_CIPHER_fetch(void *library_context, const char *algorithm, const char *properties)
     EVP_CIPHER_CTX *EVP_CIPHER_CTX_new()
     void EVP_CIPHER_CTX_free(EVP_CIPHER_CTX *context)
+    const OSSL_PROVIDER *EVP_CIPHER_get0_provider(const EVP_CIPHER *cipher)
     int EVP_CIPHER_CTX_get_params(EVP_CIPHER_CTX *context, OSSL_PARAM *parameters)
     int EVP_CipherInit_ex2(
         EVP_CIPHER_CTX *context, const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *iv,
@@ -33,11 +39,6 @@ cdef extern from "openssl/params.h" nogil:
 
 cdef extern from "openssl/core_names.h" nogil:
     const char *OSSL_CIPHER_PARAM_AEAD_TAG
-
-cdef extern from "openssl/rand.h" nogil:
-    int RAND_bytes(unsigned char *out, int length)
-    int RAND_priv_bytes(unsigned char *out, int length)
-    int RAND_poll()
 
 cdef extern from "openssl/err.h" nogil:
     unsigned long ERR_peek_last_error()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ags1
+from ags1 import _key_files
 from ags1.cli import _keys
 from tests.checks import KEY, KEYS, OTHER_KEY
 from tests.cli.conftest import PLAIN, Run, files_below, make_tree, write_key
@@ -63,7 +64,7 @@ def test_a_key_file_without_permission_is_told(run: Run, work: Path, monkeypatch
     def refuse(path: str, mode: str) -> None:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(_keys, "open", refuse, raising=False)
+    monkeypatch.setattr(_key_files, "open", refuse, raising=False)
     result = run("encrypt", "plain", "out", "--key-file", "k")
     assert (result.code, result.err) == (3, "ags1: the key file k cannot be read: Permission denied\n")
 
@@ -103,7 +104,7 @@ def test_a_key_from_a_pipe_serves_many_files(run: Run, work: Path) -> None:
     feeder = threading.Thread(target=(work / "pipe").write_bytes, args=(KEY,), daemon=True)
     feeder.start()
     assert run("encrypt", "tree", "out", "--key-file", "pipe").code == 0
-    feeder.join(30)
+    feeder.join(600)
     assert ags1.decrypt((work / "out/sub/a.txt.ags1").read_bytes(), KEY) == b"second"
 
 

@@ -27,7 +27,7 @@ URL = "local:keys.json"
 @pytest.fixture(autouse=True)
 def _quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_keystore, "SCRYPT_N", 1 << 10)
-    for name in ("AGS1_KMS_PASSWORD", "KEYSTORE_PASSWORD"):
+    for name in ("AGS1_KMS", "AGS1_KMS_PASSWORD", "KEYSTORE_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -124,6 +124,26 @@ def test_a_wrong_password_is_told_from_a_damaged_file(run: Run, store: Path) -> 
     assert "it is damaged: fetch your copy of it" in run("kms", "list", "--kms", URL, "--password-file", "pw").err
 
 
+def test_the_variable_stands_for_the_option(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGS1_KMS", URL)
+    assert run("kms", "list", "--password-file", "pw").out == "lake\nsea\n"
+    assert run("kms", "wrap", "k", "w", "--key-id", "lake", "--password-file", "pw").code == 0
+    assert run("kms", "unwrap", "w", "back", "--key-id", "lake", "--password-file", "pw").code == 0
+    monkeypatch.delenv("AGS1_KMS")
+    assert "--kms local:PATH, or the variable AGS1_KMS" in run("kms", "list").err
+    assert "--kms URL or the variable AGS1_KMS" in run("kms", "wrap", "k", "w2", "--key-id", "lake").err
+
+
+def test_messages_name_options_and_not_arguments_of_python(run: Run, store: Path, work: Path) -> None:
+    said = run("kms", "list", "--kms", URL).err
+    assert "give one (--password-file, or the variable AGS1_KMS_PASSWORD)" in said
+    made = run("kms", "init", "--kms", "local:other.json", "--key-id", "x").err
+    assert "it needs a password (--password-file, or AGS1_KMS_PASSWORD) or a --key-file" in made
+    LocalKms.create("by-key.json", key_file="k").close()
+    keyed = run("kms", "list", "--kms", "local:by-key.json").err
+    assert "it is protected by a key file: give it as --key-file" in keyed
+
+
 # -- wrap and unwrap -----------------------------------------------------------------------------------------
 
 
@@ -199,7 +219,7 @@ def test_the_password_may_stand_in_the_environment(run: Run, store: Path, monkey
 
 def test_without_a_terminal_nothing_is_asked(run: Run, store: Path) -> None:
     result = run("kms", "list", "--kms", URL, stdin=b"")
-    assert (result.code, "give one (password, password_file, or the variable AGS1_KMS_PASSWORD)" in result.err) == (
+    assert (result.code, "give one (--password-file, or the variable AGS1_KMS_PASSWORD)" in result.err) == (
         3,
         True,
     )
@@ -276,12 +296,12 @@ def test_no_output_shows_a_key_or_a_password(run: Run, store: Path, monkeypatch:
     [
         ("", "the following arguments are required: ACTION"),
         ("rotate --kms local:k", "argument ACTION: invalid choice"),
-        ("list", "`ags1 kms list` is for local keystores (--kms local:PATH)"),
+        ("list", "`ags1 kms list` is for local keystores (--kms local:PATH, or the variable AGS1_KMS)"),
         ("list --kms aws:", "a service's keys are made and listed with its own tools"),
         ("init --kms vault:https://v", "`ags1 kms init` is for local keystores"),
         ("list k --kms local:k", "`ags1 kms list` takes no files"),
         ("init --kms local:k --key-id a --key-id a", "a --key-id is given twice"),
-        ("wrap k w --key-id a", "a KMS is needed: --kms URL, such as local:keys.json"),
+        ("wrap k w --key-id a", "a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json"),
         ("wrap k --kms local:k --key-id a", "`ags1 kms wrap` takes two files: SOURCE TARGET"),
         ("unwrap a b c --kms local:k --key-id a", "`ags1 kms unwrap` takes two files"),
         ("wrap k w --kms local:k", "`ags1 kms wrap` takes one --key-id"),

@@ -29,6 +29,7 @@ def test_info_as_json_is_what_backend_says(run: Run) -> None:
     [
         ({"aes_gcm": "generic", "cpu_features": []}, ["without AES instructions", "no AES instructions seen"]),
         ({"aes_gcm": "aesni-avx", "cpu_features": ["VAES"]}, ["CPU has VAES, but this OpenSSL does not use it"]),
+        ({"aes_gcm": "aesni-avx", "remedy": "bring the sources"}, ["to do      bring the sources"]),
         ({"aes_gcm": "new", "linkage": "new"}, ["AES-GCM    new", ": new"]),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from ags1 import KeyMetadata, parquet
 from ags1._gcm import Key
+from ags1.kms import LocalKms, _keystore
 from tests.checks import KEY, OTHER_KEY
 from tests.cli.conftest import Run, files_below, write_key
 from tests.cli.parquet_work import GIVEN, KMS, NAMES, prepare, table
@@ -142,7 +143,7 @@ def test_a_file_goes_from_keys_to_a_service_and_to_another_prefix(run: Run) -> N
 
 @pytest.mark.parametrize("more", [(), ("--single-wrapping",), ("--external-key-material", "--data-key-bits", "256")])
 def test_a_service_wraps_fresh_keys(run: Run, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = ("--footer-key-id", "kf", "--column-key-id", "kc=name,real")
+    keys = ("--footer-key-id", "kf", "--column-key-id", "name,real=kc")
     assert run("parquet", "encrypt", "in.parquet", "out.parquet", *KMS, *keys, *more).code == 0
     assert Path("_KEY_MATERIAL_FOR_out.parquet.json").exists() == ("--external-key-material" in more)
     monkeypatch.setenv("AGS1_KMS", KMS[1])
@@ -275,7 +276,7 @@ def test_existing_files_are_kept_if_that_is_said(run: Run) -> None:
 @pytest.mark.parametrize("external", [False, True])
 def test_master_keys_are_rotated_in_place(run: Run, external: bool) -> None:
     more = ("--external-key-material",) if external else ()
-    keys = ("--footer-key-id", "kf", "--column-key-id", "kc=name")
+    keys = ("--footer-key-id", "kf", "--column-key-id", "name=kc")
     run("parquet", "encrypt", "lake", "vault", *KMS, *keys, *more)
     Path("vault/_SUCCESS").touch()
     before = files_below(Path("vault"))
@@ -340,7 +341,7 @@ def test_the_material_of_a_named_file_is_rotated(run: Run) -> None:
         (
             "encrypt in.parquet out --kms local:keys.json --footer-key-id kf --column-key-id kc",
             2,
-            "needs ID=COLUMNS",
+            "needs COLUMNS=ID",
         ),
         ("encrypt in.parquet out --kms local:keys.json?key_file=kek --footer-key-id none", 3, "none"),
         ("encrypt - out --footer-key file:k", 2, "standard input cannot be one"),
@@ -410,3 +411,46 @@ def test_the_target_of_a_refused_file_stays(run: Run) -> None:
     assert run("parquet", "decrypt", "out.parquet", "back.parquet", *GIVEN).code == 1
     assert Path("back.parquet").read_bytes() == b"mine"
     assert sorted(name for name in os.listdir() if "tmp" in name) == []
+
+
+# -- a service that refuses all --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["decrypt", "verify"])
+@pytest.mark.parametrize("jobs", ["1", "4"])
+def test_a_wrong_password_is_tried_once_and_told_once(
+    command: str, jobs: str, run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_keystore, "SCRYPT_N", 1 << 10)
+    (work / "pw").write_text("right")
+    (work / "bad").write_text("wrong")
+    LocalKms.create("p.json", {"kf": KEY}, password="right").close()
+    for number in range(20):
+        (work / "many").mkdir(exist_ok=True)
+        (work / "many" / f"{number:02}.parquet").write_bytes((work / "in.parquet").read_bytes())
+    made = run("parquet", "encrypt", "many", "vault", "--kms", "local:p.json", "--password-file", "pw", *FOOTER)
+    assert made.code == 0, made.err
+    tries: list[object] = []
+    derive = _keystore._derive
+    monkeypatch.setattr(_keystore, "_derive", lambda *given: (tries.append(None), derive(*given))[1])
+    target = ["back"] if command == "decrypt" else []
+    more = ["-j", jobs] if command == "decrypt" else []
+    done = run("parquet", command, "vault", *target, "--kms", "local:p.json", "--password-file", "bad", *more)
+    assert done.code == 3
+    assert len(tries) == 1
+    assert done.err.count("the password is wrong") == 1
+    assert "19 files not tried: the service refuses every key" in done.err
+    assert "; 1 failed" in done.out
+    asked = run("parquet", command, "vault", *target, "--kms", "local:p.json", "--password-file", "bad", "--json")
+    assert len([each for each in asked.records if "total" not in each]) == 20
+    assert sum("not tried" in str(each["error"]) for each in asked.records) == 19
+
+
+def test_a_key_that_one_file_lacks_stops_no_other(run: Run, work: Path) -> None:
+    run("parquet", "encrypt", "lake", "vault", *KMS, *FOOTER)
+    LocalKms.create("less.json", {"other": KEY}, key_file="kek").close()
+    done = run("parquet", "decrypt", "vault", "back", "--kms", "local:less.json?key_file=kek")
+    assert (done.code, done.err.count("there is no key of that id")) == (3, len(NAMES))
+
+
+FOOTER = ("--footer-key-id", "kf")

@@ -121,16 +121,103 @@ def test_verify_names_the_module_that_was_changed(run: Run, encrypted: Path) -> 
 def test_verify_tells_missing_keys_from_damage(run: Run) -> None:
     found = run("parquet", "verify", "out.parquet", *ONLY_FOOTER)
     assert found.code == 3
-    assert "not checked for want of a key: columns name, real (--missing-keys skip lets that pass)" in found.err
-    assert run("parquet", "verify", "out.parquet", *ONLY_FOOTER, "--missing-keys", "skip").code == 0
+    assert "not checked for want of a key: columns name, real (--missing-keys drop lets that pass)" in found.err
+    assert run("parquet", "verify", "out.parquet", *ONLY_FOOTER, "--missing-keys", "drop").code == 0
     assert run("parquet", "verify", "out.parquet").code == 3
 
 
 def test_verify_says_which_pages_carry_no_tag(run: Run) -> None:
     run("parquet", "encrypt", "in.parquet", "ctr", *GIVEN, "--algorithm", "AES_GCM_CTR_V1", "-q")
     found = run("parquet", "verify", "ctr", *READ)
-    assert found.code == 0
+    assert found.code == 5
     assert "pages of aes_gcm_ctr_v1 carry no tag" in found.out.lower()
+    assert (
+        "ctr: not protected: 12 pages without a tag (AES_GCM_CTR_V1) (--allow-unauthenticated-pages lets" in found.err
+    )
+    allowed = run("parquet", "verify", "ctr", *READ, "--allow-unauthenticated-pages")
+    assert (allowed.code, allowed.err) == (0, "")
+    assert "; not protected, as allowed: 12 pages without a tag" in allowed.out
+    record = run("parquet", "verify", "ctr", *READ, "--json").records[0]
+    assert (record["outcome"], record["ok"]) == ("not protected", False)
+
+
+def test_verify_of_many_files_has_the_outcome_of_the_worst(run: Run) -> None:
+    """1, which wins, for damage; 5 for what is not protected; in text and for machines."""
+    Path("vault").mkdir()
+    run("parquet", "encrypt", "in.parquet", "vault/gcm.parquet", *ONLY_FOOTER, "-q")
+    run("parquet", "encrypt", "in.parquet", "vault/ctr.parquet", *ONLY_FOOTER, "--algorithm", "AES_GCM_CTR_V1", "-q")
+    command = ("parquet", "verify", "vault", *ONLY_FOOTER)
+    found = run(*command)
+    assert (found.code, "total: not protected (1 authentic, 1 not protected)" in found.out) == (5, True)
+    Path("vault/plain.parquet").write_bytes(Path("in.parquet").read_bytes())
+    assert run(*command, "--allow-unauthenticated-pages").code == 5
+    assert run(*command, "--allow-plaintext").code == 5
+    assert run(*command, "--allow-plaintext", "--allow-unauthenticated-pages").code == 0
+    # Every byte of the leading magic, and of what lies behind it.
+    data = Path("vault/gcm.parquet").read_bytes()
+    for position in (0, 1, 2, 3, 100):
+        Path("vault/gcm.parquet").write_bytes(flip(data, position))
+        for more in ((), ("--allow-plaintext", "--allow-unauthenticated-pages")):
+            found = run(*command, *more)
+            assert (found.code, "total: damaged" in found.out) == (1, True)
+    *each, total = run(*command, "--json").records
+    assert {record["file"]: record["outcome"] for record in each} == {
+        "vault/ctr.parquet": "not protected", "vault/gcm.parquet": "damaged", "vault/plain.parquet": "not protected",
+    }  # fmt: skip
+    assert (total["outcome"], total["outcomes"]["damaged"], total["outcomes"]["not protected"]) == ("damaged", 1, 2)
+
+
+def test_verify_of_a_plaintext_tree_is_not_silent(run: Run) -> None:
+    found = run("parquet", "verify", "lake")
+    assert (found.code, "not protected: no footer is authenticated (it is not encrypted)" in found.err) == (5, True)
+    assert run("parquet", "verify", "lake", "--allow-plaintext").code == 0
+
+
+def test_verify_names_columns_that_must_be_encrypted(run: Run) -> None:
+    found = run("parquet", "verify", "out.parquet", *READ, "--require-encrypted", "name,number")
+    assert (found.code, "out.parquet: not protected: column number is not encrypted" in found.err) == (5, True)
+    found = run("parquet", "verify", "out.parquet", *READ, "--require-encrypted", "name")
+    assert (found.code, "plaintext columns: number, flag, blob" in found.out) == (0, True)
+    assert run("parquet", "verify", "out.parquet", *READ, "--require-encrypted", "nmae").code == 2
+
+
+@pytest.mark.parametrize("how", ["--expect", "--expect-prefix", "--expect-from"])
+def test_verify_names_files_that_are_missing_and_that_do_not_belong(run: Run, how: str) -> None:
+    """Parquet specification, 4.4.1: all of 0 to N-1."""
+    Path("set").mkdir()
+    for number in range(3):
+        prefix = ("--aad-prefix", f"people.part{number}")
+        run("parquet", "encrypt", "in.parquet", f"set/part-{number}.parquet", *ONLY_FOOTER, *prefix, "-q")
+    Path("names").write_text("part-0.parquet\npart-1.parquet\npart-2.parquet\n")
+    given = {"--expect": "part-{0..2}.parquet", "--expect-prefix": "people.part{0..2}", "--expect-from": "names"}[how]
+    command = ("parquet", "verify", "set", *ONLY_FOOTER, how, given)
+    found = run(*command)
+    assert (found.code, found.err, "total: authentic (3 authentic)" in found.out) == (0, "", True)
+    Path("set/part-1.parquet").rename("kept")
+    found = run(*command)
+    assert found.code == 1
+    missing = "AAD prefix 'people.part1'" if how == "--expect-prefix" else "part-1.parquet"
+    assert f"ags1: missing: {missing} is expected, and not there" in found.err
+    assert run(*command, "--json").records[-1]["missing"] == [missing]
+    # Another of the set does not stand in for it, nor does one of another set.
+    Path("set/part-3.parquet").write_bytes(Path("set/part-2.parquet").read_bytes())
+    found = run(*command)
+    assert (found.code, "not expected: set/part-3.parquet: " in found.err) == (1, True)
+    assert run("parquet", "verify", "set", *ONLY_FOOTER, "--expect", "x{5..3}").code == 2
+
+
+def test_rekey_lists_columns_that_would_become_plaintext(run: Run) -> None:
+    command = ("parquet", "rekey", "out.parquet", "new.parquet", "--old-footer-key", "file:k")
+    command += ("--old-column-key", "name,real=file:s", "--footer-key", "file:k", "--column-key", "name=file:s")
+    found = run(*command)
+    assert found.code == 2
+    assert (
+        "this column is encrypted and would become plaintext: real; give it a key, or name it in --plaintext"
+        in found.err
+    )
+    assert not Path("new.parquet").exists()
+    assert run(*command, "--json").records[0]["plaintext_columns"] == ["real"]
+    assert run(*command, "--plaintext-columns", "flag,real").code == 0
 
 
 def test_verify_goes_through_a_tree(run: Run) -> None:

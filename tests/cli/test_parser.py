@@ -17,12 +17,12 @@ OPTIONS = {
     "keygen": {"--bits", "--format", "--force"},
     "encrypt": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--key-metadata-out"),
-        *("--replace-key-metadata", "--block-length", "--files-from", "--no-clobber", "--fsync", "--jobs", "-j"),
+        *("--replace-key-metadata", "--block-length", "--files-from", "--no-clobber", "--durable", "--jobs", "-j"),
         *("--threads", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "decrypt": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
-        *("--files-from", "--no-clobber", "--fsync", "--jobs", "-j", "--threads", "--json", "--quiet", "-q"),
+        *("--files-from", "--no-clobber", "--durable", "--jobs", "-j", "--threads", "--json", "--quiet", "-q"),
         *("--verbose", "-v", "--progress"),
     },
     "cat": {
@@ -32,7 +32,7 @@ OPTIONS = {
     "inspect": {"--json"},
     "verify": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
-        *("--threads", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
+        *("--threads", "--jobs", "-j", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "info": {"--json"},
     "bench": {"--bytes", "--json"},

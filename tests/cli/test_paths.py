@@ -7,13 +7,20 @@ import io
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ags1.cli import _paths
 from ags1.cli._parser import UsageError
-from ags1.cli._paths import Job, expand, pair_up, size_of
+from ags1.cli._paths import Job, pair_up, size_of
+from ags1.cli._paths import expand as expand_all
 from tests.cli.conftest import make_tree
+
+
+def expand(patterns: list[str], **options: Any) -> list[tuple[str, str]]:
+    """What the patterns stand for, without the sizes that listings tell."""
+    return [(found.path, found.name) for found in expand_all(patterns, **options)]
 
 
 @pytest.fixture
@@ -127,8 +134,23 @@ def test_a_directory_that_cannot_be_read_is_an_error_and_not_passed_over(
         expand(["tree"])
 
 
-def test_urls_and_standard_input_are_taken_as_they_are(here: Path) -> None:
-    assert expand(["s3://bucket/a/*.ags1", "-"]) == [("s3://bucket/a/*.ags1", "*.ags1"), ("-", "")]
+def test_urls_stand_for_files_directories_and_patterns_as_paths_do() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    for name in ("a.ags1", "b.txt", "sub/c.ags1"):
+        memory.pipe_file(f"/paths/{name}", b"12")
+    root = "memory://paths"
+    assert expand_all([f"{root}/a.ags1", "-"]) == [(f"{root}/a.ags1", "a.ags1", 2), ("-", "", None)]
+    assert expand([f"{root}/*.ags1"]) == [(f"{root}/a.ags1", "a.ags1")]
+    assert [name for _, name in expand([f"{root}/**/*.ags1"])] == ["a.ags1", "c.ags1"]
+    for directory in (root, f"{root}/"):
+        below = expand_all([directory], only_suffix=".ags1")
+        assert [(found.name, found.size) for found in below] == [("a.ags1", 2), ("sub/c.ags1", 2)]
+    for nothing in (f"{root}/*.csv", f"{root}/sub/*.txt"):
+        with pytest.raises(UsageError, match="no file matches"):
+            expand([nothing])
+    with pytest.raises(FileNotFoundError):
+        expand([f"{root}/missing"])
 
 
 @pytest.mark.timeout(60)
@@ -206,8 +228,10 @@ def test_two_files_for_one_target_are_refused(here: Path) -> None:
 
 def test_a_url_that_ends_with_a_slash_is_a_directory(here: Path) -> None:
     assert [job.target for job in pairs("a", "b", target="s3://b/v/")] == ["s3://b/v/a.ags1", "s3://b/v/b.ags1"]
-    found = pairs("s3://b/v/a.ags1", target="out/", encrypting=False)
-    assert found == [Job("s3://b/v/a.ags1", "out/a", "a.ags1")]
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe_file("/v/a.ags1", b"123")
+    found = pairs("memory://v/a.ags1", target="out/", encrypting=False)
+    assert found == [Job("memory://v/a.ags1", "out/a", "a.ags1", 3)]
 
 
 def test_standard_input_needs_a_file_as_target(here: Path) -> None:
@@ -298,11 +322,11 @@ def test_standard_input_cannot_be_list_and_data() -> None:
 
 def test_only_regular_files_have_a_size(here: Path) -> None:
     os.mkfifo(here / "pipe")
-    assert size_of("a") == 1
-    assert size_of("missing") == 0
-    assert size_of("pipe") is None
-    assert size_of("-") is None
-    assert size_of("s3://b/x") is None
+    assert size_of(Job("a", "", "")) == 1
+    assert size_of(Job("missing", "", "")) == 0
+    assert size_of(Job("pipe", "", "")) is None
+    assert size_of(Job("-", "", "")) is None
+    assert size_of(Job("s3://b/x", "", "")) is None
 
 
 def test_names_of_urls_and_paths() -> None:

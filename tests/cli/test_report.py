@@ -24,7 +24,7 @@ from ags1.cli._report import Reporter
 from tests.checks import KEY, MIB
 from tests.cli.conftest import Run
 
-DEADLINE = 40
+DEADLINE = 600
 
 
 # -- numbers -------------------------------------------------------------------------------------------------

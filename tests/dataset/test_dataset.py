@@ -131,11 +131,11 @@ def test_files_are_published_on_any_file_system(
 
     monkeypatch.setattr(os, "open", without)
     raw = write_tree(tmp_path / "raw", CONTENTS)
-    with dataset.encrypt(raw, tmp_path / "vault", client, "lake", fsync=True) as vault:
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake", durable=True) as vault:
         (raw / "a.txt").write_bytes(b"changed")
-        assert vault.add(raw, fsync=True).done == 1
+        assert vault.add(raw, durable=True).done == 1
         for _ in range(2):
-            vault.decrypt(tmp_path / "back", fsync=True)
+            vault.decrypt(tmp_path / "back", durable=True)
         assert vault.verify().ok
     assert read_tree(tmp_path / "back") == {**CONTENTS, "a.txt": b"changed"}
     assert_clean(tmp_path / "vault")

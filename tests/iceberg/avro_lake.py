@@ -12,9 +12,6 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import (
-    AlwaysTrue,
-)
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -29,8 +26,8 @@ from pyiceberg.types import (
 
 import ags1
 from ags1.iceberg import EncryptedFileIO
-from ags1.iceberg._avro_files import read_task
 from ags1.iceberg._file_keys import KnownFile
+from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._scan import EncryptedArrowScan
 from ags1.keys import KeyMetadata
 
@@ -100,22 +97,17 @@ class Lake:
         file = data_file(path, FileFormat.AVRO if path.endswith(".avro") else FileFormat.PARQUET, partition)
         file.spec_id = spec.spec_id
         requested = table if columns is None else columns
-        scan = EncryptedArrowScan(metadata, self.io, requested, row_filter or AlwaysTrue(), True, limit)
-        positions = None
+        positions: list[Any] = []
         if deleted is not None:
             positions = [pa.chunked_array([pa.array(each, pa.int64())]) for each in deleted]
-        task = FileScanTask(file)
-        batches = (
-            read_task(scan, task, positions)
-            if file.file_format == FileFormat.AVRO
-            else scan._record_batches_from_scan_tasks_and_deletes([task], {path: positions} if positions else {})
-        )
+        bound = None if row_filter is None else RowFilter(row_filter, table)
+        scan = EncryptedArrowScan(metadata, self.io, requested, bound, limit)
+        batches = scan._rows(FileScanTask(file), positions, {})
         wanted = schema_to_pyarrow(requested, include_field_ids=False)
-        tables = [pa.Table.from_batches([batch]).cast(wanted) for batch in batches]
-        return pa.concat_tables(tables).combine_chunks() if tables else pa.Table.from_batches([], schema=wanted)
+        return pa.Table.from_batches(batches, schema=wanted).combine_chunks()
 
     def read_both(self, table: Schema, **options: Any) -> pa.Table:
-        """Rows of the Avro file, which must be those that PyIceberg reads of the Parquet file."""
+        """Rows of the Avro file, which must be those of the Parquet file."""
         ours = self.read(table, **options)
         ours.validate(full=True)
         theirs = self.read(table, path=self.parquet, **options)

@@ -39,11 +39,16 @@ class DeleteManifestWriter(ManifestWriterV2):
 
 
 class DeleteLake:
-    """A table of format version 2. The last of its schemas is the current one."""
+    """A table. The last of its schemas is the current one."""
 
     def __init__(
-        self, directory: Path, *schemas: Schema, specs: Sequence[PartitionSpec] = (UNPARTITIONED_PARTITION_SPEC,)
+        self,
+        directory: Path,
+        *schemas: Schema,
+        specs: Sequence[PartitionSpec] = (UNPARTITIONED_PARTITION_SPEC,),
+        format_version: int = 2,
     ) -> None:
+        self._version = format_version
         self.directory = directory
         self.schemas = [each.model_copy(update={"schema_id": index}) for index, each in enumerate(schemas)]
         self.specs = list(specs)
@@ -123,12 +128,13 @@ class DeleteLake:
             writer.add_manifests(self._manifests)
         schema = self.schemas[-1]
         document = {
-            "format-version": 2,
+            "format-version": self._version,
             "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
             "location": str(self.directory),
             "last-sequence-number": self._newest,
             "last-updated-ms": 1_700_000_000_000,
             "last-column-id": 1000,
+            "next-row-id": 0,
             "schemas": [json.loads(each.model_dump_json()) for each in self.schemas],
             "current-schema-id": schema.schema_id,
             "partition-specs": [json.loads(each.model_dump_json()) for each in self.specs],

@@ -11,7 +11,7 @@ from typing import Any
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ags1 import KeyMetadata
-from ags1.iceberg import EncryptionKeys, KekCache
+from ags1.iceberg import EncryptionKeys
 from ags1.kms import MemoryKms
 from tests import reference
 
@@ -29,8 +29,8 @@ PREFIX = b"1234567890123456"
 class CountingKms(MemoryKms):
     """Counts the calls that reach it, before any cache of its own."""
 
-    def __init__(self, keys: dict[str, bytes] | None = None) -> None:
-        super().__init__(MASTERS if keys is None else keys)
+    def __init__(self, keys: dict[str, bytes] | None = None, **common: Any) -> None:
+        super().__init__(MASTERS if keys is None else keys, **common)
         self.calls: Counter[str] = Counter()
         self._count = threading.Lock()
 
@@ -106,11 +106,9 @@ def table(entries: list[Any], snapshots: dict[int, str | None] | None = None, **
     return {**fields, **more}
 
 
-def keys_of(*entries: dict[str, Any], now: float = NOW, cache: KekCache | None = None) -> EncryptionKeys:
-    """The list of these entries, with a clock that stands still and a cache of its own."""
-    return EncryptionKeys.from_table_metadata(
-        table(list(entries)), clock=lambda: now, kek_cache=KekCache() if cache is None else cache
-    )
+def keys_of(*entries: dict[str, Any], now: float = NOW) -> EncryptionKeys:
+    """The list of these entries, with a clock that stands still."""
+    return EncryptionKeys.from_table_metadata(table(list(entries)), clock=lambda: now)
 
 
 def key_metadata(number: int = 0) -> KeyMetadata:

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import ags1
-from ags1.iceberg import EncryptedKey, EncryptionKeys, KekCache
+from ags1.iceberg import EncryptedKey, EncryptionKeys
 from ags1.kms import GeneratedKey, MemoryKms
 from tests import reference
 from tests.iceberg.key_lists import (
@@ -216,7 +216,7 @@ def test_a_kms_that_makes_keys_is_asked_for_one() -> None:
 
 def chosen(*entries: dict[str, Any], now_ms: int = NOW_MS) -> str:
     """Id of the key encryption key that a new entry is under; "new" for one that was made."""
-    keys = EncryptionKeys.from_table_metadata(table(list(entries)), clock=lambda: now_ms / 1000, kek_cache=KekCache())
+    keys = EncryptionKeys.from_table_metadata(table(list(entries)), clock=lambda: now_ms / 1000)
     by = keys[keys.add_manifest_list_key(key_metadata(), CountingKms(), "lake")].encrypted_by_id
     return by if by in {each["key-id"] for each in entries} else "new"
 

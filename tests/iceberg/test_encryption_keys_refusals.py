@@ -12,7 +12,8 @@ import pytest
 
 import ags1
 from ags1.iceberg import EncryptedKey, EncryptionKeys, MissingKekError
-from ags1.kms import GeneratedKey, MemoryKms
+from ags1.iceberg._hierarchy import kek_above
+from ags1.kms import GeneratedKey, MemoryKms, key_cache_of
 from tests import reference
 from tests.checks import run_python
 from tests.iceberg.key_lists import (
@@ -77,11 +78,32 @@ def circle(length: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("length", [1, 2, 3, 1000])
 def test_a_circle_is_refused_and_ends(length: int) -> None:
     kms = CountingKms()
-    with pytest.raises(ags1.FormatError, match=r"encrypt each other in a circle: 'e0' -> 'e"):
+    with pytest.raises(ags1.FormatError, match=r"in a circle: 'e0' -> 'e|'e1' is encrypted by another entry \('e2'\)"):
         keys_of(*circle(length)).unwrap("e0", kms)
-    with pytest.raises(ags1.FormatError, match=r"encrypt each other in a circle: 'list' -> 'e0' -> 'e"):
+    with pytest.raises(ags1.FormatError, match=r"in a circle: 'list' -> 'e0' -> 'e|'e0' is encrypted by another entry"):
         keys_of(*circle(length), list_entry(by="e0")).unwrap("list", kms)
     assert kms.calls == {}
+
+
+def test_a_chain_of_any_length_is_looked_at_no_further_than_its_third_level() -> None:
+    class Counted(dict[str, EncryptedKey]):
+        looked_at = 0
+
+        def __getitem__(self, key_id: str) -> EncryptedKey:
+            self.looked_at += 1
+            return super().__getitem__(key_id)
+
+        def get(self, key_id: str, default: Any = None) -> Any:
+            self.looked_at += 1
+            return super().get(key_id, default)
+
+    length = 2000
+    entries = [EncryptedKey.from_dict(each) for each in circle(length + 1)[:-1]]
+    counted = Counted((each.key_id, each) for each in entries)
+    for each in entries[: length - 2]:
+        with pytest.raises(ags1.FormatError, match="is encrypted by another entry"):
+            kek_above(counted, each)
+    assert counted.looked_at <= 3 * length
 
 
 @pytest.mark.parametrize(
@@ -390,7 +412,7 @@ def test_no_text_of_any_object_or_error_shows_a_key() -> None:
     rewrapped = keys.rewrap(kms, "lake-2")
     pruned = keys.prune(table([], {1: "list"}))
     texts += [repr(rewrapped), repr(rewrapped.report), repr(pruned.report), repr(keys.merge(keys).report)]
-    texts += [repr(keys._cache), repr(kms)]
+    texts += [repr(key_cache_of(kms)), repr(kms)]
     for secret in (KEK, OTHER_KEK, DATA_KEY, *MASTERS.values()):
         assert not [text for text in texts for each in spellings(secret) if each in text]
 
@@ -403,4 +425,4 @@ def test_objects_out_of_failed_constructors_have_a_repr() -> None:
 def test_importing_the_room_loads_no_sdk() -> None:
     loaded = run_python("import sys, ags1.iceberg; ags1.iceberg.EncryptionKeys; print(*sys.modules)").split()
     assert "ags1.iceberg.encryption_keys" in loaded
-    assert not {"boto3", "pyarrow", "pyiceberg", "hvac", "cryptography", "ags1.kms", "asyncio"} & set(loaded)
+    assert not {"boto3", "pyarrow", "pyiceberg", "hvac", "cryptography", "asyncio"} & set(loaded)

@@ -224,3 +224,12 @@ def test_writes_are_refused_and_deletes_are_not(tmp_path: Path) -> None:
 )
 def test_paths_on_this_machine(location: str, path: str | None) -> None:
     assert local_path(location) == path
+
+
+def test_the_table_that_pyiceberg_makes_a_file_io_for_is_known_by_its_properties(tmp_path: Path) -> None:
+    path = tmp_path / "unnamed.avro"
+    path.write_bytes(b"Obj\x01")
+    with pytest.raises(ags1.KeyAccessError, match="nothing that was read of the table names this file"):
+        EncryptedFileIO({"encryption.key-id": "lake"}).new_input(str(path)).open()
+    allowed = EncryptedFileIO({"encryption.key-id": "lake", "ags1.allow-plaintext": "true"})
+    assert allowed.new_input(str(path)).open().read() == b"Obj\x01"

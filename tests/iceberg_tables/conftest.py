@@ -21,7 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(MAKING_SECONDS))
 
 
-def _require_spark() -> None:
+def require_spark() -> None:
+    """Skip the test where Spark with Iceberg cannot run; fail it where nothing may skip."""
     if (reason := available()) is not None:
         refuse = pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip
         refuse(f"Spark with Iceberg cannot run here: {reason}")
@@ -30,14 +31,14 @@ def _require_spark() -> None:
 @pytest.fixture(scope="session")
 def spark_tables() -> SparkTables:
     """Tables that Spark made, by name."""
-    _require_spark()
+    require_spark()
     return make_tables()
 
 
 @pytest.fixture(scope="session")
 def spark_reader() -> Iterator[SparkReader]:
     """A running Spark that reads any metadata.json, with the same master keys."""
-    _require_spark()
+    require_spark()
     with SparkReader() as started:
         yield started
 

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import zstandard
 
 import ags1
+from ags1.avro import iter_blocks, read_header
 from ags1.iceberg import EncryptionKeys
+from ags1.iceberg._avro_codecs import container_start, varint
+from ags1.iceberg._manifest_avro import readable
 from ags1.keys import KeyMetadata
 from tests.iceberg_tables.warehouse import SparkTable, local_path
 
@@ -23,15 +27,27 @@ class AvroContent:
     """Schema, records and further metadata of an Avro file."""
 
     def __init__(self, data: bytes) -> None:
-        reader = fastavro.reader(io.BytesIO(data))
+        reader = fastavro.reader(io.BytesIO(readable(data)))
+        self.codec = "null"
         self.metadata = {name: value for name, value in reader.metadata.items() if name not in _FASTAVROS_OWN}
         self.schema: Any = json.loads(reader.metadata["avro.schema"])
         self.records: list[Any] = list(reader)
 
     def encode(self) -> bytes:
         out = io.BytesIO()
-        fastavro.writer(out, self.schema, self.records, metadata=self.metadata)
-        return out.getvalue()
+        zstd = self.codec == "zstandard"
+        fastavro.writer(out, self.schema, self.records, codec="null" if zstd else self.codec, metadata=self.metadata)
+        return _with_zstd(out.getvalue()) if zstd else out.getvalue()
+
+
+def _with_zstd(data: bytes) -> bytes:
+    """The container compressed by Zstandard, for which fastavro has no package on every Python."""
+    header = read_header(io.BytesIO(data))
+    made = [container_start({**header.metadata, "avro.codec": b"zstandard"}, header.marker)]
+    for block in iter_blocks(io.BytesIO(data), 0, len(data)):
+        packed = zstandard.compress(block.data)
+        made += [varint(block.count), varint(len(packed)), packed, header.marker]
+    return b"".join(made)
 
 
 class RebuiltTable:

@@ -27,6 +27,7 @@ from tests.iceberg_tables.keys import MASTER_KEYS
 CATALOG = "lake"
 NAMESPACE = "tables"
 RESULT = "tables.json"
+LINEAGE = "*, _row_id, _last_updated_sequence_number"
 ROWS = "rows"
 
 _EXACT = decimal.Context(prec=40, traps=[decimal.Inexact])
@@ -91,17 +92,17 @@ class Lake:
         """Iceberg's Java object for a table."""
         return self._catalog().loadTable(self._identifier(name))
 
-    def read_metadata(self, metadata: str, snapshot_id: int | None = None) -> dict[str, Any]:
+    def read_metadata(self, metadata: str, version: int | str | None = None, columns: str = "*") -> dict[str, Any]:
         """Read a table by its metadata alone, as a catalog does that is told of it."""
         self._registered += 1
         name = f"registered_{self._registered}"
         self.sql(f"CALL {CATALOG}.system.register_table(table => '{NAMESPACE}.{name}', metadata_file => '{metadata}')")
-        return self.rows(name, snapshot_id)
+        return self.rows(name, version, columns)
 
-    def rows(self, name: str, snapshot_id: int | None = None) -> dict[str, Any]:
-        """The columns' names and the rows of a table in the canonical form."""
-        version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
-        return _collected(self.spark.sql(f"SELECT * FROM {name}{version}"))
+    def rows(self, name: str, version: int | str | None = None, columns: str = "*") -> dict[str, Any]:
+        """The columns' names and the rows of a table, a snapshot, a branch or a tag, in the canonical form."""
+        clause = "" if version is None else f" VERSION AS OF {version!r}"
+        return _collected(self.spark.sql(f"SELECT {columns} FROM {name}{clause}"))
 
     def record(self, name: str, features: Sequence[str]) -> dict[str, Any]:
         """Write down all that tests compare with: every snapshot's rows, and the newest one's files.
@@ -114,7 +115,12 @@ class Lake:
         files = self.sql(
             f"SELECT content, file_path, file_format, record_count, file_size_in_bytes FROM {NAMESPACE}.{name}.files"
         )
-        contents = {each.snapshot_id: self.rows(name, each.snapshot_id) for each in snapshots}
+        refs = [each.name for each in self.sql(f"SELECT name FROM {NAMESPACE}.{name}.refs")]
+        contents: dict[Any, Any] = {each.snapshot_id: self.rows(name, each.snapshot_id) for each in snapshots}
+        contents["refs"] = {ref: self.rows(name, ref) for ref in refs if ref != "main"}
+        # Iceberg has no numbers for the rows of older tables.
+        if "encrypted" in features:
+            contents["lineage"] = self.rows(name, columns=LINEAGE)
         written = self.directory / ROWS / f"{name}.json"
         written.parent.mkdir(exist_ok=True)
         written.write_text(json.dumps(contents))
@@ -251,7 +257,7 @@ def _serve(lake: Lake) -> None:
     print(json.dumps({"ready": lake.spark.version}), flush=True)
     for request in _requests():
         try:
-            answer = lake.read_metadata(request["metadata"], request["snapshot_id"])
+            answer = lake.read_metadata(request["metadata"], request["version"], request["columns"])
         except Exception as error:
             answer = {"error": _messages(error)}
         print(json.dumps(answer), flush=True)

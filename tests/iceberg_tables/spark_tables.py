@@ -97,6 +97,45 @@ def _maintained(lake: Lake, name: str) -> None:
     )
 
 
+def _branches(lake: Lake, name: str) -> None:
+    """A branch and a tag of before and of after a change of the schema."""
+    lake.create(name, "id BIGINT, text STRING")
+    lake.sql(f"INSERT INTO {name} SELECT id, concat('row ', id) FROM range(0, 10, 1, 1)")
+    lake.sql(f"ALTER TABLE {name} CREATE TAG early")
+    lake.sql(f"ALTER TABLE {name} CREATE BRANCH side")
+    lake.sql(f"ALTER TABLE {name} RENAME COLUMN text TO label")
+    lake.sql(f"ALTER TABLE {name} ADD COLUMN amount INT")
+    lake.sql(f"INSERT INTO {name} SELECT id, concat('new ', id), CAST(id AS INT) FROM range(10, 15, 1, 1)")
+    lake.sql(f"INSERT INTO {lake.namespace}.{name}.branch_side SELECT id, 'side', 7 FROM range(20, 25, 1, 1)")
+    lake.sql(f"DELETE FROM {lake.namespace}.{name}.branch_side WHERE id IN (3, 22)")
+    lake.sql(f"ALTER TABLE {name} CREATE TAG late")
+    lake.sql(f"UPDATE {name} SET amount = -1 WHERE id % 4 = 0")
+
+
+def _lineage(**options: Any) -> Callable[[Lake, str], None]:
+    """Rows that were moved, changed and compacted, of which each keeps its number."""
+
+    def make(lake: Lake, name: str) -> None:
+        lake.create(name, "id BIGINT, region STRING, amount INT", partitioned_by="region", **options)
+        for first in range(0, 80, 20):
+            lake.sql(
+                f"INSERT INTO {name} SELECT id, IF(id % 2 = 0, 'eu', 'us'), CAST(id AS INT) "
+                f"FROM range({first}, {first + 20}, 1, 1)"
+            )
+        lake.sql(f"UPDATE {name} SET amount = amount + 1000 WHERE id % 7 = 0")
+        lake.sql(f"DELETE FROM {name} WHERE id % 11 = 3")
+        target = f"{lake.namespace}.{name}"
+        lake.sql(
+            f"CALL lake.system.rewrite_data_files(table => '{target}', where => 'region = \"eu\"', "
+            "options => map('min-input-files', '2'))"
+        )
+        lake.sql(f"UPDATE {name} SET amount = -1 WHERE id % 13 = 0")
+        lake.sql(f"CALL lake.system.rewrite_manifests(table => '{target}')")
+        lake.sql(f"INSERT INTO {name} SELECT id, 'us', 0 FROM range(80, 90, 1, 1)")
+
+    return make
+
+
 # -- schemas -------------------------------------------------------------------------------------------------
 
 _COLUMNS: tuple[tuple[str, Any], ...] = (
@@ -227,6 +266,18 @@ def _evolution(**options: Any) -> Callable[[Lake, str], None]:
     return make
 
 
+def _fixed_partitions(lake: Lake, name: str) -> None:
+    """Partitions by values of a fixed length."""
+    fields = [
+        {"id": 1, "name": "id", "required": False, "type": "long"},
+        {"id": 2, "name": "code", "required": False, "type": "fixed[4]"},
+    ]
+    lake.create_from_schema(name, {"type": "struct", "schema-id": 0, "fields": fields})
+    lake.sql(f"ALTER TABLE {name} ADD PARTITION FIELD code")
+    lake.sql(f"INSERT INTO {name} VALUES (1, X'00FF7F80'), (2, X'61626364'), (3, null), (4, X'00FF7F80')")
+    lake.sql(f"DELETE FROM {name} WHERE id = 4")
+
+
 # -- deletes that Spark does not write -----------------------------------------------------------------------
 
 
@@ -247,6 +298,20 @@ def _deletes(data: str, deletes: str) -> Callable[[Lake, str], None]:
         lake.sql(f"INSERT INTO {name} SELECT id, concat('last ', id) FROM range(30, 40, 1, 1)")
         lake.sql(f"DELETE FROM {name} WHERE text IN ('last 31', 'last 32')")
         java.byValue(lake.table(name), "id", [2, 33], deletes)
+
+    return make
+
+
+def _shared_vectors(again: str) -> Callable[[Lake, str], None]:
+    """Two data files whose vectors are in one Puffin file, of which the first file's is then removed."""
+
+    def make(lake: Lake, name: str) -> None:
+        lake.create(name, "id BIGINT, text STRING")
+        for first in (0, 10):
+            lake.sql(f"INSERT INTO {name} SELECT id, concat('row ', id) FROM range({first}, {first + 10}, 1, 1)")
+        lake.sql(f"DELETE FROM {name} WHERE id % 5 = 0")
+        files = lake.sql(f"SELECT DISTINCT _file FROM {name} WHERE id < 10")
+        getattr(lake.jvm.ags1.interop.tables.Deletes, again)(lake.table(name), files[0][0])
 
     return make
 
@@ -339,6 +404,14 @@ DEFINITIONS = (
         ("encrypted", "avro", "equality deletes", "position deletes", "vectors"),
         _deletes("avro", "avro"),
     ),
+    Definition(
+        "vector_removed", ("encrypted", "parquet", "vectors", "shared vectors"), _shared_vectors("removeVector")
+    ),
+    Definition("file_again", ("encrypted", "parquet", "vectors", "shared vectors"), _shared_vectors("appendAgain")),
+    Definition("branches", ("encrypted", "parquet", "refs"), _branches),
+    Definition("lineage", ("encrypted", "parquet", "partitions", "compacted", "lineage"), _lineage()),
+    Definition("lineage_avro", ("encrypted", "avro", "partitions", "compacted", "lineage"), _lineage(properties=AVRO)),
+    Definition("fixed_partitions", ("encrypted", "parquet", "partitions", "types"), _fixed_partitions),
     Definition("mixed", ("encrypted", "parquet", "plaintext files"), _with_plaintext_files("parquet")),
     Definition(
         "added",

@@ -182,7 +182,7 @@ def test_a_file_that_a_manifest_calls_plaintext_is_refused(rebuilt: RebuiltTable
 @pytest.mark.parametrize("content", [b"", b"Obj\x01", b"rubbish", b"Obj\x01\x02\x16avro.schema\x04{}\x00" + bytes(16)])
 def test_a_manifest_that_is_no_avro_is_refused(rebuilt: RebuiltTable, table_kms: MemoryKms, content: bytes) -> None:
     table = open_table(rebuilt.write(contents={0: content}), table_kms)
-    refuses(table, FormatError, r"manifest-0\.avro: is not the Avro file that it should be")
+    refuses(table, FormatError, r"manifest-0\.avro: .*Avro")
 
 
 def test_garbage_in_a_manifest_is_never_another_error(

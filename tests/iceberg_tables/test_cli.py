@@ -17,6 +17,7 @@ import pytest
 
 from ags1 import Key
 from ags1.cli import main
+from ags1.cli._report import format_bytes
 from ags1.iceberg import EncryptionKeys
 from ags1.kms import LocalKms
 from tests.checks import flip
@@ -117,7 +118,7 @@ def test_rows_and_columns_are_chosen(spark_tables: SparkTables, run: Run) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--filter", "id >"), "--filter 'id >' cannot be understood: write amount > 10"),
+        (("--filter", "id >"), "the filter 'id >' cannot be understood, from character 1 on: write amount > 10"),
         (("--filter", "nothing > 3"), "nothing, case_sensitive=True; the columns are id, "),
         (("--columns", "nothing"), "'nothing'; the columns are id, "),
         (("--columns", "id,"), "--columns: there is an empty column name"),
@@ -208,13 +209,14 @@ def test_inspect_draws_the_table_as_a_tree(spark_tables: SparkTables, run: Run) 
     assert f"{table.current_id}  " in shown.out
     assert "(current, branch main)" in shown.out
     assert "(tag kept)" in shown.out
+    # What Spark writes has another size each time.
+    size = format_bytes(sum(file.size for file in table.files))
     assert lines[-1].split() == [
         "└──",
         "data",
         "2",
         "files,",
-        "6.0",
-        "kB,",
+        *f"{size},".split(),
         "60",
         "rows",
         "Parquet",
@@ -324,7 +326,9 @@ def test_verify_names_the_file_that_was_changed(spark_tables: SparkTables, run: 
 
 def test_verify_calls_a_plaintext_file_a_finding(spark_tables: SparkTables, run: Run) -> None:
     found = run("verify", spark_tables["mixed"].metadata)
-    assert found.code == 1
+    assert (found.code, ": not protected: 1 file failed" in found.out) == (5, True)
+    record = run("verify", spark_tables["mixed"].metadata, "--json").records[0]
+    assert (record["outcome"], record["failures"][0]["outcome"]) == ("not protected", "not protected")
     assert "say --allow-plaintext if that is meant to be" in found.err
     assert run("verify", spark_tables["mixed"].metadata, "--allow-plaintext").code == 0
 
@@ -357,6 +361,50 @@ def test_cat_of_a_data_file_is_a_plaintext_one(spark_tables: SparkTables, run: R
     rows = run("cat", avro.metadata, data_file(avro), "--json").records
     assert rows
     assert "region" in rows[0]
+
+
+def test_cat_in_json_gives_a_zone_only_to_times_that_have_one(
+    spark_tables: SparkTables, run: Run, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    table = spark_tables["types_avro"]
+    found = {}
+    for file in table.files:
+        # Not by run(): the digits of a key are also those of a number in these rows.
+        assert main(["iceberg", "cat", table.metadata, file.location, "--json"]) == 0
+        for line in capsysbinary.readouterr().out.splitlines():
+            row = json.loads(line)
+            found[row["id"]] = (row["local"], row["instant"])
+    assert found[1] == ("2026-11-20 01:02:03.456789", "2026-11-20 01:02:03.456789+00:00")
+    assert found[3] == (None, None)
+
+
+def test_cat_of_manifests_that_fastavro_cannot_read(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["fixed_partitions"]
+    files = run("files", table.metadata, "--format", "json").records
+    (first, *_) = (each["path"] for each in files if each["kind"] == "manifest")
+    shown = run("cat", table.metadata, first, "--json")
+    assert shown.code == 0
+    assert {each["data_file"]["partition"]["code"] for each in shown.records} <= {"00ff7f80", "61626364", None}
+
+
+def test_branches_and_tags_are_named_by_ref(spark_tables: SparkTables, run: Run) -> None:
+    table = spark_tables["branches"]
+    for ref, expected in table.refs.items():
+        shown = run("scan", table.metadata, "--ref", ref, "--format", "json", "--columns", "id,_row_id")
+        assert sorted(each["id"] for each in shown.records) == sorted(
+            row[expected.columns.index("id")] for row in expected.rows
+        )
+        assert all(isinstance(each["_row_id"], int) for each in shown.records)
+    listed = run("files", table.metadata, "--ref", "early", "--format", "json").records
+    number = table.document["refs"]["early"]["snapshot-id"]
+    assert {tuple(each["snapshot_ids"]) for each in listed} == {(number,)}
+    for action in ("inspect", "audit", "verify"):
+        assert run(action, table.metadata, "--ref", "early").code == 0
+    for action in ("scan", "files", "audit", "verify", "inspect"):
+        refused = run(action, table.metadata, "--ref", "none")
+        assert refused.code == 2
+        assert "the table has no branch or tag 'none'; it has " in refused.err
+        assert run(action, table.metadata, "--ref", "early", "--snapshot", "1").code == 2
 
 
 def test_cat_refuses_what_is_no_file_of_the_table(spark_tables: SparkTables, run: Run) -> None:

@@ -104,9 +104,17 @@ def test_each_column_alone(spark_tables: SparkTables, table_kms: MemoryKms, name
         assert arrow_rows(rows) == sorted_rows([value] for value in column(current(table), each))
 
 
-def test_columns_are_in_the_order_of_the_table(spark_tables: SparkTables, table_kms: MemoryKms) -> None:
-    found = opened(spark_tables["events"], table_kms).scan(columns=["day", "id"]).to_arrow()
-    assert found.column_names == ["id", "day"]
+def test_columns_are_in_the_order_in_which_they_were_asked_for(spark_tables: SparkTables, table_kms: MemoryKms) -> None:
+    table = spark_tables["events"]
+    for asked in (["day", "id"], ["id", "day"], ["region", "id", "region", "at"]):
+        names = list(dict.fromkeys(asked))
+        scan = opened(table, table_kms).scan(columns=asked, row_filter="id > 50")
+        assert scan.to_arrow().column_names == scan.to_record_batches().schema.names == names
+        indices = [current(table).columns.index(name) for name in names]
+        wanted = [[row[index] for index in indices] for row in current(table).rows if row[0] > 50]
+        assert arrow_rows(scan.to_arrow()) == sorted_rows(wanted)
+    parts = opened(spark_tables["types"], table_kms).scan(columns=["place.spot.x", "id", "place.city"])
+    assert parts.to_arrow().column_names == ["place", "id"]
 
 
 _EVENT_FILTERS: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
@@ -143,6 +151,14 @@ def test_a_filter_gives_the_rows_that_pass_it(
         assert scan.count() == len(wanted)
         days = found.scan(row_filter=row_filter, snapshot_id=snapshot.id, columns=["day"]).to_arrow()
         assert arrow_rows(days) == sorted_rows([row[snapshot.columns.index("day")]] for row in wanted)
+
+
+def test_a_filter_is_for_files_of_every_format(spark_tables: SparkTables, table_kms: MemoryKms) -> None:
+    for name in ("orc", "mixed", "added"):
+        table = spark_tables[name]
+        wanted = [row for row in current(table).rows if 3 <= row[0] < 7]
+        found = opened(table, table_kms).scan(row_filter="id >= 3 and id < 7").to_arrow()
+        assert arrow_rows(found) == sorted_rows(wanted)
 
 
 def test_a_partition_that_a_filter_excludes_is_not_read(spark_tables: SparkTables, table_kms: MemoryKms) -> None:
@@ -226,12 +242,12 @@ def test_names_are_case_sensitive_unless_told_otherwise(spark_tables: SparkTable
         ({"columns": []}, "columns must be a sequence of at least one name"),
         ({"columns": "id"}, "columns must be a sequence of at least one name"),
         ({"row_filter": "nothing = 1"}, "Could not find field with name nothing"),
-        ({"row_filter": "id >"}, "row_filter 'id >' cannot be understood, from character 1 on"),
+        ({"row_filter": "id >"}, "the filter 'id >' cannot be understood, from character 1 on"),
         ({"row_filter": "id > 'x'"}, "Could not convert x into a long"),
         ({"limit": -1}, "limit must not be negative, got -1"),
         ({"snapshot_id": 5}, "the table has no snapshot 5; it has [0-9]+, [0-9]+"),
         ({"as_of": 5}, "the table had no snapshot at 5"),
-        ({"as_of": 5, "snapshot_id": 5}, "give snapshot_id or as_of, not both"),
+        ({"as_of": 5, "snapshot_id": 5}, "give one of snapshot_id, as_of and ref"),
     ],
 )
 def test_arguments_that_do_not_fit_the_table_are_refused_at_once(
@@ -399,7 +415,7 @@ def rewrapped(table: SparkTable, directory: Path) -> Path:
     changed = keys.prune(table.document).rewrap(MemoryKms({**_masters()}), "keyB").to_table_metadata(table.document)
     assert isinstance(changed, dict)
     # Java unwraps all keys with the one that the property names.
-    changed["properties"]["encryption.key-id"] = "keyB"
+    changed["properties"] = {**changed["properties"], "encryption.key-id": "keyB"}
     path = directory / "00099-changed.metadata.json"
     path.write_text(json.dumps(changed))
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pytest
 import ags1
 from ags1 import parquet
 from ags1.iceberg import EncryptionKeys
+from ags1.iceberg._manifest_avro import readable
 from ags1.keys import KeyMetadata
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.canonical import arrow_rows
@@ -45,10 +47,11 @@ class OpenedFile:
 
 def _avro(location: str, key_metadata: KeyMetadata | bytes | None) -> list[dict[str, Any]]:
     if key_metadata is None:
-        with local_path(location).open("rb") as stream:
-            return list(fastavro.reader(stream))
-    with ags1.open(local_path(location), key_metadata=key_metadata) as stream:
-        return list(fastavro.reader(stream))
+        plain = local_path(location).read_bytes()
+    else:
+        with ags1.open(local_path(location), key_metadata=key_metadata) as stream:
+            plain = stream.read()
+    return list(fastavro.reader(io.BytesIO(readable(plain))))
 
 
 def _live_files(table: SparkTable, snapshot_id: int, kms: MemoryKms) -> Iterator[OpenedFile]:

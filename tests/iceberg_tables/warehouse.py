@@ -8,8 +8,6 @@ table's metadata writes it elsewhere, and one that damages a file does so with :
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -23,13 +21,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
-from tests.interop.jvm import LineProcess, PeerFailure, build_project, cache_root, compiler_missing
+from tests.interop.jvm import PROJECT as JAVA_PROJECT
+from tests.interop.jvm import LineProcess, PeerFailure, alone, build, cache_root, compiler_missing, digest_of, keep
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-JAVA_PROJECT = HERE / "java"
 SCRIPTS = ("canonical.py", "keys.py", "spark_process.py", "spark_tables.py")
 SPARK = "4.1."
 MAKE_SECONDS = 900.0
@@ -56,8 +54,8 @@ def available() -> str | None:
 
 
 def local_path(location: str) -> Path:
-    """The file that a ``file:`` URI of Iceberg's metadata names."""
-    return Path(unquote(urlsplit(location).path))
+    """The file that a ``file:`` URI of Iceberg's metadata names; Hadoop escapes nothing in it."""
+    return Path(urlsplit(location).path)
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,14 @@ class SparkSnapshot:
 
     id: int
     operation: str
+    columns: list[str] = field(repr=False)
+    rows: list[list[Any]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SparkRows:
+    """What Spark read: `rows` in the form of tests/iceberg_tables/canonical.py."""
+
     columns: list[str] = field(repr=False)
     rows: list[list[Any]] = field(repr=False)
 
@@ -128,8 +134,21 @@ class SparkTable:
         """Every snapshot that Spark can read, the oldest first; on any branch."""
         if not self._snapshots:
             return []
-        contents = json.loads(self._rows.read_bytes())
-        return [SparkSnapshot(id_, operation, **contents[str(id_)]) for id_, operation in self._snapshots]
+        return [SparkSnapshot(id_, operation, **self._contents[str(id_)]) for id_, operation in self._snapshots]
+
+    @property
+    def refs(self) -> dict[str, SparkRows]:
+        """What Spark read of every branch and tag but the main branch."""
+        return {name: SparkRows(**each) for name, each in self._contents["refs"].items()}
+
+    @property
+    def lineage(self) -> SparkRows:
+        """What Spark read of the newest snapshot of an encrypted table, with the row lineage columns at the end."""
+        return SparkRows(**self._contents["lineage"])
+
+    @cached_property
+    def _contents(self) -> dict[str, Any]:
+        return json.loads(self._rows.read_bytes())
 
     @property
     def current(self) -> SparkSnapshot | None:
@@ -147,7 +166,7 @@ class SparkTable:
         if not path.is_relative_to(self.location):
             raise ValueError(f"{path} is no file of {self.name}")
         kept = path.with_name(path.name + _KEPT)
-        with _alone(self._directory):
+        with alone(self._directory):
             path.rename(kept)
             try:
                 path.write_bytes(content)
@@ -176,43 +195,48 @@ def make_bulk(rows: int) -> SparkTables:
 
 def build_classes() -> str:
     """Compile the KMS and what writes deletes; return the class path with Iceberg's runtime."""
-    built = build_project(JAVA_PROJECT, "iceberg-spark")
+    built = build("tables")
     return os.pathsep.join([str(built / "classes"), *map(str, sorted((built / "lib").glob("*.jar")))])
 
 
-class SparkReader(LineProcess):
-    """A running Spark that reads tables by their metadata alone; a context manager.
+class SparkProcess(LineProcess):
+    """A running Spark in a directory of its own, which answers one line of JSON for another; a context manager.
 
-    Not for use from several threads at once. Each reading registers the metadata in a catalog of its own, as one does
-    who tells a catalog of a rewritten metadata.json; the tables' files are not changed.
+    Not for use from several threads at once.
+
+    Parameters
+    ----------
+    module : str
+        Of these tests.
+    *before
+        Its arguments before the directory.
+
+    Attributes
+    ----------
+    directory : Path
+        It is removed when the process ends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: str, *before: str) -> None:
         class_path = build_classes()
-        self._directory = tempfile.TemporaryDirectory(prefix="ags1-spark-")
-        super().__init__(
-            _command("serve", Path(self._directory.name), class_path), cwd=self._directory.name, env=_environment()
-        )
+        self._temporary = tempfile.TemporaryDirectory(prefix="ags1-spark-")
+        self.directory = Path(self._temporary.name)
+        command = [sys.executable, "-m", f"tests.iceberg_tables.{module}", *before, str(self.directory), class_path]
+        super().__init__(command, cwd=self._temporary.name, env=_environment())
         self._started = False
 
-    def read(self, metadata: str | Path, snapshot_id: int | None = None) -> tuple[list[str], list[list[Any]]]:
-        """Read a table, or a snapshot of it; return the names of its columns, and its rows in the canonical form.
+    def ask(self, request: dict[str, Any], timeout: float | None = None) -> Any:
+        """Return the answer to a request; `timeout` in seconds, for one that takes longer than others.
 
         Raises
         ------
-        SparkReadError
-            Spark or Iceberg refused.
         PeerFailure
             Spark ended or did not answer in time.
         """
         if not self._started:
             self.answer()
             self._started = True
-        location = metadata.resolve().as_uri() if isinstance(metadata, Path) else metadata
-        answer = json.loads(self.exchange(json.dumps({"metadata": location, "snapshot_id": snapshot_id})))
-        if "error" in answer:
-            raise SparkReadError(answer["error"])
-        return answer["columns"], answer["rows"]
+        return json.loads(self.exchange(json.dumps(request), timeout))
 
     def answer(self, timeout: float | None = None) -> str:
         """Return the next line of JSON: the JVM has the same output, and says a line of its own at its start."""
@@ -223,32 +247,54 @@ class SparkReader(LineProcess):
     def close(self) -> None:
         """End Spark; a second call does nothing."""
         super().close()
-        self._directory.cleanup()
+        self._temporary.cleanup()
+
+
+class SparkReader(SparkProcess):
+    """A running Spark that reads tables by their metadata alone.
+
+    Each reading registers the metadata in a catalog of its own, as one does who tells a catalog of a rewritten
+    metadata.json; the tables' files are not changed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("spark_process", "serve")
+
+    def read(
+        self, metadata: str | Path, version: int | str | None = None, columns: str = "*"
+    ) -> tuple[list[str], list[list[Any]]]:
+        """Read a table, or a snapshot, branch or tag of it; return the names of its columns, and its rows in the
+        canonical form.
+
+        Raises
+        ------
+        SparkReadError
+            Spark or Iceberg refused.
+        PeerFailure
+            Spark ended or did not answer in time.
+        """
+        location = metadata.resolve().as_uri() if isinstance(metadata, Path) else metadata
+        answer = self.ask({"metadata": location, "version": version, "columns": columns})
+        if "error" in answer:
+            raise SparkReadError(answer["error"])
+        return answer["columns"], answer["rows"]
 
 
 def _made(kind: str, command: list[str], arguments: list[str]) -> SparkTables:
-    sources = [*(HERE / name for name in SCRIPTS), JAVA_PROJECT / "pom.xml", *sorted(JAVA_PROJECT.rglob("*.java"))]
-    digest = _digest(sources, importlib.metadata.version("pyspark"))
+    classes = [JAVA_PROJECT / "pom.xml", *sorted((JAVA_PROJECT / "tables").rglob("*.*"))]
+    digest = digest_of([*(HERE / name for name in SCRIPTS), *classes], ROOT, importlib.metadata.version("pyspark"))
     directory = (cache_root() / f"iceberg-{kind}-{digest}").resolve()
     result = directory / "tables.json"
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(directory):
+    with alone(directory):
         if not _is_complete(result):
             shutil.rmtree(directory, ignore_errors=True)
             _run_spark(_command(*command, directory, build_classes(), *arguments), directory)
         for kept in directory.rglob(f"*{_KEPT}"):
             # A test that was killed left its damage.
             kept.replace(kept.with_name(kept.name.removesuffix(_KEPT)))
+        keep(directory)
     records = json.loads(result.read_bytes())["tables"]
     return SparkTables((name, SparkTable(directory, name, record)) for name, record in records.items())
-
-
-@contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Keep other test runs from making or damaging these tables meanwhile."""
-    with open(f"{directory}.lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _is_complete(result: Path) -> bool:
@@ -287,10 +333,3 @@ def _environment() -> dict[str, str]:
     # Without the address, Spark looks for one of the machine's and listens there.
     settings = {"PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC", "PYSPARK_PYTHON": sys.executable}
     return {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | settings
-
-
-def _digest(files: list[Path], *further: str) -> str:
-    digest = hashlib.sha256("\n".join(further).encode())
-    for path in files:
-        digest.update(f"{path.relative_to(HERE)}\n".encode() + path.read_bytes())
-    return digest.hexdigest()[:20]

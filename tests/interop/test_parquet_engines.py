@@ -40,9 +40,9 @@ def encrypted(data: bytes, **options: Any) -> bytes:
 
 def round_trip(data: bytes, path: Path, **options: Any) -> None:
     """Encrypt, and decrypt into a file."""
-    keys = {name: key for name, key in COLUMN_KEYS.items() if name in pq.read_schema(io.BytesIO(data)).names}
+    names, keys = pq.read_schema(io.BytesIO(data)).names, None
     if "column_keys" in options:
-        options["column_keys"] = keys
+        keys = options["column_keys"] = {name: key for name, key in COLUMN_KEYS.items() if name in names}
     secret = encrypted(data, **options)
     decrypt_file(secret, path, DecryptionConfig(FOOTER_KEY, column_keys=keys))
 

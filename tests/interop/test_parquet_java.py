@@ -20,6 +20,7 @@ from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encry
 from tests.interop.parquet_peer import ParquetJavaError, ParquetPeer, canonical_rows, digest_of, sample_rows
 from tests.parquet import corpus
 from tests.parquet.compare import differences
+from tests.parquet.key_tools import rekey_freely
 from tests.parquet.reference import open_encrypted, open_plain
 from tests.parquet.reference_model import CTR_PAGES, DATA_PAGE_V2, GCM
 
@@ -305,7 +306,7 @@ def test_files_that_java_encrypted_are_re_keyed_for_java(
         plaintext_footer=not plaintext_footer,
         aad_prefix=WAYS[way].get("aad_prefix"),
     )
-    rekey_file(secret, changed, reading(way), config)
+    rekey_freely(secret, changed, reading(way), config)
     leaves = {"token": keys["token"], "numbers.list.element": FOOTER_KEY, "point.a": keys["point.a"]}
     check_like_plaintext(parquet_peer, plain, changed, {"footer_key": FOOTER_KEY[::-1], "column_keys": leaves})
     check_filters(parquet_peer, plain, changed, {"footer_key": FOOTER_KEY[::-1], "column_keys": leaves})
@@ -473,7 +474,7 @@ def test_we_find_the_keys_of_javas_key_tools(
         internal_key_material=not internal,
         double_wrapping=not double,
     )
-    rekey_file(secret, changed, opener, config)
+    rekey_freely(secret, changed, opener, config)
     read = parquet_peer.keytools_read(changed, master_keys=NEW_MASTER_KEYS, kms=kind)
     assert read["sha256"] == digest_of(sample_rows(50))
     with pytest.raises(KeyAccessError, match=r"secret\.parquet"):

@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pyarrow.fs import LocalFileSystem
 
-from tests.interop import parquet_peer as peer_module
+from tests.interop import jvm
 from tests.interop.parquet_peer import (
     SAMPLE_LEAVES,
     SPARK_VERSION,
@@ -491,7 +491,7 @@ def test_a_built_peer_starts_without_maven(parquet_peer: ParquetPeer, monkeypatc
         raise AssertionError("a subprocess was started")
 
     monkeypatch.setattr(subprocess, "run", refuse)
-    built = peer_module.build()
+    built = jvm.build("parquet")
     assert (built / "classes").is_dir()
     assert any(path.name.startswith("parquet-hadoop-") for path in (built / "lib").iterdir())
 

@@ -14,9 +14,10 @@ import pytest
 
 from ags1.kms import MemoryKms
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file, rotate_master_keys
+from tests.checks import every
 from tests.parquet import corpus, public_files
 from tests.parquet.compare import differences
-from tests.parquet.key_tools import MASTERS, CountingKms
+from tests.parquet.key_tools import MASTERS, CountingKms, rekey_freely
 from tests.parquet.public_files import PUBLIC_FILES, PublicFile
 from tests.parquet.reference import open_encrypted, open_plain
 from tests.parquet.reference_model import CTR_PAGES, DATA_PAGE_V2, GCM, File
@@ -96,7 +97,7 @@ def supplied(prefix: str) -> bytes | None:
 
 @algorithms
 @footers
-@pytest.mark.parametrize("name", READABLE)
+@every("name", READABLE)
 def test_pyarrow_reads_every_file_that_we_encrypted(name: str, algorithm: str, plaintext_footer: bool) -> None:
     data = corpus.build(name)
     config = EncryptionConfig(
@@ -293,7 +294,7 @@ def test_we_read_what_pyarrows_key_tools_encrypted(
     other = EncryptionConfig.from_kms(
         CountingKms(), "kc2", {"kf": ["number", "map"]}, internal_key_material=not internal, data_page_v2="arrow"
     )
-    rekey_file(path, changed, opener, other)
+    rekey_freely(path, changed, opener, other)
     assert read_by_pyarrow(changed, opening(changed)).equals(table())
 
 
@@ -374,7 +375,7 @@ def test_a_public_file_is_re_keyed(name: str, algorithm: str, plaintext_footer: 
             plaintext_footer=plaintext_footer,
             data_page_v2="arrow",
         )
-        rekey_file(file.read(), target, config_of(file), config)
+        rekey_freely(file.read(), target, config_of(file), config)
         opened = open_encrypted(target.getvalue(), file.footer_key, keys)  # type: ignore[arg-type]
         assert differences(open_public(file), opened) == []
         assert opened.gaps() == []
@@ -402,7 +403,7 @@ def test_the_public_file_with_external_key_material_is_decrypted_and_re_keyed(tm
     assert differences(opened, open_plain(back)) == []
     assert read_by_pyarrow(back, None).num_rows == 100
     changed = tmp_path / "changed.parquet"
-    rekey_file(
+    rekey_freely(
         public_files.DIRECTORY / name,
         changed,
         opener,

@@ -19,7 +19,7 @@ from tests.kms.loopback import FakeTime
 
 _ENVIRONMENT = ("VAULT_", "BAO_", "AWS_", "AZURE_", "GOOGLE_", "AGS1_KMS_", "KEYSTORE_", "REQUESTS_CA", "CURL_CA")
 _BAO_TRIES = 5
-_BAO_SECONDS = 60.0
+_BAO_SECONDS = 600.0
 _BAO_TOKEN = "root-token-of-the-tests"
 
 

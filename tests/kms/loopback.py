@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from typing_extensions import Self
 
 # Longer than any answer takes; shorter than a test may.
-PATIENCE = 20.0
+PATIENCE = 600.0
 
 
 @dataclass

@@ -16,7 +16,7 @@ import pytest
 
 import ags1
 from ags1 import kms
-from ags1.kms import _base
+from ags1.kms import _base, _cache
 from tests.checks import KEY, KEYS, OTHER_KEY, in_child, in_threads, pattern, run_python
 from tests.kms.loopback import FakeTime
 
@@ -177,7 +177,7 @@ def test_a_hit_makes_no_call(client: CountingKms) -> None:
 def test_a_key_is_asked_for_again_when_it_expired(client: CountingKms, time: FakeTime) -> None:
     wrapped = client.wrap_key(KEY, "lake")
     client.unwrap_key(wrapped, "lake")
-    time.now += _base.CACHE_SECONDS - 0.001
+    time.now += kms.CACHE_SECONDS - 0.001
     client.unwrap_key(wrapped, "lake")
     assert client.calls.count("unwrap") == 1
     time.now += 0.001
@@ -213,10 +213,10 @@ def test_failures_are_not_cached(client: CountingKms) -> None:
 
 
 def test_the_cache_does_not_grow_for_ever(client: CountingKms, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_base, "_CACHE_ENTRIES", 10)
+    monkeypatch.setattr(_cache, "MAX_ENTRIES", 10)
     for number in range(30):
         client.unwrap_key(number.to_bytes(16, "big"), "lake")
-    assert len(client._cache) == 10
+    assert len(client._key_cache) == 10
     client.unwrap_key((29).to_bytes(16, "big"), "lake")
     assert client.calls.count("unwrap") == 30
 
@@ -224,16 +224,16 @@ def test_the_cache_does_not_grow_for_ever(client: CountingKms, monkeypatch: pyte
 def test_expired_keys_are_dropped_when_others_come(client: CountingKms, time: FakeTime) -> None:
     for number in range(5):
         client.unwrap_key(number.to_bytes(16, "big"), "lake")
-    time.now += _base.CACHE_SECONDS
+    time.now += kms.CACHE_SECONDS
     client.unwrap_key(KEY, "lake")
-    assert len(client._cache) == 1
+    assert len(client._key_cache) == 1
 
 
 def test_cached_keys_are_keys_and_gone_after_close(client: CountingKms) -> None:
     client.unwrap_key(KEY, "lake")
-    assert [type(key) for _, key in client._cache.values()] == [ags1.Key]
+    assert [type(key) for _, key in client._key_cache._kept.values()] == [ags1.Key]
     client.close()
-    assert not client._cache
+    assert not client._key_cache
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -241,7 +241,7 @@ def test_a_forked_child_has_no_key_and_no_connection_of_its_parent(client: Count
     client.unwrap_key(KEY, "lake")
 
     def child() -> bytes:
-        before = len(client._cache)
+        before = len(client._key_cache)
         client.unwrap_key(KEY, "lake")
         return f"{before} {client.calls.count('unwrap')} {client.connections} {client.hung_up}".encode()
 
@@ -256,13 +256,13 @@ def test_a_child_that_is_forked_during_a_call_does_not_wait_for_it(client: Count
 
     def wait() -> None:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(600)
 
     client.before = wait
     thread = threading.Thread(target=client.unwrap_key, args=(KEY, "lake"))
     thread.start()
     try:
-        assert inside.wait(30)
+        assert inside.wait(600)
 
         def child() -> bytes:
             client.before = lambda: None
@@ -273,7 +273,7 @@ def test_a_child_that_is_forked_during_a_call_does_not_wait_for_it(client: Count
             assert in_child(child) == KEY[::-1]
     finally:
         go_on.set()
-        thread.join(30)
+        thread.join(600)
 
 
 # -- threads -------------------------------------------------------------------------------------------------
@@ -289,18 +289,18 @@ def test_threads_that_waited_for_a_failure_get_it_and_do_not_ask_again_one_by_on
     waiting = threading.Event()
 
     def leader_waits() -> None:
-        assert waiting.wait(30)
+        assert waiting.wait(600)
 
     client.before = leader_waits
     client.script.append(Denied("not you"))
 
-    class Watched(_base._Flight):
+    class Watched(_cache._Flight):
         """Says when seven wait for it."""
 
         count = 0
 
-        def __init__(self) -> None:
-            super().__init__()
+        def __init__(self, leader: int) -> None:
+            super().__init__(leader)
             wait = self.done.wait
 
             def counted(timeout: float | None = None) -> bool:
@@ -312,13 +312,13 @@ def test_threads_that_waited_for_a_failure_get_it_and_do_not_ask_again_one_by_on
             self.done.wait = counted  # type: ignore[method-assign]
 
     def ask() -> str:
-        arrived.wait(30)
+        arrived.wait(600)
         with pytest.raises(ags1.KeyAccessError) as caught:
             client.unwrap_key(KEY, "lake")
         return str(caught.value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_base, "_Flight", Watched)
+        patch.setattr(_cache, "_Flight", Watched)
         texts = in_threads([ask] * 8)
     assert set(texts) == {"CountingKms could not unwrap a key with 'lake': Denied: not you"}
     assert client.calls == ["unwrap"]
@@ -347,7 +347,7 @@ def test_an_interrupted_call_does_not_leave_others_waiting(client: CountingKms) 
     client.before = interrupt
     with pytest.raises(KeyboardInterrupt):
         client.unwrap_key(KEY, "lake")
-    assert not client._flights
+    assert not client._key_cache._flights
     client.before = lambda: None
     assert client.unwrap_key(KEY, "lake") == KEY[::-1]
 
@@ -427,7 +427,7 @@ def test_nonsense_is_not_handed_on(client: CountingKms, answer: Any, message: st
 
 def test_a_generated_key_that_is_no_aes_key_is_refused(client: CountingKms) -> None:
     client.answers = {"generate": (b"short", b"wrapped")}
-    with pytest.raises(ags1.KeyAccessError, match="the service answered a key of 5 bytes"):
+    with pytest.raises(ags1.KeyAccessError, match="the service returned a key of 5 bytes"):
         client.generate_key("lake")
 
 

@@ -19,8 +19,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import ags1
-from ags1 import _atomic
 from ags1.kms import LocalKms, MemoryKms, _keystore
+from ags1.storage import AtomicFile
 from tests.checks import KEY, KEYS, OTHER_KEY, in_threads
 
 PASSWORD = "correct horse battery staple"
@@ -176,7 +176,7 @@ def test_a_disk_that_is_full_leaves_the_old_file(path: Path, monkeypatch: pytest
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_atomic.AtomicFile, "commit", full)
+    monkeypatch.setattr(AtomicFile, "commit", full)
     for call in (lambda: opened(path).add_key("new"), lambda: opened(path).rotate_password("other")):
         with pytest.raises(OSError, match="No space left"):
             call()
@@ -222,7 +222,7 @@ def test_keys_that_many_processes_and_threads_add_at_once_are_all_there(path: Pa
     in_threads([lambda number=number: shared.add_key(f"thread{number}") for number in range(4)])
     in_threads([lambda number=number: opened(path).add_key(f"own{number}") for number in range(4)])
     for child in children:
-        child.join(60)
+        child.join(600)
         assert child.exitcode == 0
     wanted = {f"{kind}{number}" for kind in ("process", "thread", "own") for number in range(4)}
     assert set(opened(path).list_keys()) == wanted | set(MASTERS)

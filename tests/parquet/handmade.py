@@ -157,13 +157,22 @@ def _old_file_offset_behind(footer: Struct) -> None:
         fields.put(2, I64, metadata.get(11, metadata[9]) + metadata[7])
 
 
-def _old_parquet_mr(footer: Struct) -> None:
-    """parquet-mr before 1.2.9 left the header of the dictionary page out of total_compressed_size."""
-    footer.put(6, BINARY, b"parquet-mr version 1.2.8")
-    for fields in _chunk_structs(footer):
-        metadata = fields[3]
-        if 11 in metadata:
-            metadata.put(7, I64, metadata[7] - 14)
+def _without_dictionary_headers(created_by: bytes) -> Callable[[Struct], None]:
+    """parquet-mr before 1.2.9 left the header of the dictionary page out of total_compressed_size (PARQUET-816)."""
+
+    def change(footer: Struct) -> None:
+        footer.put(6, BINARY, created_by)
+        for fields in _chunk_structs(footer):
+            metadata = fields[3]
+            if 11 in metadata:
+                metadata.put(7, I64, metadata[7] - 14)
+
+    return change
+
+
+def without_dictionary_headers(data: bytes, created_by: bytes) -> bytes:
+    """The file, as a writer with the fault of PARQUET-816 and this name leaves it."""
+    return write_plain(open_plain(data), finish=_without_dictionary_headers(created_by))
 
 
 def _without_statistics_names(footer: Struct) -> None:
@@ -358,7 +367,8 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "dictionary-offset-zero": ("v2", _dictionary_offset(0)),
     "old-file-offset": ("v1", _with_footer(_old_file_offset)),
     "old-file-offset-behind": ("v1", _with_footer(_old_file_offset_behind)),
-    "old-parquet-mr": ("v1", _with_footer(_old_parquet_mr)),
+    "old-parquet-mr": ("v1", _with_footer(_without_dictionary_headers(b"parquet-mr version 1.2.8"))),
+    "old-parquet-mr-without-version": ("v1", _with_footer(_without_dictionary_headers(b"parquet-mr"))),
     "few-optional-fields": ("v1", _with_footer(_without_statistics_names)),
     "no-encoding-stats": ("v2", _with_footer(_dictionaries_without_encoding_stats)),
     "bare-row-groups": ("v1", _with_footer(_bare_row_groups)),
@@ -382,4 +392,6 @@ UNREADABLE: dict[str, tuple[str, Change]] = {
 }
 """The same for files that PyArrow cannot read, which is no reason not to move their pages."""
 
-INCONSISTENT = frozenset({"dictionary-offset-missing", "dictionary-offset-zero", "old-parquet-mr"})
+INCONSISTENT = frozenset(
+    {"dictionary-offset-missing", "dictionary-offset-zero", "old-parquet-mr", "old-parquet-mr-without-version"}
+)

@@ -13,9 +13,8 @@ COLUMNS = [("id",), ("ssn",), ("salary",), ("a", "x"), ("a", "y")]
 class CountingKms(MemoryKms):
     """Counts the calls that reach the service."""
 
-    def __init__(self, masters: Any = None) -> None:
-        # Without a cache of its own: that would hide calls that are made twice.
-        super().__init__(masters or MASTERS, cache_seconds=0)
+    def __init__(self, masters: Any = None, **common: Any) -> None:
+        super().__init__(masters or MASTERS, **common)
         self.wraps = 0
         self.unwraps = 0
 
@@ -26,3 +25,13 @@ class CountingKms(MemoryKms):
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         self.unwraps += 1
         return super()._unwrap(wrapped, key_id)
+
+
+def rekey_freely(source: Any, target: Any, decryption: Any, encryption: Any) -> None:
+    """Re-key a file; columns may become plaintext."""
+    from ags1.parquet import PlaintextColumnsError, rekey_file
+
+    try:
+        rekey_file(source, target, decryption, encryption)
+    except PlaintextColumnsError as error:
+        rekey_file(source, target, decryption, encryption, plaintext_columns=error.columns)

@@ -25,7 +25,7 @@ from ags1.parquet import _module
 from ags1.parquet._conversion import Conversion
 from ags1.parquet._page_conversion import crc32, stretch
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
-from tests.checks import KEYS, OTHER_KEY, flip, os_threads, pattern, run_python
+from tests.checks import KEYS, OTHER_KEY, every, flip, os_threads, pattern, run_python
 from tests.parquet import reference_writer
 from tests.parquet.pages import ALL, DATA, DATA_V2, DICTIONARY, header, page, source_of
 from tests.parquet.reference_thrift import BINARY, decode, encode
@@ -232,7 +232,7 @@ def converted(data: bytes, target: int, mode: int = PLAINTEXT, threads: int = 1)
     return bytes(Conversion(SOURCE_AAD, TARGET_AAD, threads=threads).convert(pages, PageSource(data), 0))
 
 
-@pytest.mark.parametrize("length", [*range(200), 255, 256, 1000, 4095, 65_537])
+@every("length", [*range(200), 255, 256, 1000, 4095, 65_537])
 def test_crc32_is_zlibs(length: int) -> None:
     data = pattern(length + 3)
     for start in range(3):

@@ -326,8 +326,9 @@ def test_what_is_no_kms_is_refused() -> None:
 
 
 def test_key_encryption_keys_are_wrapped_once_for_each_master_key_and_lifetime() -> None:
-    kms, clock = CountingKms(), Clock()
-    wrapper = DataKeyWrapper(as_key_service(kms), cache_seconds=600, clock=clock)
+    clock = Clock()
+    kms = CountingKms(clock=clock)
+    wrapper = DataKeyWrapper(as_key_service(kms), cache_seconds=600)
 
     def kek_of(master: str) -> bytes | None:
         return wrapper.wrap(Key.generate(128), master, is_footer_key=False).kek_id
@@ -344,10 +345,11 @@ def test_key_encryption_keys_are_wrapped_once_for_each_master_key_and_lifetime()
 
 
 def test_an_unwrapped_key_encryption_key_is_kept_for_its_lifetime() -> None:
-    kms, clock = CountingKms(), Clock()
+    clock = Clock()
+    kms = CountingKms(clock=clock)
     wrapper = DataKeyWrapper(as_key_service(kms))
     materials = [wrapper.wrap(Key.generate(128), "kc1", is_footer_key=False) for _ in range(3)]
-    unwrapper = DataKeyUnwrapper(as_key_service(kms), cache_seconds=600, clock=clock)
+    unwrapper = DataKeyUnwrapper(as_key_service(kms), cache_seconds=600)
     for material in materials:
         unwrapper.unwrap(material)
     assert kms.unwraps == 1
@@ -442,10 +444,10 @@ def raising(text: Any) -> Any:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda _: None, "it answered NoneType instead of bytes"),
-        (lambda _: b"", "it answered nothing instead of bytes"),
-        (lambda _: "text", "it answered str instead of bytes"),
-        (lambda key: b"plain:" + key, "what it answered shows the key"),
+        (lambda _: None, "it returned NoneType instead of bytes"),
+        (lambda _: b"", "it returned nothing instead of bytes"),
+        (lambda _: "text", "it returned str instead of bytes"),
+        (lambda key: b"plain:" + key, "what it returned shows the key"),
         (raising(lambda _: "no route"), "RuntimeError: no route"),
         (raising(lambda key: f"bad key {key.hex()}"), "its text shows the key, so it is left out"),
         (raising(lambda key: f"bad key {key!r}"), "its text shows the key, so it is left out"),
@@ -462,7 +464,7 @@ def test_a_kms_that_does_not_wrap_is_told_without_the_key(answer: Any, message: 
 def test_a_kms_that_does_not_unwrap_is_told() -> None:
     file = EncryptionConfig.from_kms(MemoryKms(MASTERS), "kf").for_file()
     for answer, message in (
-        (lambda _: b"short", "it answered 5 bytes, which are no AES key"),
+        (lambda _: b"short", "it returned 5 bytes, which are no AES key"),
         (raising(str), "Runtime"),
     ):
         reading = DecryptionConfig.from_kms(Answering(answer)).for_file("x.parquet")

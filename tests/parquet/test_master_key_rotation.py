@@ -12,7 +12,6 @@ import pytest
 
 from ags1 import AuthenticationError, KeyAccessError
 from ags1.kms import MemoryKms
-from ags1.parquet import _material_file
 from ags1.parquet._material import encode_reference
 from ags1.parquet.key_material import (
     KeyMaterial,
@@ -134,7 +133,7 @@ def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(
     def full(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_material_file.os, "write", full)
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="No space left on device"):
         rotate_master_keys(MemoryKms(MASTERS), tmp_path)
     assert os.listdir(tmp_path) == ["_KEY_MATERIAL_FOR_a.parquet.json"]

@@ -448,7 +448,7 @@ def test_lists_and_sources_in_use_are_refused_to_others() -> None:
         barrier = threading.Barrier(4)
 
         def work() -> None:
-            barrier.wait(30)
+            barrier.wait(600)
             for _ in range(5):
                 try:
                     outcomes.append(len(walk(source, chunk(data, 30_000))))
@@ -459,7 +459,7 @@ def test_lists_and_sources_in_use_are_refused_to_others() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(600)
     assert len(outcomes) == 20
     assert set(outcomes) <= {30_000, "the pages of this list are being converted or looked for"}
     assert 30_000 in outcomes

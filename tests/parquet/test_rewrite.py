@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from ags1 import Ags1Error, AuthenticationError, FormatError, KeyAccessError
-from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
+from ags1.parquet import (
+    DecryptionConfig,
+    EncryptionConfig,
+    PlaintextColumnsError,
+    decrypt_file,
+    encrypt_file,
+    rekey_file,
+)
+from tests.checks import every
 from tests.parquet import corpus
 from tests.parquet.compare import differences
 from tests.parquet.reference import open_encrypted, open_plain
@@ -36,6 +44,8 @@ WITH_UNCLEAR_DICTIONARIES = ("unused-dictionary", "unknown-encodings")
 ENCRYPTABLE = [name for name in corpus.CORPUS if name not in WITH_STRANGE_PAGES]
 # PyArrow reads the rows of the last, but cannot say what its column is called.
 READABLE = [name for name in ENCRYPTABLE if name not in {*corpus.UNREADABLE, "path-that-is-no-text"}]
+# What handmade.unknown_fields puts beside the metadata of a column chunk.
+_UNKNOWN_OF_A_CHUNK = re.compile(r"row group \d+, column \d+ \([\w.]+\), field 20[01]: ")
 _UNCLEAR = re.compile(r"row group \d+, column \d+ \(\w+\), metadata, field (2|13): ")
 
 
@@ -57,8 +67,12 @@ def decrypted(data: bytes, config: DecryptionConfig) -> bytes:
 
 
 def rekeyed(data: bytes, decryption: DecryptionConfig, encryption: EncryptionConfig) -> bytes:
+    """Re-keyed; columns may become plaintext."""
     target = io.BytesIO()
-    rekey_file(data, target, decryption, encryption)
+    try:
+        rekey_file(data, target, decryption, encryption)
+    except PlaintextColumnsError as error:
+        rekey_file(data, target, decryption, encryption, plaintext_columns=error.columns)
     return target.getvalue()
 
 
@@ -77,7 +91,7 @@ def unexpected(name: str, found: list[str]) -> list[str]:
 # -- every file of the corpus --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ENCRYPTABLE)
+@every("name", ENCRYPTABLE)
 @pytest.mark.parametrize("form", ["java", "arrow"])
 @pytest.mark.parametrize("algorithm", [GCM, CTR_PAGES])
 def test_a_file_holds_the_same_after_encryption_and_after_decryption(name: str, algorithm: str, form: str) -> None:
@@ -108,14 +122,18 @@ def test_a_file_holds_the_same_with_keys_for_some_columns(corpus_name: str, plai
     # Columns that stay plaintext are what they were before, with all that contradicts itself in them.
     strict = corpus_name not in corpus.INCONSISTENT
     opened = open_encrypted(secret, FOOTER_KEY, keys, strict=strict)
-    assert unexpected(corpus_name, differences(plain, opened)) == []
+    found = unexpected(corpus_name, differences(plain, opened))
+    if plaintext_footer:
+        # There is no place in such a file where they would be hidden.
+        found = [each for each in found if not _UNKNOWN_OF_A_CHUNK.match(each)]
+    assert found == []
     assert {chunk.path for chunk in opened.chunks if chunk.encryption == "column key"} == set(keys)
     assert {chunk.encryption for chunk in opened.chunks} <= {"column key", "plaintext"}
     back = open_plain(decrypted(secret, DecryptionConfig(FOOTER_KEY, column_keys=keys)), strict=strict)
-    assert unexpected(corpus_name, differences(plain, back)) == []
+    assert differences(opened, back) == []
 
 
-@pytest.mark.parametrize("name", ENCRYPTABLE)
+@every("name", ENCRYPTABLE)
 def test_a_file_holds_the_same_after_any_chain_of_re_keying(name: str) -> None:
     data = corpus.build(name)
     plain = open_plain(data, strict=False)
@@ -138,12 +156,13 @@ def test_a_file_holds_the_same_after_any_chain_of_re_keying(name: str) -> None:
         reading = DecryptionConfig(FOOTER_KEY, column_keys=known, aad_prefix=options.get("aad_prefix"))
         supplied = None if options.get("store_aad_prefix", True) else PREFIX
         opened = open_encrypted(current, FOOTER_KEY, known, supplied)
-        assert unexpected(name, differences(plain, opened)) == [], options
+        found = [each for each in unexpected(name, differences(plain, opened)) if not _UNKNOWN_OF_A_CHUNK.match(each)]
+        assert found == [], options
         assert opened.gaps() == [], options
-    assert unexpected(name, differences(plain, open_plain(decrypted(current, reading)))) == []
+    assert differences(opened, open_plain(decrypted(current, reading))) == []
 
 
-@pytest.mark.parametrize("name", READABLE)
+@every("name", READABLE)
 def test_pyarrow_reads_the_same_rows_from_what_was_decrypted(name: str) -> None:
     data = corpus.build(name)
     secret = encrypted(data, EncryptionConfig(FOOTER_KEY))
@@ -199,7 +218,7 @@ WRITERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENCRYPTABLE)
+@every("name", ENCRYPTABLE)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_files_of_the_reference_writer_are_decrypted_and_re_keyed(name: str, writer: str) -> None:
     plain = open_plain(corpus.build(name), strict=False)

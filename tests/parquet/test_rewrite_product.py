@@ -176,7 +176,7 @@ def test_any_configuration_is_re_keyed_to_any_other(small_name: str) -> None:
         target = Configuration(**values)
         secret, changed, back = io.BytesIO(), io.BytesIO(), io.BytesIO()
         encrypt_file(plain.data, secret, one.encryption(paths))
-        rekey_file(secret.getvalue(), changed, one.decryption(paths), target.encryption(paths))
+        rekey_file(secret.getvalue(), changed, one.decryption(paths), target.encryption(paths), plaintext_columns=paths)
         target.check(changed.getvalue(), plain)
         decrypt_file(changed.getvalue(), back, target.decryption(paths))
         assert differences(plain, open_plain(back.getvalue())) == [], (one, target)

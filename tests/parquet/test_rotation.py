@@ -162,7 +162,7 @@ def test_the_form_of_the_material_stays_unless_it_is_said(tmp_path: Path) -> Non
 
 
 def _footer_material(path: Path) -> KeyMaterial:
-    from ags1._sources import open_source
+    from ags1.storage import open_source
 
     source: Any = open_source(path.read_bytes())
     material = parse_key_metadata(read_footer(source, None).key_metadata or b"")

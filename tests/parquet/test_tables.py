@@ -53,7 +53,7 @@ def test_a_plaintext_file_is_read_without_a_configuration(tmp_path: Path) -> Non
     path.write_bytes(corpus.build(NAME))
     assert read_table(path, None).equals(plain_table(NAME))
     with pytest.raises(FormatError, match="not encrypted"):
-        read_table(path, decryption())
+        read_table(path, decryption("java"))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_names_with_dots_are_those_of_pyarrow() -> None:
     data = encrypted("odd-names", "uniform")
     for columns in (["a.b"], ["a"], ["a.b.c", "größe"], [""]):
         expected = plain_table("odd-names", columns=columns)
-        assert read_table(data, decryption(), columns).equals(expected), columns
+        assert read_table(data, decryption("java"), columns).equals(expected), columns
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_filters_are_those_of_pyarrow(filters: Any) -> None:
 def test_only_what_is_wanted_is_read() -> None:
     data = encrypted("wide", "uniform")
     file = CountingFile(data)
-    read_table(file, decryption(), ["column 007"])
+    read_table(file, decryption("uniform"), ["column 007"])
     chunks = [chunk for chunk in opened("wide", "uniform").chunks if chunk.path == ("column 007",)]
     wanted = [(chunk.pages[0].offset, chunk.pages[0].offset + chunk.metadata[7]) for chunk in chunks]
     footer = opened("wide", "uniform").footer_offset
-    for offset, size in file.reads:
+    for offset, size in set(file.reads) - {(0, 4)}:
         assert offset + size > footer or any(start <= offset < end for start, end in wanted), (offset, size)
 
 
@@ -127,39 +127,39 @@ def test_a_filter_on_a_column_without_its_key_is_an_error(filters: Any, missing_
 def test_wrong_arguments_are_refused() -> None:
     data = encrypted(NAME, "uniform")
     with pytest.raises(ValueError, match=r"there is no column 'nam'; did you mean 'name'\?"):
-        read_table(data, decryption(), ["nam"])
+        read_table(data, decryption("uniform"), ["nam"])
     with pytest.raises(TypeError, match="columns must be a list of column names, not str"):
-        read_table(data, decryption(), "name")  # type: ignore[arg-type]
+        read_table(data, decryption("uniform"), "name")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="columns must be a list of str, but has a tuple"):
-        read_table(data, decryption(), [("struct", "x")])  # type: ignore[list-item]
+        read_table(data, decryption("uniform"), [("struct", "x")])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="missing_keys must be 'error' or 'drop', not 'null'"):
-        read_table(data, decryption(), missing_keys="null")
+        read_table(data, decryption("uniform"), missing_keys="null")
     for name in ("decryption_properties", "filesystem", "memory_map"):
         with pytest.raises(TypeError, match=f"{name} cannot be given: "):
-            read_table(data, decryption(), **{name: True})
+            read_table(data, decryption("uniform"), **{name: True})
     with pytest.raises(pa.ArrowInvalid, match="nosuch"):
-        read_table(data, decryption(), filters=pc.field("nosuch") == 1)
+        read_table(data, decryption("uniform"), filters=pc.field("nosuch") == 1)
     with pytest.raises(TypeError, match="nosuch_option"):
-        read_table(data, decryption(), nosuch_option=1)
+        read_table(data, decryption("uniform"), nosuch_option=1)
 
 
 def test_damage_is_an_error_of_ags1() -> None:
     page = next(chunk for chunk in opened("snappy-v1", "uniform").chunks if chunk.path == ("real",)).pages[-1]
     damaged = flip(encrypted("snappy-v1", "uniform"), page.offset + page.stored_size - 1)
     with pytest.raises(AuthenticationError, match="data page 0 of column 'real' in row group 0"):
-        read_table(damaged, decryption(), use_threads=False)
-    assert read_table(damaged, decryption(), ["name"]).num_rows == 200
+        read_table(damaged, decryption("uniform"), use_threads=False)
+    assert read_table(damaged, decryption("uniform"), ["name"]).num_rows == 200
 
 
 def test_nothing_stays_open(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     path.write_bytes(encrypted(NAME, "uniform"))
     with path.open("rb") as file:
-        read_table(file, decryption())
+        read_table(file, decryption("uniform"))
         assert not file.closed
-    read_table(path, decryption())
+    read_table(path, decryption("uniform"))
     with pytest.raises(ValueError, match="no column"):
-        read_table(path, decryption(), ["nosuch"])
+        read_table(path, decryption("uniform"), ["nosuch"])
     assert str(path) not in _links()
 
 
@@ -190,7 +190,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_a_directory_is_a_dataset(directory: Path) -> None:
-    people = dataset(directory, decryption())
+    people = dataset(directory, decryption("java"))
     assert isinstance(people, ds.FileSystemDataset)
     assert people.schema.names == [*plain_table(NAME).column_names, "year"]
     assert people.count_rows() == 1200
@@ -206,7 +206,7 @@ def test_partitions_and_columns_that_are_not_needed_are_not_opened(directory: Pa
 
     def keys(path: str) -> DecryptionConfig:
         opened_files.append(Path(path).parent.name)
-        return decryption()
+        return decryption("java")
 
     people = dataset(directory, keys)
     opened_files.clear()
@@ -229,10 +229,10 @@ def test_paths_globs_and_lists(directory: Path, monkeypatch: pytest.MonkeyPatch)
         (f"file://{directory}", files),
         (str(directory) + "/./", files),
     ):
-        assert dataset(paths, decryption()).files == expected, paths
+        assert dataset(paths, decryption("java")).files == expected, paths
     monkeypatch.chdir(directory.parent)
     for path in ("people", "./people/"):
-        found = dataset(path, decryption())
+        found = dataset(path, decryption("java"))
         assert found.files == [os.path.relpath(file, directory.parent) for file in files]
         assert found.count_rows() == 1200
 
@@ -240,19 +240,19 @@ def test_paths_globs_and_lists(directory: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_name_with_wildcards_is_a_name_first(tmp_path: Path) -> None:
     odd = tmp_path / "a[b]*.parquet"
     odd.write_bytes(encrypted("snappy-v1", "uniform"))
-    assert dataset(odd, decryption()).count_rows() == 200
+    assert dataset(odd, decryption("uniform")).count_rows() == 200
 
 
 def test_paths_that_are_not_there(directory: Path) -> None:
     for paths in (directory / "nosuch", f"{directory}/nosuch*", [f"{directory}/year=2024/nosuch.parquet"]):
         with pytest.raises(FileNotFoundError, match="nosuch"):
-            dataset(paths, decryption())
+            dataset(paths, decryption("java"))
     with pytest.raises(IsADirectoryError, match="a list must have files and patterns"):
-        dataset([directory], decryption())
+        dataset([directory], decryption("java"))
     with pytest.raises(ValueError, match="paths is an empty list"):
-        dataset([], decryption())
+        dataset([], decryption("java"))
     with pytest.raises(TypeError, match="paths must be a path, a URL, or a list of these, not int"):
-        dataset([1], decryption())
+        dataset([1], decryption("java"))
 
 
 def test_remote_files() -> None:
@@ -263,7 +263,7 @@ def test_remote_files() -> None:
 
     def keys(path: str) -> DecryptionConfig:
         seen.add(path)
-        return decryption()
+        return decryption("uniform")
 
     urls = {f"memory:///lake/people/year={year}/part-0.parquet" for year in YEARS}
     try:
@@ -281,7 +281,7 @@ def test_remote_files() -> None:
             assert {url.replace("memory:///", "memory://") for url in seen} == {
                 url.replace("memory:///", "memory://") for url in urls
             }
-            mapping = {url: decryption() for url in urls}
+            mapping = {url: decryption("uniform") for url in urls}
             assert dataset(paths, mapping, **options).to_table(columns=["name"]).num_rows == 1200
     finally:
         memory.rm("/lake", recursive=True)
@@ -289,15 +289,15 @@ def test_remote_files() -> None:
 
 def test_a_file_system_of_arrow(directory: Path) -> None:
     base = pafs.SubTreeFileSystem(str(directory), pafs.LocalFileSystem())
-    found = dataset(["year=2024/part-0.parquet", "year=2025/part-0.parquet"], decryption(), filesystem=base)
+    found = dataset(["year=2024/part-0.parquet", "year=2025/part-0.parquet"], decryption("java"), filesystem=base)
     assert found.to_table().num_rows == 800
-    assert dataset(directory, decryption(), filesystem=pafs.LocalFileSystem()).count_rows() == 1200
+    assert dataset(directory, decryption("java"), filesystem=pafs.LocalFileSystem()).count_rows() == 1200
     with pytest.raises(ValueError, match="patterns need a file system of fsspec, or local files"):
-        dataset("year=*/part-0.parquet", decryption(), filesystem=base)
+        dataset("year=*/part-0.parquet", decryption("java"), filesystem=base)
     with pytest.raises(TypeError, match="filesystem must be a file system of fsspec or pyarrow, not str"):
-        dataset(directory, decryption(), filesystem="s3")
+        dataset(directory, decryption("java"), filesystem="s3")
     with pytest.raises(ValueError, match="different file systems"):
-        dataset([str(directory), "memory://lake/people"], decryption())
+        dataset([str(directory), "memory://lake/people"], decryption("java"))
 
 
 def _bound(directory: Path, prefixes: dict[str, bytes]) -> dict[str, bytes]:
@@ -344,8 +344,8 @@ def test_exchanged_files_are_noticed_by_their_prefixes(tmp_path: Path) -> None:
 def test_plaintext_files_only_if_they_are_allowed(directory: Path) -> None:
     (directory / "year=2026" / "part-0.parquet").write_bytes(corpus.build(NAME))
     with pytest.raises(FormatError, match=r"year=2026/part-0\.parquet: the file is not encrypted"):
-        dataset(directory, decryption()).to_table(use_threads=False)
-    assert dataset(directory, decryption(allow_plaintext=True)).to_table().num_rows == 1200
+        dataset(directory, decryption("java")).to_table(use_threads=False)
+    assert dataset(directory, decryption("java", allow_plaintext=True)).to_table().num_rows == 1200
 
 
 def test_a_damaged_file_is_the_error_of_the_scan_that_meets_it(directory: Path) -> None:
@@ -353,7 +353,7 @@ def test_a_damaged_file_is_the_error_of_the_scan_that_meets_it(directory: Path) 
     chunk = next(chunk for chunk in opened(NAME, "arrow").chunks if chunk.path == ("number",))
     page = chunk.pages[-1]
     path.write_bytes(flip(path.read_bytes(), page.offset + page.stored_size - 1))
-    people = dataset(directory, decryption())
+    people = dataset(directory, decryption("java"))
     with pytest.raises((AuthenticationError, FormatError), match=r"year=2025/part-0\.parquet: data page .* 'number'"):
         people.to_table(columns=["number"], use_threads=False)
     assert people.to_table(columns=["name"]).num_rows == 1200
@@ -367,9 +367,9 @@ def test_columns_choose_what_keys_are_needed(directory: Path) -> None:
     with pytest.raises(KeyAccessError, match="column name"):
         dataset(directory, FOOTER_ONLY, columns=["deep", ("name",)])
     with pytest.raises(ValueError, match="the dataset has no column 'nosuch', or its key is missing"):
-        dataset(directory, decryption(), columns=["deep", "nosuch"])
+        dataset(directory, decryption("java"), columns=["deep", "nosuch"])
     with pytest.raises(TypeError, match="columns must be a list of column names, not str"):
-        dataset(directory, decryption(), columns="deep")
+        dataset(directory, decryption("java"), columns="deep")
 
 
 def test_columns_without_keys_are_left_out_by_choice_everywhere(directory: Path) -> None:
@@ -402,14 +402,14 @@ def test_files_may_lack_columns_as_ever(tmp_path: Path) -> None:
 
 
 def test_options_of_datasets(directory: Path) -> None:
-    flat = dataset(directory, decryption(), partitioning=None)
+    flat = dataset(directory, decryption("java"), partitioning=None)
     assert "year" not in flat.schema.names
     form = ds.ParquetFileFormat(dictionary_columns=["name"])
-    assert pa.types.is_dictionary(dataset(directory, decryption(), format=form).schema.field("name").type)
+    assert pa.types.is_dictionary(dataset(directory, decryption("java"), format=form).schema.field("name").type)
     with pytest.raises(TypeError, match=r"format must be a pyarrow\.dataset\.ParquetFileFormat, not str"):
-        dataset(directory, decryption(), format="csv")
+        dataset(directory, decryption("java"), format="csv")
     with pytest.raises(TypeError, match="exclude_invalid_files cannot be given: files that were tampered with"):
-        dataset(directory, decryption(), exclude_invalid_files=True)
+        dataset(directory, decryption("java"), exclude_invalid_files=True)
     with pytest.raises(TypeError, match="decryption must be a DecryptionConfig, a callable or a mapping"):
         dataset(directory, FOOTER_KEY)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="decryption must answer a DecryptionConfig, not bytes"):
@@ -417,7 +417,7 @@ def test_options_of_datasets(directory: Path) -> None:
 
 
 def test_engines_query_datasets(directory: Path) -> None:
-    people = dataset(directory, decryption())
+    people = dataset(directory, decryption("java"))
     with duckdb.connect() as connection:
         connection.register("people", people)
         found = connection.sql("SELECT count(*), sum(number) FROM people WHERE year = 2025 AND name = 'name 16'")
@@ -425,12 +425,12 @@ def test_engines_query_datasets(directory: Path) -> None:
         assert found.fetchall() == [(expected.num_rows, pc.sum(expected["number"]).as_py())]
     lazy = pl.scan_pyarrow_dataset(people).filter(pl.col("year") == 2024).select("number")
     assert lazy.collect()["number"].to_list() == list(range(400))
-    both = ds.dataset([people, dataset(directory, decryption())])
+    both = ds.dataset([people, dataset(directory, decryption("java"))])
     assert both.count_rows() == 2400
 
 
 def test_threads_share_a_dataset(directory: Path) -> None:
-    people = dataset(directory, decryption(), threads=1)
+    people = dataset(directory, decryption("java"), threads=1)
     expected = people.to_table(columns=["name"])
     for found in in_threads([lambda: people.to_table(columns=["name"])] * 6):
         assert found.equals(expected)
@@ -441,7 +441,7 @@ def test_a_dataset_lets_go_of_its_files_and_cannot_be_sent_away(directory: Path)
 
     # Errors of other tests may still hold some.
     others = set(_lent)
-    people = dataset(directory, decryption())
+    people = dataset(directory, decryption("java"))
     people.to_table()
     _wait_for_arrow()
     assert set(_lent) <= others
@@ -450,7 +450,7 @@ def test_a_dataset_lets_go_of_its_files_and_cannot_be_sent_away(directory: Path)
 
 
 def test_a_dataset_writes_nothing(directory: Path) -> None:
-    views = dataset(directory, decryption()).filesystem
+    views = dataset(directory, decryption("java")).filesystem
     for use in (
         lambda: views.delete_file(str(directory / "_SUCCESS")),
         lambda: views.open_output_stream(str(directory / "new")),

@@ -180,7 +180,7 @@ def test_truncation_at_every_byte() -> None:
         assert "end inside" in str(caught.value) or "larger than all that is left" in str(caught.value)
 
 
-@pytest.mark.parametrize("position", range(len(EVERYTHING)))
+@checks.every("position", range(len(EVERYTHING)))
 def test_every_byte_damaged_in_every_bit(position: int) -> None:
     for bit in range(8):
         data = checks.flip(EVERYTHING, position, bit)

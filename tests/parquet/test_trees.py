@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ags1 import FormatError, KeyAccessError, parquet
-from ags1.kms import MemoryKms
+from ags1.kms import MemoryKms, ServiceRefusal
 from tests.parquet import corpus
 from tests.parquet.key_tools import CountingKms
 
@@ -92,8 +92,8 @@ def test_every_file_of_a_tree_has_fresh_keys(lake: Path, tmp_path: Path) -> None
 
 
 def _key_metadata(path: Path) -> bytes | None:
-    from ags1._sources import open_source
     from ags1.parquet.footer import read_footer
+    from ags1.storage import open_source
 
     source: Any = open_source(path.read_bytes())
     return read_footer(source, None).key_metadata
@@ -139,7 +139,14 @@ def test_another_identity_leaves_everything_else_as_it_is() -> None:
 def test_a_tree_is_keyed_anew(lake: Path, tmp_path: Path) -> None:
     vault, other, back = tmp_path / "vault", tmp_path / "other", tmp_path / "back"
     parquet.encrypt_tree(lake, vault, parquet.EncryptionConfig(KEY), shared_keys=True)
-    assert parquet.rekey_tree(vault, other, parquet.DecryptionConfig(KEY), from_kms()).done == list(NAMES)
+    reading_uniform, plaintext = parquet.DecryptionConfig(KEY), ["number", "real", "flag", "blob"]
+    with pytest.raises(
+        parquet.PlaintextColumnsError, match="would become plaintext: number, real, flag, blob"
+    ) as found:
+        parquet.rekey_tree(vault, other, reading_uniform, from_kms())
+    assert found.value.columns == plaintext
+    report = parquet.rekey_tree(vault, other, reading_uniform, from_kms(), plaintext_columns=plaintext)
+    assert report.done == list(NAMES)
     parquet.decrypt_tree(other, back, reading())
     check_same(lake, back)
 
@@ -228,6 +235,31 @@ def test_failures_are_collected_if_that_is_said(lake: Path, tmp_path: Path) -> N
     add(tmp_path / "vault", "p=1/a.parquet", b"PAR1 damaged PAR1")
     verified = parquet.verify_tree(tmp_path / "vault", reading(), on_error="collect")
     assert not verified.ok
+
+
+class RefusingKms(MemoryKms):
+    """A service that nobody may use, and that counts who tries."""
+
+    calls = 0
+
+    def unwrap_key(self, wrapped: Any, master_key_id: Any) -> Any:
+        self.calls += 1
+        raise ServiceRefusal("the password is wrong")
+
+
+@pytest.mark.parametrize("way", ["decrypt", "verify"])
+def test_a_service_that_refuses_everything_ends_the_run_at_the_first_file(way: str, lake: Path, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    parquet.encrypt_tree(lake, vault, from_kms())
+    kms = RefusingKms(MASTERS)
+    decryption = parquet.DecryptionConfig.from_kms(kms)
+    work: dict[str, Callable[[], object]] = {
+        "decrypt": lambda: parquet.decrypt_tree(vault, tmp_path / "back", decryption, on_error="collect"),
+        "verify": lambda: parquet.verify_tree(vault, decryption, on_error="collect"),
+    }
+    with pytest.raises(ServiceRefusal, match="the password is wrong"):
+        work[way]()
+    assert kms.calls <= 2, "for the keys of one file out of three"
 
 
 def changed_configuration(name: str) -> parquet.EncryptionConfig:

@@ -75,7 +75,8 @@ def test_every_module_of_a_public_file_is_authenticated(name: str) -> None:
     data = public.read()
     decryption = DecryptionConfig(public.footer_key, column_keys=public.column_keys, aad_prefix=public.aad_prefix)
     report = verify_file(data, decryption)
-    assert (report.ok, report.consistent, report.failures, report.problems) == (True, True, [], [])
+    assert (report.failures, report.consistent, report.problems) == ([], True, [])
+    assert report.outcome == ("not protected" if "ctr" in name else "authentic")
     file = open_encrypted(data, public.footer_key, public.column_keys, public.aad_prefix)
     assert counted(report) == Counter(module.kind for module in file.modules)
     assert report.bytes == report.size == len(data)
@@ -97,7 +98,9 @@ def test_the_report_counts_the_modules_that_the_reference_finds(
         )
         file = opened(data)
         report = verify_file(data, KEYS)
-        assert report.ok, report
+        assert report.outcome == ("not protected" if report.unauthenticated or report.plaintext_levels else "authentic")
+        assert report.ok == (report.outcome == "authentic")
+        assert verify_file(data, KEYS, allow_unauthenticated_pages=True).ok
         assert report.consistent, report
         assert counted(report) == Counter(module.kind for module in file.modules)
         assert [each.column for each in report.columns] == _columns(file, report)
@@ -116,10 +119,11 @@ def test_plain_files_are_checked_without_a_configuration(corpus_name: str) -> No
     data = corpus.build(corpus_name)
     file = open_plain(data, strict=False)
     report = verify_file(data)
-    if corpus_name in STRANGE_PAGES and not report.ok:
+    if corpus_name in STRANGE_PAGES and report.failures:
         assert all("has page type" in each.message for each in report.failures)
         return
-    assert report.ok, report
+    assert (report.outcome, report.ok) == ("not protected", False)
+    assert verify_file(data, DecryptionConfig(allow_plaintext=True)).ok
     assert report.consistent == (not file.complaints), report
     assert report.modules == report.unauthenticated == {}
     assert report.plaintext_pages == sum(len(chunk.pages) for chunk in file.chunks)
@@ -158,7 +162,9 @@ def test_levels_in_plaintext_are_said_to_be_unauthenticated(tmp_path: Path) -> N
         report = verify_file(source, KEYS)
         assert report.plaintext_levels == len(pages) > 0
         assert f"NOT authenticated: the levels of {len(pages)} version 2 pages" in report.summary()
-    assert verify_file(flip(data, pages[0].offset + pages[0].header_size), KEYS).ok
+    changed = flip(data, pages[0].offset + pages[0].header_size)
+    assert verify_file(changed, KEYS).outcome == "not protected"
+    assert verify_file(changed, KEYS, allow_unauthenticated_pages=True).ok
     arrow = verify_file(encrypted("small-nested-v2", data_page_v2="arrow"), KEYS)
     assert arrow.plaintext_levels == 0
     assert "levels" not in arrow.summary()
@@ -169,7 +175,7 @@ def test_no_byte_of_an_encrypted_file_can_be_changed_unnoticed() -> None:
     options: dict[str, Any] = {"column_keys": None, "data_page_v2": "arrow", "aad_prefix": b"prefix"}
     for name, step in (("snappy-v1", 1), ("small-nested-v2", 7)):
         data = encrypted(name, plaintext_footer=name != "snappy-v1", **options)
-        for position in range(4, len(data), step):
+        for position in range(0, len(data), step):
             try:
                 report = verify_file(flip(data, position), DecryptionConfig(FOOTER_KEY))
             except ValueError:
@@ -454,15 +460,16 @@ def test_columns_without_a_key_are_named_and_not_ok_unless_skipped() -> None:
     keys = DecryptionConfig(FOOTER_KEY, column_keys={"name": NAME_KEY})
     report = verify_file(data, keys)
     assert (report.ok, report.failures, list(report.missing_keys)) == (False, [], ["struct.y"])
+    assert report.outcome == "not checked"
     assert [each.column for each in report.columns if each.missing_key] == ["struct.y"]
     assert "not checked for want of a key: struct.y" in report.summary()
     file = open_encrypted(data, FOOTER_KEY, {"name": NAME_KEY}, skip_missing=True)
     assert counted(report) == Counter(module.kind for module in file.modules)
-    skipped = verify_file(data, keys, missing_keys="skip")
+    skipped = verify_file(data, keys, missing_keys="drop")
     assert skipped.ok
     assert list(skipped.missing_keys) == ["struct.y"]
     broken = flip(data, file.find_modules("data page")[0].offset + 20)
-    assert not verify_file(broken, keys, missing_keys="skip").ok
+    assert not verify_file(broken, keys, missing_keys="drop").ok
 
 
 def test_a_missing_key_is_asked_for_once() -> None:
@@ -484,7 +491,8 @@ def test_a_signed_footer_without_the_footer_key_is_not_ok() -> None:
     assert (report.ok, report.footer_key_missing, report.signature_verified) == (False, True, False)
     assert report.missing_keys == {}
     assert "signature NOT verified: the footer key is missing" in report.summary()
-    assert verify_file(data, keys, missing_keys="skip").ok
+    dropped = verify_file(data, keys, missing_keys="drop")
+    assert (dropped.outcome, dropped.ok) == ("not protected", False)
     every = verify_file(encrypted(plaintext_footer=True), keys)
     assert "number" in every.missing_keys
     assert every.unchecked_bytes > 0
@@ -493,7 +501,8 @@ def test_a_signed_footer_without_the_footer_key_is_not_ok() -> None:
 def test_a_signature_that_is_not_to_be_checked_is_said_to_be_unauthenticated() -> None:
     keys = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, check_footer_integrity=False)
     report = verify_file(encrypted(plaintext_footer=True), keys)
-    assert report.ok
+    assert (report.outcome, report.ok) == ("not protected", False)
+    assert report.unprotected() == ["no footer is authenticated (its signature was not verified)"]
     assert report.unauthenticated == {"footer signature": 1}
     assert "signature not verified, as check_footer_integrity=False says" in report.summary()
 
@@ -517,10 +526,12 @@ def test_a_prefix_that_must_be_supplied_is_asked_for() -> None:
 # -- files that are none -------------------------------------------------------------------------------------
 
 
-def test_a_plaintext_file_where_an_encrypted_one_is_wanted_is_refused() -> None:
+def test_a_plaintext_file_where_an_encrypted_one_is_wanted_is_not_protected() -> None:
     """A stranger may have put it in the place of the encrypted one."""
-    with pytest.raises(FormatError, match="is not encrypted"):
-        verify_file(corpus.build(PLAIN), KEYS)
+    for keys in (KEYS, None, DecryptionConfig(FOOTER_KEY)):
+        report = verify_file(corpus.build(PLAIN), keys)
+        assert (report.outcome, report.ok) == ("not protected", False)
+        assert "NOT PROTECTED" in report.summary()
     assert verify_file(corpus.build(PLAIN), DecryptionConfig(allow_plaintext=True)).ok
 
 
@@ -543,15 +554,72 @@ def test_bytes_missing_in_the_middle_are_found() -> None:
         assert report.failure_count > 5
 
 
-def test_a_wrong_beginning_is_a_problem() -> None:
+def test_a_wrong_beginning_is_damage() -> None:
     report = verify_file(b"PAR1" + encrypted()[4:], KEYS)
-    assert report.ok
-    assert [each.message for each in report.problems] == ["the file begins with b'PAR1', and ends with PARE"]
+    assert (report.outcome, report.ok) == ("damaged", False)
+    assert [each.message for each in report.failures] == ["the file begins with b'PAR1' and ends with b'PARE'"]
+    assert report.failures[0].module == "magic"
+    assert report.bytes == report.size
+
+
+def test_columns_that_an_authenticated_footer_declares_plaintext_are_listed_and_no_error() -> None:
+    for plaintext_footer in (False, True):
+        data = encrypted(encrypt_all=False, plaintext_footer=plaintext_footer)
+        report = verify_file(data, KEYS)
+        assert (report.outcome, report.ok) == ("authentic", True)
+        plain = [each.column for each in report.columns if each.protection == "plaintext"]
+        assert report.plaintext_columns == report.to_dict()["plaintext_columns"] == plain
+        assert f"not encrypted: {len(plain)} columns ({', '.join(plain)})" in report.summary()
+
+
+def test_columns_that_must_be_encrypted_and_are_not_are_not_protected() -> None:
+    data = encrypted(encrypt_all=False)
+    assert verify_file(data, KEYS, require_encrypted=["name", "struct.y"]).ok
+    # A group means all leaves below it.
+    for names, expected in ((["number"], ["number"]), (["struct"], ["struct.x"]), ([("struct", "x")], ["struct.x"])):
+        for allow in (False, True):
+            keys = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, allow_plaintext=allow)
+            report = verify_file(data, keys, require_encrypted=names, allow_unauthenticated_pages=allow)
+            assert (report.outcome, report.ok, list(report.unprotected_columns)) == ("not protected", False, expected)
+            assert f"column {expected[0]} is not encrypted" in report.unprotected()
+    with pytest.raises(ValueError, match="there is no column 'nmae'; did you mean 'name'"):
+        verify_file(data, KEYS, require_encrypted=["nmae"])
+    with pytest.raises(TypeError, match="require_encrypted must be an iterable of column names, not one name"):
+        verify_file(data, KEYS, require_encrypted="name")
+    plain = verify_file(corpus.build(PLAIN), DecryptionConfig(allow_plaintext=True), require_encrypted=["name"])
+    assert not plain.ok
+
+
+def test_columns_with_a_key_must_be_encrypted_with_it() -> None:
+    for options, what in (({}, "is encrypted with the footer key"), ({"column_keys": {}}, "is not encrypted")):
+        options = {"column_keys": None, "encrypt_all": not options, **options}
+        data = encrypted(**options)
+        report = verify_file(data, DecryptionConfig(FOOTER_KEY, column_keys={"name": NAME_KEY}))
+        assert (report.outcome, report.ok) == ("not protected", False)
+        assert report.unprotected_columns == {"name": f"{what}, although column_keys has a key for it"}
+        allowed = DecryptionConfig(FOOTER_KEY, column_keys={"name": NAME_KEY}, allow_plaintext=True)
+        assert verify_file(data, allowed).ok
+
+
+def test_damage_wins_over_what_is_not_protected() -> None:
+    data = encrypted(algorithm=CTR_PAGES)
+    header = opened(data).find_modules("data page header")[0]
+    report = verify_file(flip(data, header.offset + 20), KEYS, allow_unauthenticated_pages=True)
+    assert (report.outcome, report.ok) == ("damaged", False)
+
+
+def test_the_authenticated_prefix_is_told() -> None:
+    for stored in (True, False):
+        for plaintext_footer in (True, False):
+            data = encrypted(aad_prefix=b"people/7", store_aad_prefix=stored, plaintext_footer=plaintext_footer)
+            keys = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, aad_prefix=b"people/7")
+            assert verify_file(data, keys).aad_prefix == b"people/7"
+    assert verify_file(encrypted(), KEYS).aad_prefix is None
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="missing_keys is 'fail' or 'skip', not 'drop'"):
-        verify_file(encrypted(), KEYS, missing_keys="drop")
+    with pytest.raises(ValueError, match="missing_keys must be 'error' or 'drop', not 'skip'"):
+        verify_file(encrypted(), KEYS, missing_keys="skip")
 
 
 # -- the report ----------------------------------------------------------------------------------------------
@@ -580,7 +648,7 @@ def test_the_report_is_json_and_text_without_keys(tmp_path: Path) -> None:
     assert found["columns"][0]["pages"] > 0
     text = report.summary()
     assert str(report) == text
-    assert text.startswith(f"{path}: NOT OK (1 failed)")
+    assert text.startswith(f"{path}: DAMAGED (1 failed)")
     assert "failed: data page 0 of column 'list.list.element' in row group 0" in text
     for key in (FOOTER_KEY, NAME_KEY, Y_KEY):
         assert key.decode() not in text + json.dumps(found)

@@ -247,7 +247,7 @@ def test_closing_under_a_reader_gives_all_or_an_error(path: Path) -> None:
                 assert found == whole
 
         def close(view: ParquetView = view, begun: threading.Event = begun, round_: int = round_) -> None:
-            begun.wait(10)
+            begun.wait(600)
             for _ in range(round_ * 20):
                 pass
             view.close()

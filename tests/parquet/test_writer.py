@@ -21,12 +21,12 @@ from ags1.parquet import (
     DecryptionConfig,
     EncryptionConfig,
     ParquetWriter,
-    _output,
     decrypt_file,
     encrypt_file,
     read_table,
     write_table,
 )
+from ags1.storage import Output
 from tests.checks import run_python
 from tests.parquet import corpus
 from tests.parquet.compare import differences
@@ -35,7 +35,8 @@ from tests.parquet.view_files import COLUMN_KEYS, FOOTER_KEY, plain_table
 
 TABLE = plain_table("everything-v1")
 CONFIG = EncryptionConfig(FOOTER_KEY)
-DECRYPTION = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS)
+# For all ways: columns that have a key here may have another protection.
+DECRYPTION = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, allow_plaintext=True)
 BLOOM: dict[str, Any] = {"name": {"ndv": 97, "fpp": 0.05}, "struct.y": {"ndv": 100, "fpp": 0.1}}
 OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -228,7 +229,7 @@ def test_a_forgotten_writer_publishes_nothing(tmp_path: Path) -> None:
 
 def test_closing_publishes_once(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
-    writer = ParquetWriter(path, TABLE.schema, CONFIG, fsync=True)
+    writer = ParquetWriter(path, TABLE.schema, CONFIG, durable=True)
     writer.write_table(TABLE)
     assert not path.exists()
     writer.close()
@@ -243,13 +244,13 @@ def test_no_plaintext_touches_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The threat: temporary files that are left, or recovered."""
     marker = b"a secret that would be seen"
     written_bytes = []
-    write = _output.Output.write
+    write = Output.write
 
     def spy(output: Any, data: Any) -> None:
         written_bytes.append(bytes(data))
         write(output, data)
 
-    monkeypatch.setattr(_output.Output, "write", spy)
+    monkeypatch.setattr(Output, "write", spy)
     table = pa.table({"name": [marker] * 1000})
     target = io.BytesIO()
     write_table(table, target, CONFIG, compression="none", use_dictionary=False)

@@ -52,7 +52,7 @@ def decryption(way: str = "uniform", **options: Any) -> DecryptionConfig:
     """What reads the files of a way."""
     if WAYS[way].get("store_aad_prefix") is False:
         options.setdefault("aad_prefix", PREFIX)
-    options.setdefault("column_keys", COLUMN_KEYS)
+    options.setdefault("column_keys", WAYS[way].get("column_keys"))
     return DecryptionConfig(FOOTER_KEY, **options)
 
 

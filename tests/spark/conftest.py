@@ -149,7 +149,7 @@ def spark(spark_directory: Path, storage_environment: dict[str, str]) -> Iterato
     gateway.shutdown()
     # The JVM lives until its standard input ends.
     gateway.proc.stdin.close()
-    gateway.proc.wait(60)
+    gateway.proc.wait(600)
 
 
 def _become(variables: dict[str, str]) -> None:

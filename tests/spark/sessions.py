@@ -29,7 +29,7 @@ from tests.interop.jvm import java_home
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOCAL = "local[2,3]"
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
-SCRIPT_SECONDS = 110.0
+SCRIPT_SECONDS = 600.0
 
 # A tester's own Spark or Hadoop must not shine through; SPARK_HOME least of all, as it names another version's files.
 _FOREIGN = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "MASTER", "_PYSPARK_")

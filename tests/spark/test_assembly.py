@@ -308,10 +308,10 @@ def test_threads_of_one_process_keep_each_other_out(tmp_path: Path, locks: str) 
         assert part is not None
         thread = threading.Thread(target=twin)
         thread.start()
-        assert trying.wait(30)
+        assert trying.wait(600)
         part.write(400, DATA[400:800])
         assert done == []
-    thread.join(30)
+    thread.join(600)
     assert done == [False]
 
 

@@ -198,14 +198,14 @@ def test_the_line_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
         assert made.line() == "ags1 encrypt: 0 of 1,500 files and more, 0 bytes, 0 bytes/s"
         assert counters.path is not None
         Path(counters.path).write_bytes(struct.pack("<QQ", 1200, 1 << 30) + bytes(16) + b"torn")
-        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files and more, 1.0 GiB, 256 MiB/s"
+        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files and more, 1.1 GB, 268 MB/s"
         made.listed()
-        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files, 1.0 GiB of 4.0 GiB, 256 MiB/s, 13 s left"
+        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files, 1.1 GB of 4.3 GB, 268 MB/s, 13 s left"
         # A task that begins anew takes nothing back, and nobody has done more than there is.
         Path(counters.path).write_bytes(bytes(16))
-        assert made.line().startswith("ags1 encrypt: 1,200 of 1,500 files, 1.0 GiB of 4.0 GiB")
+        assert made.line().startswith("ags1 encrypt: 1,200 of 1,500 files, 1.1 GB of 4.3 GB")
         Path(counters.path).write_bytes(struct.pack("<QQ", 9999, 1 << 40))
-        assert made.line() == "ags1 encrypt: 1,500 of 1,500 files, 4.0 GiB of 4.0 GiB, 1.0 GiB/s"
+        assert made.line() == "ags1 encrypt: 1,500 of 1,500 files, 4.3 GB of 4.3 GB, 1.1 GB/s"
     assert not Path(counters.path).exists()
 
 
@@ -258,7 +258,7 @@ def test_progress_is_a_line_at_the_end_where_there_is_no_terminal(
     run(spark, [Unit("a", 1 << 20)], progress=True)
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("ags1 echo: 1 of 1 files, 1.0 MiB of 1.0 MiB, ")
+    assert said.err.startswith("ags1 echo: 1 of 1 files, 1.0 MB of 1.0 MB, ")
     assert said.err.count("\n") == 1
 
 
@@ -273,7 +273,7 @@ def test_spark_says_what_runs(spark: SparkSession, monkeypatch: pytest.MonkeyPat
         Session, "described", lambda self, group, text: (described.append(text), real(self, group, text))[1]
     )
     run(spark, [Unit("a", 1 << 20), Unit("b", 2 << 20)])
-    assert described == ["ags1 echo: 2 files, 3 MiB in 2 tasks"]
+    assert described == ["ags1 echo: 2 files, 3.1 MB in 2 tasks"]
 
 
 # -- results -------------------------------------------------------------------------------------------------

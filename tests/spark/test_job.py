@@ -267,6 +267,21 @@ def test_other_errors_stay_what_they_are() -> None:
     assert as_error(error) is error
 
 
+@pytest.mark.parametrize("command", ["encrypt", "decrypt", "verify"])
+def test_a_missing_source_is_noticed_before_spark_is_started(
+    command: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object, **__: object) -> None:
+        pytest.fail("Spark was started")
+
+    monkeypatch.setattr("ags1.spark._job.make_session", start)
+    where = tmp_path / "nowhere"
+    target = [] if command == "verify" else [tmp_path / "out"]
+    more = ["--key-id", "lake"] if command == "encrypt" else []
+    answer = job(command, where, *target, *more, "--kms", "local:keys.json")
+    assert (answer.code, answer.err) == (3, f"ags1: {where}: No such file or directory\n")
+
+
 # -- with Spark ----------------------------------------------------------------------------------------------------
 
 
@@ -276,7 +291,7 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     vault, plain, report = tmp_path / "vault", tmp_path / "plain", tmp_path / "report.jsonl"
     made = spark_job("encrypt", source, vault, "--key-id", "lake", "--part-bytes", "1M", "--report", report)
     assert made.code == 0
-    assert re.fullmatch(r"ags1 encrypt: 3 files \(3\.0 MiB\) in .* s, .*/s, version 1\n", made.out)
+    assert re.fullmatch(r"ags1 encrypt: 3 files \(3\.1 MB\) in .* s, .*/s, version 1\n", made.out)
     assert "ags1 encrypt: 3 of 3 files" in made.err
     rows = {row["path"]: row for row in map(json.loads, report.read_text().splitlines())}
     assert set(rows) == set(FILES)
@@ -378,7 +393,7 @@ def test_parquet_is_encrypted_verified_rekeyed_and_decrypted(spark_job: Job, tmp
     files = {"a.parquet": corpus.written(corpus.flat(50)), "day=1/b.parquet": corpus.written(corpus.flat(70))}
     make(tmp_path / "plain", files)
     vault, other, back = tmp_path / "vault", tmp_path / "other", tmp_path / "back"
-    columns = ("--column-key-id", "lake2=name")
+    columns = ("--column-key-id", "name=lake2")
     for command, options in (
         ("parquet-encrypt", (tmp_path / "plain", vault, "--footer-key-id", "lake", *columns)),
         ("parquet-verify", (vault,)),
@@ -527,7 +542,7 @@ def test_an_interrupted_run_leaves_whole_files_and_is_gone_on_with(
             with connection:
                 # As a terminal does: to all of them.
                 os.killpg(process.pid, signal.SIGINT)
-                out, err = process.communicate(timeout=60)
+                out, err = process.communicate(timeout=600)
         finally:
             process.kill()
             process.wait()

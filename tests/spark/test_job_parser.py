@@ -149,8 +149,8 @@ def test_the_path_is_that_of_a_script() -> None:
         ("encrypt a b --report r.csv", "a report ends with .parquet, .json, .jsonl: 'r.csv' does not"),
         ("encrypt a b --conf x", "argument --conf: needs NAME=VALUE"),
         ("decrypt a b --expected-version x", "'x' is not a version such as 7"),
-        ("parquet-encrypt a b --column-key-id pii", "needs ID=COLUMNS, such as alias/pii=ssn,salary"),
-        ("parquet-encrypt a b --column-key-id pii=a,,b", "there is an empty column name"),
+        ("parquet-encrypt a b --column-key-id pii", "needs COLUMNS=ID, such as ssn,salary=alias/pii"),
+        ("parquet-encrypt a b --column-key-id a,,b=pii", "there is an empty column name"),
         ("parquet-verify a --aad-prefix-hex xyz", "--aad-prefix-hex is not hexadecimal"),
         ("parquet-verify a --cache-seconds nan", "'nan' is not a number of seconds"),
         (
@@ -174,7 +174,7 @@ def test_wrong_usage_is_told_in_one_line_with_the_help_to_read(job: Job, argumen
         ("--key-file", "--key-id ID"),
         ("--password", "--key-id ID"),
         ("--footer-key", "--footer-key-id ID"),
-        ("--column-key", "--column-key-id ID=COLUMNS"),
+        ("--column-key", "--column-key-id COLUMNS=ID"),
     ],
 )
 def test_a_key_among_the_arguments_is_refused_and_not_repeated(job: Job, option: str, instead: str) -> None:
@@ -216,7 +216,7 @@ def test_options_may_stand_anywhere_and_places_without_theirs() -> None:
 
 def test_values_are_what_the_functions_take() -> None:
     line = "a b --kms aws: --footer-key-id k --aad-prefix-hex 00ff --single-wrapping --no-resume -q"
-    columns = ["--column-key-id", "p=ssn,pay\\,ment", "--column-key-id", "p=a\\.b.c", "--column-key-id", "q=z"]
+    columns = ["--column-key-id", "ssn,pay\\,ment=p", "--column-key-id", "a\\.b.c=p", "--column-key-id", "z=q"]
     options = parse(["parquet-encrypt", *line.split(), *columns], PROG)
     assert options.column_key_ids == {"p": ["ssn", "pay,ment", ("a.b", "c")], "q": ["z"]}
     assert options.aad_prefix == b"\x00\xff"

@@ -113,7 +113,7 @@ def test_a_tree_is_keyed_anew_by_another_service(spark: SparkSession, lake: Path
     assert verify_parquet(spark, other, kms=URL, aad_prefix="new/{path}", **QUIET).ok
     swapped = verify_parquet(spark, other, kms=URL, aad_prefix="old/{path}", **QUIET)
     assert swapped.counts["error"] == 3
-    assert not verify_parquet(spark, other, kms=kms_url, missing_keys="skip", **QUIET).ok
+    assert not verify_parquet(spark, other, kms=kms_url, missing_keys="drop", **QUIET).ok
 
 
 def test_only_what_is_meant_is_encrypted(spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str) -> None:
@@ -298,7 +298,7 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
     run_spark: Run, lake: Path, tmp_path: Path
 ) -> None:
     from tests.interop.java_peer import available
-    from tests.interop.parquet_peer import build
+    from tests.interop.jvm import build
     from tests.spark.java_kms import KEY_LIST
 
     if (reason := available()) is not None:
@@ -308,7 +308,7 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
         (lake / name).unlink()
     (lake / NAMES[2]).rename(lake / f"{NAMES[2]}.parquet")
     conf = {
-        "spark.driver.extraClassPath": str(build() / "classes"),
+        "spark.driver.extraClassPath": str(build("parquet") / "classes"),
         "spark.hadoop.parquet.crypto.factory.class": "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory",
         "spark.hadoop.parquet.encryption.kms.client.class": "ags1.interop.parquet.ServerWrapKms",
         "spark.hadoop.parquet.encryption.key.list": KEY_LIST,

@@ -19,11 +19,12 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ags1 import parquet
+from ags1 import KeyAccessError, parquet
 from ags1.dataset._tree import Filter
-from ags1.kms import LocalKms
+from ags1.kms import LocalKms, ServiceRefusal
 from ags1.spark import _parquet_work
 from ags1.spark._engine import Outcome
+from ags1.spark._errors import raise_for
 from ags1.spark._locations import Location, locate
 from ags1.spark._parquet_work import (
     LEFT_OUT,
@@ -145,6 +146,26 @@ def test_files_go_and_come_back(lake: Lake) -> None:
         assert table_of(Path(lake.back.join(name)).read_bytes()).equals(table_of((lake.path / name).read_bytes()))
 
 
+@pytest.mark.parametrize("way", ["decrypt", "verify"])
+def test_a_service_that_refuses_everything_is_asked_for_one_file_of_a_task(
+    way: str, lake: Lake, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.encrypt()
+    asked: list[str] = []
+
+    def refuse(self: LocalKms, data: bytes, key_id: str) -> bytes:
+        asked.append(key_id)
+        raise ServiceRefusal("the password is wrong")
+
+    monkeypatch.setattr(LocalKms, "unwrap_key", refuse)
+    first, second = (lake.decrypt() if way == "decrypt" else lake.verify()).values()
+    assert len(asked) <= 2, "for the keys of one file"
+    assert (first.status, first.kind) == (second.status, second.kind) == ("error", "ServiceRefusal")
+    assert str(second.error).startswith("not tried: ")
+    with pytest.raises(KeyAccessError, match="the password is wrong"):
+        raise_for(first, "ags1", None)
+
+
 def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
     lake.encrypt()
     other = locate(tmp_path / "other")
@@ -160,9 +181,9 @@ def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
 
 
 def _footer_material(path: Path) -> Any:
-    from ags1._sources import open_source
     from ags1.parquet._material import parse_key_metadata
     from ags1.parquet.footer import read_footer
+    from ags1.storage import open_source
 
     source: Any = open_source(path.read_bytes())
     metadata = read_footer(source, None).key_metadata
@@ -374,7 +395,7 @@ def test_verifying_names_every_file_that_fails_and_why(lake: Lake) -> None:
     assert "page" in str(changed.error)
     assert changed.detail["failures"][0]["column"] == "number"
     assert changed.detail["failures"][0]["page"] is not None or "dictionary" in changed.detail["failures"][0]["module"]
-    assert (unencrypted.status, unencrypted.kind) == ("error", "FormatError")
+    assert (unencrypted.status, unencrypted.kind) == ("not protected", "AuthenticationError")
     assert "not encrypted" in str(unencrypted.error)
 
 
@@ -394,7 +415,7 @@ def test_a_column_whose_key_cannot_be_had_is_an_error_or_allowed(tmp_path: Path)
     found = lake.verify(reading=reading)["a.parquet"]
     assert (found.status, found.kind) == ("error", "KeyAccessError")
     assert f"not checked for want of a key: {COLUMN} (" in str(found.error)
-    assert lake.verify(reading=reading, missing_keys="skip")["a.parquet"].status == "ok"
+    assert lake.verify(reading=reading, missing_keys="drop")["a.parquet"].status == "ok"
 
 
 def test_a_file_that_vanished_is_an_error_of_its_own(lake: Lake) -> None:
@@ -474,7 +495,7 @@ def test_key_material_beside_a_file_is_read_from_the_same_file_system(
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("opened by its URL, without the options of its file system")
 
-    monkeypatch.setattr("ags1.parquet._material_file.remote_file_system", refuse)
+    monkeypatch.setattr("ags1.parquet._material_file.file_system_of", refuse)
     found = lake.decrypt()
     assert {name: each.status for name, each in found.items()} == {
         "_KEY_MATERIAL_FOR_a.parquet.json": LEFT_OUT,

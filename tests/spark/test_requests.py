@@ -35,7 +35,7 @@ def test_a_remote_storage_is_asked_for_many_at_once(here: Storage, there: Storag
     requests = Requests(here, there)
 
     def work(number: int) -> int:
-        together.wait(30)
+        together.wait(600)
         return number
 
     assert list(requests.each(work, range(16))) == list(range(16))
@@ -77,7 +77,7 @@ def test_what_is_begun_ahead_comes_in_its_place(remote: bool, here: Storage, the
 
     def slow() -> list[int]:
         # Remotely the function behind this one is called meanwhile.
-        assert not remote or gate.wait(30)
+        assert not remote or gate.wait(600)
         return [2, 3]
 
     def quick() -> list[int]:
@@ -112,12 +112,12 @@ def test_what_is_given_up_waits_for_what_is_under_way_and_begins_no_more(
             super().shutdown(wait)
 
     def first() -> list[int]:
-        assert queued.wait(30)
+        assert queued.wait(600)
         return [1]
 
     def other() -> list[int]:
         begun.append(1)
-        assert given_up.wait(30)
+        assert given_up.wait(600)
         ended.append(1)
         return []
 

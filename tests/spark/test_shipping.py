@@ -59,7 +59,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What venv-pack makes of a virtual environment with this package and what it needs on executors."""
     directory = tmp_path_factory.mktemp("environment")
     environment = directory / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=600)
     packages = next(environment.glob("lib/python*/site-packages"))
     _link(ROOT / "ags1", packages / "ags1")
     for name in DISTRIBUTIONS:

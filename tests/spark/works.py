@@ -28,7 +28,7 @@ def attempt() -> int:
 
 def await_file(path: str) -> None:
     """Wait until somebody makes a file."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while not os.path.exists(path):
         if time.monotonic() > until:
             raise TimeoutError(path)

@@ -68,6 +68,6 @@ def count_after(code: str, given: bytes, needles: list[bytes], *arguments: str) 
         hits = count(process.pid, needles) if not said and process.poll() is None else []
         process.stdin.close()
         failure = process.stderr.read().decode()
-        if process.wait(60) != 0 or not hits:
+        if process.wait(600) != 0 or not hits:
             raise AssertionError(f"the program ended with {process.returncode}:\n{said!r}\n{failure}")
     return hits

@@ -6,13 +6,17 @@ import io
 import mmap
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import ags1
-from ags1 import _blocks, _descriptors
+import ags1.arrow
+from ags1 import _blocks, _descriptors, _gcm
+from ags1.parquet import _module
 from tests import checks, reference
 from tests.checks import KEY, OVERHEAD, PREFIX, pattern, run_python
 
@@ -106,7 +110,7 @@ def test_a_writer_stops_before_the_index_runs_over() -> None:
     writer.write(pattern(BLOCK))
     writer.flush()
     writer.write(pattern(1))
-    with pytest.raises(ags1.LimitError, match="above the 2147483647 blocks"):
+    with pytest.raises(ags1.LimitError, match="needs more than 2147483647 blocks of 20 bytes"):
         writer.close()
     writer.close()
     with pytest.raises(ags1.Ags1Error):
@@ -132,6 +136,74 @@ def test_sparse_files_with_more_blocks_than_there_are_indices(tmp_path: Path) ->
         assert reader.size == (1 << 31) - 1
         with pytest.raises(ags1.AuthenticationError, match="block 2147483646 failed"):
             reader.pread(LAST, 1)
+
+
+# -- messages under one key ------------------------------------------------------------------------------------
+
+MOST = 1 << 32
+WINDOWS = (1 << 17) + 5  # more blocks than nonces are drawn for at once
+
+SEALING: dict[str, tuple[int, Callable[[ags1.Key, Path], object]]] = {
+    "encrypt": (3, lambda key, _: ags1.encrypt(bytes(2 * BLOCK + 1), key, block_length=BLOCK)),
+    "encrypt nothing": (1, lambda key, _: ags1.encrypt(b"", key)),
+    "encrypt_into": (2, lambda key, _: ags1.encrypt_into(bytes(2 * BLOCK), bytearray(999), key, block_length=BLOCK)),
+    "encrypt_many": (5, lambda key, _: ags1.encrypt_many([bytes(BLOCK), b"", bytes(50)], key, block_length=BLOCK)),
+    "encrypt_many with windows": (
+        WINDOWS,
+        lambda key, _: ags1.encrypt_many([bytes(WINDOWS)], key, block_length=1),
+    ),
+    "encrypt_many with keys": (4, lambda key, _: ags1.encrypt_many([b""] * 4, [key] * 4)),
+    "Writer over memory": (3, lambda key, _: write(io.BytesIO(), key)),
+    "Writer to a path": (3, lambda key, path: write(path / "out", key)),
+    "encrypt_file": (3, lambda key, path: ags1.encrypt_file(path / "in", path / "out", key, block_length=BLOCK)),
+    "encrypt_file of an object": (
+        3,
+        lambda key, path: ags1.encrypt_file(io.BytesIO(bytes(50)), path / "out", key, block_length=BLOCK),
+    ),
+    "arrow": (1, lambda key, _: ags1.arrow.encrypt_buffers([pa.py_buffer(b"data")], key)),
+    "a wrapped key": (1, lambda key, _: _gcm.seal_message(b"key", key, bytes(12))),
+    "a Parquet module": (1, lambda key, _: _module.seal_module(b"module", key, b"")),
+    "a Parquet CTR module": (1, lambda key, _: _module.seal_module(b"module", key, b"", True)),
+    "a Parquet footer": (1, lambda key, _: _module.sign_footer(b"footer", key, b"")),
+}
+
+
+def write(sink: Any, key: ags1.Key) -> None:
+    with ags1.Writer(sink, key, block_length=BLOCK) as writer:
+        writer.write(bytes(BLOCK + 1))
+        writer.flush()
+        writer.write(bytes(BLOCK))
+
+
+@pytest.mark.parametrize("name", SEALING)
+def test_a_key_counts_all_that_it_seals_and_refuses_more_than_two_to_the_32(name: str, tmp_path: Path) -> None:
+    messages, call = SEALING[name]
+    (tmp_path / "in").write_bytes(bytes(2 * BLOCK + 1))
+    key = ags1.Key(KEY)
+    count = checks.count_of_messages(key)
+    for start in (0, MOST - messages):
+        count.value = start
+        call(key, tmp_path)
+        assert count.value == start + messages
+    (tmp_path / "out").unlink(missing_ok=True)
+    count.value = MOST - messages + 1
+    with pytest.raises(ags1.LimitError, match=r"one key may seal 4294967296 messages.*use a fresh key"):
+        call(key, tmp_path)
+    assert not (tmp_path / "out").exists()
+    assert count.value <= MOST
+
+
+def test_reading_counts_nothing_and_other_keys_count_for_themselves() -> None:
+    key, other = ags1.Key(KEY), ags1.Key(KEY)
+    count = checks.count_of_messages(key)
+    count.value = MOST
+    stream = ags1.encrypt(pattern(50), other, block_length=BLOCK)
+    assert ags1.decrypt(stream, key) == pattern(50)
+    assert ags1.Reader(stream, key).read() == pattern(50)
+    assert ags1.decrypt_many([stream], key) == [pattern(50)]
+    assert count.value == MOST
+    # Bytes of a key are a key of their own in each call.
+    assert ags1.decrypt(ags1.encrypt(b"x", bytes(key)), key) == b"x"
 
 
 # -- sizes that are only claimed -----------------------------------------------------------------------------

@@ -136,10 +136,10 @@ def refused(kind: str, data: bytes, directory: Path, expected: str = "") -> None
             lambda: parquet.encrypt_file(io.BytesIO(data), io.BytesIO(), ENCRYPTION),
         ]
     for call in calls:
-        start = time.monotonic()
+        start = time.process_time()
         with pytest.raises(REFUSED) as caught:
             call()
-        assert time.monotonic() - start < SECONDS
+        assert time.process_time() - start < SECONDS
         assert expected in str(caught.value)
         assert len(str(caught.value)) < 600, "the message grows with the data"
         assert os.listdir(directory) == ["lake.parquet"], "it left something behind"

@@ -20,7 +20,7 @@ from tests.parquet.reference_thrift import BINARY, I32, I64, LIST, STRUCT, Seque
 from tests.threats import memory
 
 KEY = KEYS[16]
-SECONDS = 60
+SECONDS = 600
 MIB = 1 << 20
 
 
@@ -266,7 +266,7 @@ def test_a_source_that_changes_on_the_way(tmp_path: Path) -> None:
         if done == total:
             os.utime(source, (1, 1))
 
-    with pytest.raises(OSError, match="was changed while it was being read; nothing was kept"):
+    with pytest.raises(OSError, match="was changed after it was opened"):
         parquet.encrypt_file(source, target, parquet.EncryptionConfig(KEY), progress=progress)
     assert os.listdir(tmp_path) == ["lake.parquet"]
 

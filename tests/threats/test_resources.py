@@ -22,7 +22,7 @@ from tests.checks import KEY, damage, os_threads, pattern, run_python
 BLOCK = 1000
 PLAIN = pattern(10 * BLOCK + 1)
 STREAM = ags1.encrypt(PLAIN, KEY, block_length=BLOCK)
-SECONDS = 60
+SECONDS = 600
 
 SETUP = """
         import errno, io, os, resource, sys

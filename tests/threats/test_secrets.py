@@ -23,8 +23,9 @@ from typing import Any
 import pytest
 
 import ags1
-from ags1 import _atomic, _gcm
+from ags1 import _gcm
 from ags1.cli import main
+from ags1.storage import _atomic
 from tests.checks import PREFIX, damage, pattern
 from tests.threats import memory
 
@@ -265,7 +266,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     root = str(memory.ROOT)
     return subprocess.run(
         [sys.executable, "-m", "ags1", *arguments],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
         env={**os.environ, "PYTHONPATH": root, "COLUMNS": "200", **variables},
     )  # fmt: skip
 

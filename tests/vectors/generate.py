@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import reference
-from tests.vectors import metadata_cases, stream_cases
+from tests.vectors import metadata_cases, stream_cases, wrap_cases
 from tests.vectors.cases import Case, java_behaviour
 
 DIRECTORY = Path(__file__).parent
@@ -120,6 +120,35 @@ def render_key_metadata() -> str:
     return "\n\n".join(records) + "\n"
 
 
+def render_wrapped_keys() -> str:
+    """Render the file of all vectors of wrapped keys."""
+    records = []
+    for case in wrap_cases.cases():
+        found = wrap_cases.opened(case)
+        if found != (case.expect, case.metadata):
+            raise SystemExit(f"{case.name}: the reference says {found[0]}, the vector {case.expect}")
+        header = {
+            "name": case.name,
+            "comment": case.comment,
+            "expect": case.expect,
+            "java": case.java,
+            "master-key": case.master.hex(),
+            "wrapped-kek": case.wrapped_kek.hex(),
+            "kek": case.kek.hex(),
+            "key-timestamp": text_field(case.timestamp),
+            "entry": case.entry.hex(),
+        }
+        if case.metadata is not None:
+            header["key-metadata"] = case.metadata.hex()
+        records.append("\n".join(f"{name}: {value}" for name, value in header.items()))
+    return "\n\n".join(records) + "\n"
+
+
+def text_field(value: str | None) -> str:
+    """Render a text for a header line: its UTF-8 in hexadecimal, since it may have spaces at its ends."""
+    return bytes_field(None if value is None else value.encode())
+
+
 def render_all() -> Iterator[Written]:
     """Render every file."""
     names = set()
@@ -129,6 +158,7 @@ def render_all() -> Iterator[Written]:
         names.add(case.name)
         yield Written(f"streams/{case.name}.vector", render_stream(case))
     yield Written("key_metadata.vector", render_key_metadata())
+    yield Written("wrapped_keys.vector", render_wrapped_keys())
 
 
 def main() -> None:

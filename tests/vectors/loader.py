@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from tests import reference
 DIRECTORY = Path(__file__).parent
 STREAMS = DIRECTORY / "streams"
 KEY_METADATA = DIRECTORY / "key_metadata.vector"
+WRAPPED_KEYS = DIRECTORY / "wrapped_keys.vector"
 
 
 def pattern(size: int) -> bytes:
@@ -175,6 +177,42 @@ class KeyMetadataVector:
         return self.header["java"].split()
 
 
+@dataclass(frozen=True)
+class WrappedKeyVector:
+    """Two entries of ``encryption-keys`` and what a reader makes of them."""
+
+    name: str
+    header: dict[str, str] = field(repr=False)
+
+    @property
+    def expect(self) -> str:
+        """The outcome: ``success`` or the kind of refusal."""
+        return self.header["expect"]
+
+    @property
+    def java(self) -> list[str]:
+        """What Iceberg Java does, as words."""
+        return self.header["java"].split()
+
+    @property
+    def timestamp(self) -> str:
+        """The exact text of the property KEY_TIMESTAMP."""
+        return (parse_bytes(self.header["key-timestamp"]) or b"").decode()
+
+    def octets(self, name: str) -> bytes:
+        """The bytes of a header line."""
+        return parse_bytes(self.header[name]) or b""
+
+    def entries(self) -> list[dict[str, object]]:
+        """The two entries as they stand in a table's metadata: under the master key "master"."""
+        wrapped, entry = (base64.b64encode(self.octets(name)).decode() for name in ("wrapped-kek", "entry"))
+        properties = {"KEY_TIMESTAMP": self.timestamp}
+        return [
+            {"key-id": "kek", "encrypted-key-metadata": wrapped, "encrypted-by-id": "master", "properties": properties},
+            {"key-id": "list", "encrypted-key-metadata": entry, "encrypted-by-id": "kek"},
+        ]
+
+
 def load_streams() -> list[StreamVector]:
     """Return all stream vectors, sorted by name."""
     vectors = []
@@ -189,3 +227,10 @@ def load_key_metadata() -> list[KeyMetadataVector]:
     records = KEY_METADATA.read_text(encoding="ascii").strip("\n").split("\n\n")
     headers = [parse_header(record) for record in records]
     return [KeyMetadataVector(header.pop("name"), header) for header in headers]
+
+
+def load_wrapped_keys() -> list[WrappedKeyVector]:
+    """Return all vectors of wrapped keys, in file order."""
+    records = WRAPPED_KEYS.read_text(encoding="ascii").strip("\n").split("\n\n")
+    headers = [parse_header(record) for record in records]
+    return [WrappedKeyVector(header.pop("name"), header) for header in headers]

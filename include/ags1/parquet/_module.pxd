@@ -2,7 +2,6 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
-from ags1._gcm cimport Key
 from ags1.evp cimport EVP_CIPHER_CTX
 
 cdef enum ModuleType:
@@ -48,6 +47,3 @@ cdef int module_seal(
 cdef int module_open(
     Modules *modules, const uint8_t *key, size_t key_length, bint ctr, int module_type, int row_group, int column,
     int page, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil
-
-# Counts modules that are about to be sealed; LimitError above 2^32 for one key.
-cdef int count_modules(Key key, int64_t count) except -1

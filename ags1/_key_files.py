@@ -1,0 +1,135 @@
+"""The bytes of keys out of files and environment variables: raw, hexadecimal or base64."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from ags1.errors import KeyAccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["from_base64", "from_hex", "key_of_variable", "load_key", "parse_key", "read_key_file"]
+
+_SIZES = (16, 24, 32)
+_LARGEST = 4096
+
+
+def load_key(reference: str | os.PathLike[str]) -> bytes:
+    """Read the bytes of a key; see ``Key.load``."""
+    text = os.fspath(reference)
+    if not isinstance(text, str):
+        raise TypeError(f"a key is loaded from a path, file:PATH or env:NAME, not from {type(reference).__name__}")
+    kind, colon, name = text.partition(":")
+    if isinstance(reference, str) and colon and kind in ("env", "file") and not name:
+        raise ValueError(f"{kind}: needs the name of a {'variable' if kind == 'env' else 'file'} behind it")
+    if isinstance(reference, str) and colon and kind == "env":
+        _refuse_key(name, "env:NAME needs the name of a variable")
+        return key_of_variable(name)
+    path = name if isinstance(reference, str) and colon and kind == "file" else text
+    _refuse_key(path, "the name of a file is needed")
+    return parse_key(read_key_file(path)[0], path)
+
+
+def key_of_variable(name: str) -> bytes:
+    """The key in an environment variable.
+
+    Raises
+    ------
+    KeyAccessError
+        It is not set, or holds no key.
+    """
+    value = os.environ.get(name)
+    if value is None:
+        raise KeyAccessError(f"the environment variable {name} is not set")
+    return parse_key(value.encode("utf-8", "surrogateescape"), f"the environment variable {name}", raw=False)
+
+
+def read_key_file(path: str) -> tuple[bytes, int]:
+    """Contents and mode of a key file.
+
+    Raises
+    ------
+    KeyAccessError
+        It cannot be read, or is too large for a key file.
+    """
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise KeyAccessError(f"the key file {path} cannot be read: {error.strerror}") from error
+    if len(data) > _LARGEST:
+        raise KeyAccessError(f"{path} is no key file: it has more than {_LARGEST} bytes")
+    return data, mode
+
+
+def parse_key(data: bytes, where: str, *, raw: bool = True, note: Callable[[str], None] | None = None) -> bytes:
+    """A key's bytes from raw bytes, hexadecimal or base64. Errors show lengths, never contents.
+
+    Parameters
+    ----------
+    where : str
+        What holds it, for messages.
+    raw : bool
+        Whether raw bytes are a key too.
+    note : callable, optional
+        Takes a remark on bytes that could be read in two ways; by default a warning.
+
+    Raises
+    ------
+    KeyAccessError
+        It is no key.
+    """
+    if raw and len(data) in _SIZES:
+        for decoded in (from_hex(data), from_base64(data)):
+            if decoded is not None and len(decoded) in _SIZES:
+                (note or _warn)(
+                    f"{where} has {len(data)} bytes that could be text: taken as a raw {8 * len(data)}-bit key. If it "
+                    f"is the text of a {8 * len(decoded)}-bit key, end it with a newline"
+                )
+                break
+        return data
+    text = data.strip()
+    for decoded in (from_hex(text), from_base64(text)):
+        if decoded is not None and len(decoded) in _SIZES:
+            return decoded
+    kinds = "16, 24 or 32 bytes as hexadecimal or base64 text are needed"
+    if raw:
+        kinds = "16, 24 or 32 raw bytes, or the same as hexadecimal or base64 text, are needed"
+    held = "nothing" if not data else f"{len(data)} bytes"
+    del data, text, decoded
+    raise KeyAccessError(f"{where} holds no AES key: it has {held}, but {kinds}")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=4)
+
+
+def _refuse_key(text: str, wanted: str) -> None:
+    """Say what is wrong when the key itself was given, without repeating it."""
+    data = text.encode("utf-8", "surrogateescape")
+    decoded = from_hex(data) or from_base64(data)
+    if decoded is not None and len(decoded) in _SIZES and not os.path.lexists(text):
+        del data, decoded, text
+        raise ValueError(f"{wanted}, but this looks like a key itself: give that to ags1.Key")
+
+
+def from_hex(text: bytes) -> bytes | None:
+    """Bytes of hexadecimal text, None if it is none."""
+    try:
+        return bytes.fromhex(text.decode("ascii")) if not text.isspace() and b" " not in text else None
+    except ValueError:
+        return None
+
+
+def from_base64(text: bytes) -> bytes | None:
+    """Bytes of base64 text, None if it is none."""
+    import base64
+
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None

@@ -1,0 +1,71 @@
+"""Records of a table's Avro files with the values that Avro has, for whoever looks at one file."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from ags1.avro import iter_blocks, read_header
+from ags1.errors import FormatError
+from ags1.iceberg._avro_codecs import container_start, decompressor, varint
+from ags1.iceberg._manifest_avro import readable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+__all__ = ["records"]
+
+_WHOLE_FILE = 1 << 62
+
+
+def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
+    """The records, one block of the file in memory at a time.
+
+    Parameters
+    ----------
+    file : binary file
+        Its plaintext.
+    is_manifest : bool
+        Whether it is a manifest or a manifest list, which is read whole.
+
+    Raises
+    ------
+    UnsupportedError
+        Its codec is not known, or not there.
+    FormatError
+        It is damaged, or no Avro container. fastavro raises whatever else the wrong bytes lead it to.
+    ImportError
+        fastavro is not installed.
+    """
+    try:
+        import fastavro
+    except ImportError:
+        raise ImportError("reading Iceberg's Avro files needs fastavro: pip install 'ags1[iceberg]'") from None
+    if is_manifest:
+        file = io.BytesIO(readable(file.read()))
+    header = read_header(file)
+    schema = json.loads(header.metadata.get("avro.schema", b"null"))
+    if schema is None:
+        raise FormatError("the Avro header has no schema")
+    _mark_local(schema)
+    decompress = decompressor(header.metadata.get("avro.codec", b"null").decode("utf-8", "replace"))
+    start = container_start({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}, header.marker)
+    for block in iter_blocks(file, 0, _WHOLE_FILE):
+        data = decompress(block.data)
+        whole = b"".join((start, varint(block.count), varint(len(data)), data, header.marker))
+        yield from fastavro.reader(io.BytesIO(whole))  # type: ignore[misc]
+
+
+def _mark_local(schema: Any) -> None:
+    """Call timestamps without a zone by Avro's own name: Iceberg says it in a property that Avro lacks."""
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            if each.get("adjust-to-utc") is False and str(each.get("logicalType")).startswith("timestamp-"):
+                each["logicalType"] = f"local-{each['logicalType']}"
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each

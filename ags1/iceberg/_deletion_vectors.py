@@ -1,0 +1,217 @@
+"""Deletion vectors: which rows of one data file are deleted, in a named range of a Puffin file.
+
+    manifest entry:  file_path, referenced_data_file, content_offset, content_size_in_bytes, record_count
+    Puffin file:     ... | length (4) | D1 D3 39 64 | bitmaps | CRC-32 (4) | ...
+                         ^ content_offset                                  ^ content_offset + content_size_in_bytes
+
+The manifest binds a vector to its data file. The footer of the Puffin file does not: one file may have vectors that
+were removed from the table, and its footer may name paths of another copy of the table. Source: Iceberg table spec,
+"Deletion Vectors"; Puffin spec, "deletion-vector-v1".
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from dataclasses import dataclass
+
+from ags1.errors import FormatError, TruncatedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import pyarrow
+
+__all__ = ["DeletionVector", "deleted_positions", "footer_contradictions", "read_vector"]
+
+_MAGIC = b"\xd1\xd3\x39\x64"
+_PUFFIN = b"PFA1"
+_LENGTH, _CHECKSUM = 4, 4
+# The number of bitmaps, and what stands around them.
+_SMALLEST = _LENGTH + len(_MAGIC) + 8 + _CHECKSUM
+_TYPE = "deletion-vector-v1"
+# Java reads a vector into one array.
+_LARGEST = (1 << 31) - 1
+_FOOTER_END = 12
+
+
+@dataclass(frozen=True)
+class DeletionVector:
+    """A vector, as a manifest has it.
+
+    Attributes
+    ----------
+    path : str
+        Of the Puffin file.
+    data_file : str
+        Path of the data file whose rows it deletes.
+    offset, size : int
+        Where it is in the plaintext of the Puffin file, in bytes.
+    cardinality : int
+        How many rows it deletes.
+    """
+
+    path: str
+    data_file: str
+    offset: int
+    size: int
+    cardinality: int
+
+    @classmethod
+    def from_entry(
+        cls, path: str, data_file: object, offset: object, size: object, cardinality: object
+    ) -> DeletionVector:
+        """Make it from the fields of a manifest entry.
+
+        Raises
+        ------
+        FormatError
+            A field is missing or impossible; names the file.
+        """
+        if not isinstance(data_file, str) or not data_file:
+            raise FormatError(f"{path}: the manifest does not say which data file this deletion vector is for")
+        if not (_is_count(offset) and _is_count(size) and _is_count(cardinality)):
+            raise FormatError(
+                f"{path}: the manifest does not say where in it the deletion vector of {data_file} is, or how many "
+                "rows it deletes"
+            )
+        assert isinstance(offset, int)
+        assert isinstance(size, int)
+        assert isinstance(cardinality, int)
+        if not _SMALLEST <= size <= _LARGEST:
+            raise FormatError(f"{path}: the manifest says that the deletion vector of {data_file} has {size} bytes")
+        return cls(path, data_file, offset, size, cardinality)
+
+
+def read_vector(file: Any, vector: DeletionVector, end: int) -> pyarrow.Array:
+    """Read the deleted positions of a vector, from its range alone.
+
+    Parameters
+    ----------
+    file : binary file
+        Plaintext of the Puffin file.
+    vector : DeletionVector
+    end : int
+        Bytes of the plaintext.
+
+    Returns
+    -------
+    pyarrow.Array
+        Positions in the data file, as int64.
+
+    Raises
+    ------
+    TruncatedError
+        The range is not inside the file.
+    FormatError
+        There is no such vector: other magic bytes, length, checksum or number of rows.
+    """
+    where = f"{vector.path}: the deletion vector of {vector.data_file}, at offset {vector.offset},"
+    if vector.offset > end - vector.size:
+        raise TruncatedError(f"{where} ends behind the end of the file")
+    file.seek(vector.offset)
+    data = file.read(vector.size)
+    if len(data) != vector.size:
+        raise TruncatedError(f"{where} ends behind the end of the file")
+    length = int.from_bytes(data[:_LENGTH], "big")
+    content = memoryview(data)[_LENGTH:-_CHECKSUM]
+    if length != len(content) or content[: len(_MAGIC)] != _MAGIC:
+        raise FormatError(f"{where} does not begin as one: the manifest names another place, or another file")
+    if zlib.crc32(content) != int.from_bytes(data[-_CHECKSUM:], "big"):
+        raise FormatError(f"{where} has a wrong checksum")
+    positions = _positions(bytes(content[len(_MAGIC) :]), where)
+    if len(positions) != vector.cardinality:
+        raise FormatError(
+            f"{where} deletes {len(positions)} rows, and the manifest says {vector.cardinality}: it is not the one "
+            "that the manifest means"
+        )
+    return positions
+
+
+def deleted_positions(file: Any, vectors: list[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
+    """The deleted positions of several vectors of one Puffin file.
+
+    Raises
+    ------
+    TruncatedError, FormatError
+        As for :func:`read_vector`.
+    """
+    end = _size_of(file)
+    return {each: read_vector(file, each, end) for each in sorted(vectors, key=lambda each: each.offset)}
+
+
+def _size_of(file: Any) -> int:
+    """Bytes of an open file."""
+    end: int = file.seek(0, io.SEEK_END)
+    return end
+
+
+def footer_contradictions(file: Any, vectors: list[DeletionVector]) -> list[str]:
+    """What the footer of a Puffin file says otherwise than the manifests, for whoever reads only footers.
+
+    Raises
+    ------
+    FormatError
+        It has no footer.
+    """
+    blobs = {
+        (each.get("offset"), each.get("length")): each
+        for each in _footer(file, _size_of(file))
+        if isinstance(each, dict) and each.get("type") == _TYPE
+    }
+    found = []
+    for vector in vectors:
+        blob = blobs.get((vector.offset, vector.size))
+        if blob is None:
+            found.append(f"its footer lists no deletion vector at offset {vector.offset}")
+            continue
+        properties = blob.get("properties")
+        named = properties.get("referenced-data-file") if isinstance(properties, dict) else None
+        if named != vector.data_file:
+            found.append(
+                f"its footer has the deletion vector at offset {vector.offset} for {named}, and the manifest, which "
+                f"counts, for {vector.data_file}"
+            )
+    return found
+
+
+def _footer(file: Any, end: int) -> list[Any]:
+    """The blobs that the footer lists."""
+    size = min(end, _FOOTER_END)
+    file.seek(end - size)
+    tail = file.read(size)
+    if len(tail) != _FOOTER_END or tail[8:] != _PUFFIN:
+        raise FormatError("it does not end as a Puffin file")
+    if tail[4] & 1:
+        # Compressed. Iceberg does not write it so, and nothing depends on it.
+        return []
+    length = int.from_bytes(tail[:4], "little")
+    if length > end - _FOOTER_END:
+        raise FormatError("the footer of the Puffin file is longer than the file")
+    file.seek(end - _FOOTER_END - length)
+    try:
+        blobs = json.loads(file.read(length))["blobs"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise FormatError("the footer of the Puffin file is not one") from None
+    return blobs if isinstance(blobs, list) else []
+
+
+def _positions(bitmaps: bytes, where: str) -> pyarrow.Array:
+    import pyarrow
+    from pyroaring import BitMap64
+
+    try:
+        positions = BitMap64.deserialize(bitmaps).to_array()
+    except Exception as error:
+        raise FormatError(f"{where} has no Roaring bitmaps: {type(error).__name__}") from None
+    found = pyarrow.Array.from_buffers(pyarrow.uint64(), len(positions), [None, pyarrow.py_buffer(positions)])
+    try:
+        return found.cast(pyarrow.int64())
+    except pyarrow.ArrowInvalid:
+        raise FormatError(f"{where} deletes positions that no file has") from None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,173 @@
+"""A table's metadata file, as every reader of it here has to see it: the same snapshots, and nothing exchanged.
+
+Nothing in the file protects it. What its catalog vouches for is its hash, and what a manifest list says of its own
+snapshot is authenticated with the list. PyIceberg takes a field under its Python name too, ``manifest_list`` for
+``manifest-list``, which no other reader sees: such a file is refused. Sources: Iceberg table spec, "Table Metadata
+Fields"; Iceberg Java's HiveTableOperations, for the parameter ``metadata_hash``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import io
+
+from ags1.errors import AuthenticationError, FormatError
+from ags1.iceberg._document import Document
+from ags1.iceberg._entries import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+__all__ = ["check_hash", "claims_encryption", "list_contradiction", "list_header", "metadata_document"]
+
+# The names of PyIceberg's attributes for fields that have another name in the file.
+PYTHON_NAMES = frozenset(
+    (
+        "added_rows", "blob_metadata", "current_schema_id", "current_snapshot_id", "default_sort_order_id",
+        "default_spec_id", "element_id", "element_required", "element_type", "field_id", "field_type",
+        "file_footer_size_in_bytes", "file_size_in_bytes", "first_row_id", "format_version", "identifier_field_ids",
+        "initial_default", "key_id", "key_metadata", "key_type", "last_column_id", "last_partition_id",
+        "last_sequence_number", "last_updated_ms", "manifest_list", "max_ref_age_ms", "max_snapshot_age_ms",
+        "metadata_file", "metadata_log", "min_snapshots_to_keep", "next_row_id", "null_order", "order_id",
+        "parent_snapshot_id", "partition_spec", "partition_specs", "partition_statistics", "schema_", "schema_id",
+        "sequence_number", "snapshot_id", "snapshot_log", "snapshot_ref_type", "sort_orders", "source_id", "spec_id",
+        "statistics_path", "table_uuid", "timestamp_ms", "value_id", "value_required", "value_type", "write_default",
+    )
+)  # fmt: skip
+# Objects whose names are the users'.
+_FREE = frozenset(("properties", "summary", "initial-default", "write-default", "encryption-keys"))
+_HASH_BYTES = 32
+
+
+def metadata_document(location: str, data: bytes, metadata_hash: str | None = None) -> Document:
+    """Parse a metadata file.
+
+    Parameters
+    ----------
+    location : str
+        For messages.
+    data : bytes
+        As it is stored, also compressed by gzip.
+    metadata_hash : str, optional
+        What the file must be: standard base64 of the SHA-256 of its JSON text.
+
+    Raises
+    ------
+    AuthenticationError
+        The file has another hash.
+    FormatError
+        Not the metadata of a table, or with fields that two readers would take for different things.
+    """
+    try:
+        document = Document(data)
+        if metadata_hash is not None:
+            found = base64.b64encode(hashlib.sha256(document.text.encode("utf-8")).digest())
+            if not hmac.compare_digest(found, metadata_hash.encode("utf-8")):
+                raise AuthenticationError(
+                    f"has the hash {found.decode()}, and {metadata_hash} was expected: it was changed, or is not the "
+                    "one that the catalog means"
+                )
+        _refuse_python_names(document.fields)
+    except (FormatError, AuthenticationError) as error:
+        raise type(error)(f"{location}: {error}") from None
+    return document
+
+
+def check_hash(metadata_hash: str) -> str:
+    """The hash, if it can be one.
+
+    Raises
+    ------
+    ValueError
+        It is no base64 of 32 bytes.
+    """
+    try:
+        length = len(base64.b64decode(metadata_hash, validate=True))
+    except (binascii.Error, ValueError):
+        length = 0
+    if length != _HASH_BYTES:
+        raise ValueError("the metadata hash must be the base64 of 32 bytes, as the Hive parameter metadata_hash has it")
+    return metadata_hash
+
+
+def claims_encryption(fields: Mapping[str, Any]) -> bool:
+    """Whether a table says that it is encrypted: by its property, its keys, or any of its snapshots."""
+    properties = fields.get("properties")
+    if isinstance(properties, dict) and properties.get("encryption.key-id"):
+        return True
+    snapshots = fields.get("snapshots")
+    listed = snapshots if isinstance(snapshots, list) else []
+    return bool(fields.get("encryption-keys")) or any(isinstance(each, dict) and each.get("key-id") for each in listed)
+
+
+def list_header(data: bytes) -> tuple[int | None, int | None]:
+    """The snapshot id and the sequence number that a manifest list says it is of; None for what it does not say.
+
+    Raises
+    ------
+    FormatError
+        No Avro container, or no numbers.
+    """
+    from ags1.avro import read_header
+
+    metadata = read_header(io.BytesIO(data)).metadata
+    return _number(metadata, "snapshot-id"), _number(metadata, "sequence-number")
+
+
+def list_contradiction(
+    header: tuple[int | None, int | None], snapshots: Iterable[tuple[int, int | None]]
+) -> AuthenticationError | None:
+    """What is wrong with the snapshots that the metadata has a manifest list for, by the list's own header.
+
+    Parameters
+    ----------
+    header : tuple
+        From :func:`list_header`.
+    snapshots : iterable of (int, int or None)
+        Ids with sequence numbers, where the metadata has one.
+    """
+    own, own_number = header
+    for snapshot_id, number in snapshots:
+        if own is not None and own != snapshot_id:
+            return AuthenticationError(
+                f"is the manifest list of snapshot {own}, and the metadata has it for snapshot {snapshot_id}: "
+                "somebody exchanged them"
+            )
+        if own_number is not None and number is not None and own_number != number:
+            return AuthenticationError(
+                f"is a manifest list with the sequence number {own_number}, and the metadata has {number} for "
+                f"snapshot {snapshot_id}: somebody changed it"
+            )
+    return None
+
+
+def _number(metadata: Mapping[str, bytes], name: str) -> int | None:
+    value = metadata.get(name)
+    if value is None:
+        return None
+    try:
+        return int(value.decode("ascii"))
+    except ValueError:
+        raise FormatError(f"the manifest list's header has a {name} that is no number") from None
+
+
+def _refuse_python_names(fields: Mapping[str, Any]) -> None:
+    waiting: list[Any] = [fields]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, dict):
+            for name, each in value.items():
+                if name in PYTHON_NAMES:
+                    raise FormatError(
+                        f"the table metadata has a field {shown(name)}, which is none of Iceberg's and which PyIceberg "
+                        "would take for one: no writer makes it so"
+                    )
+                if name not in _FREE:
+                    waiting.append(each)

@@ -1,0 +1,351 @@
+"""What is known of a column's values without reading them: of a manifest, a file, a partition, a Parquet row group.
+
+Whatever is not known is possible. Nothing here may exclude a value that is there.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+)
+
+__all__ = ["FilteredColumn", "ValueRange", "of_file", "of_partition", "of_row_group", "of_summaries"]
+
+_WHOLE: dict[type, tuple[int, ...]] = {
+    BooleanType: (1,),
+    IntegerType: (4,),
+    # A column that was promoted has the bounds of the type before.
+    LongType: (4, 8),
+    DateType: (4,),
+    TimeType: (8,),
+    TimestampType: (8,),
+    TimestamptzType: (8,),
+    TimestampNanoType: (8,),
+    TimestamptzNanoType: (8,),
+}
+_TIMES = (YearTransform, MonthTransform, DayTransform, HourTransform)
+# Of what a date or a timestamp counts.
+_PER_DAY: dict[type, int] = {
+    DateType: 1,
+    TimestampType: 86_400_000_000,
+    TimestamptzType: 86_400_000_000,
+    TimestampNanoType: 86_400_000_000_000,
+    TimestamptzNanoType: 86_400_000_000_000,
+}
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class FilteredColumn:
+    """A column of a row filter.
+
+    Attributes
+    ----------
+    field_id : int
+    name : str
+    type : pyiceberg.types.IcebergType
+    nested : bool
+        Whether it is in a struct.
+    """
+
+    field_id: int
+    name: str
+    type: Any
+    nested: bool
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it may have NaN."""
+        return isinstance(self.type, (FloatType, DoubleType))
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """What a column may have.
+
+    Attributes
+    ----------
+    lower, upper : int, float, str, bytes or None
+        Of what is neither null nor NaN, in the units of :mod:`ags1.iceberg._literal_values`; None if not known.
+    nulls, values, nans : bool
+        Whether there may be nulls, values, and NaN.
+    transform : callable, optional
+        The range is of what this makes of the values; None from it if that is not known.
+    ordered : bool
+        Whether the transform keeps their order.
+    """
+
+    lower: Any = None
+    upper: Any = None
+    nulls: bool = True
+    values: bool = True
+    nans: bool = True
+    transform: Callable[[Any], Any] | None = None
+    ordered: bool = True
+
+    @property
+    def exact(self) -> bool:
+        """Whether the range is of the values themselves."""
+        return self.transform is None
+
+    def image(self, value: Any) -> Any:
+        """What a value becomes, to be compared with the bounds; None if that is not known."""
+        return value if self.transform is None else self.transform(value)
+
+    def bounds(self, value: Any) -> tuple[Any, Any]:
+        """The bounds, to be compared with a value: whole numbers with a float are floats."""
+        if isinstance(value, float) and self.transform is None:
+            lower, upper = (None if each is None else float(each) for each in (self.lower, self.upper))
+            return lower, upper
+        return self.lower, self.upper
+
+
+# -- sources -------------------------------------------------------------------------------------------------------
+
+
+def of_file(column: FilteredColumn, file: Any) -> ValueRange:
+    """By the metrics in a manifest's entry of a data file."""
+    field_id = column.field_id
+    counts = [
+        None if found is None else found.get(field_id)
+        for found in (file.value_counts, file.null_value_counts, file.nan_value_counts)
+    ]
+    total, nulls, nans = counts
+    if not column.is_float:
+        nans = 0
+    lower, upper = (
+        None if found is None else _decoded(found.get(field_id), column.type)
+        for found in (file.lower_bounds, file.upper_bounds)
+    )
+    if lower != lower or upper != upper:
+        lower = upper = None
+    return ValueRange(
+        lower,
+        upper,
+        # Writers do not agree on whether the null structs around a field count.
+        nulls=column.nested or nulls != 0,
+        values=total is None or nulls is None or nans is None or total > nulls + nans,
+        nans=nans != 0,
+    )
+
+
+def of_partition(column: FilteredColumn, fields: Any, partition: Any) -> list[ValueRange]:
+    """By the partition of a data file.
+
+    Parameters
+    ----------
+    column : FilteredColumn
+    fields : sequence of pyiceberg.partitioning.PartitionField
+        Of the file's partition spec.
+    partition : sequence
+        The values, as PyIceberg reads them.
+    """
+    made = []
+    for field, value in zip(fields, partition, strict=True):
+        if field.source_id != column.field_id or (image := _image(field.transform, column.type)) is None:
+            continue
+        if value is None:
+            # A null of what the field is now, or of the struct around it.
+            made.append(ValueRange(values=False, nans=False))
+            continue
+        if value != value:
+            made.append(ValueRange(nulls=False, values=False))
+            continue
+        known = _internal(value, column.type)
+        made.append(_transformed(field.transform, image, known, known, nulls=False, nans=False))
+    return made
+
+
+def of_summaries(column: FilteredColumn, fields: Any, summaries: Any, kinds: Any) -> list[ValueRange]:
+    """By what a manifest list says of the partitions in a manifest.
+
+    Parameters
+    ----------
+    column : FilteredColumn
+    fields : sequence of pyiceberg.partitioning.PartitionField
+    summaries : sequence of pyiceberg.manifest.PartitionFieldSummary
+    kinds : sequence of pyiceberg.types.PrimitiveType
+        Of the partition's fields.
+    """
+    made = []
+    for field, summary, kind in zip(fields, summaries, kinds, strict=True):
+        if field.source_id != column.field_id or (image := _image(field.transform, column.type)) is None:
+            continue
+        lower, upper = _decoded(summary.lower_bound, kind), _decoded(summary.upper_bound, kind)
+        if lower != lower or upper != upper:
+            lower = upper = None
+        nans = column.is_float and summary.contains_nan is not False
+        made.append(_transformed(field.transform, image, lower, upper, nulls=summary.contains_null, nans=nans))
+    return made
+
+
+def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType) -> ValueRange | None:
+    """By the statistics of a column in a Parquet file; None where they are missing or of another type.
+
+    Parameters
+    ----------
+    column : FilteredColumn
+        In no struct.
+    statistics : pyarrow.parquet.Statistics or None
+    kind : pyarrow.DataType
+        As it is in the file.
+    """
+    if statistics is None:
+        return None
+    lower = upper = None
+    if statistics.has_min_max:
+        if kind in _RAW.get(type(column.type), ()):
+            lower, upper = statistics.min_raw, statistics.max_raw
+        elif isinstance(column.type, StringType) and kind in (pyarrow.string(), pyarrow.large_string()):
+            lower, upper = _text(statistics.min_raw), _text(statistics.max_raw)
+    nulls = not statistics.has_null_count or statistics.null_count != 0
+    # Nothing is said of NaN.
+    return ValueRange(lower, upper, nulls=nulls, nans=column.is_float)
+
+
+# Of int, which a long may have been, and of long.
+_LARGEST = ((1 << 31) - 1, (1 << 63) - 1)
+_MICROSECONDS = (pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC"))
+_RAW: dict[type, tuple[pyarrow.DataType, ...]] = {
+    IntegerType: (pyarrow.int32(),),
+    LongType: (pyarrow.int32(), pyarrow.int64()),
+    DateType: (pyarrow.date32(),),
+    TimestampType: _MICROSECONDS,
+    TimestamptzType: _MICROSECONDS,
+}
+
+
+def _transformed(
+    transform: Any, image: Callable[[Any], Any], lower: Any, upper: Any, *, nulls: bool, nans: bool
+) -> ValueRange:
+    if isinstance(transform, IdentityTransform):
+        return ValueRange(lower, upper, nulls=nulls, nans=nans)
+    if isinstance(transform, _TIMES) and lower is not None and lower <= 0:
+        # Old writers took what is before 1970 for one more.
+        lower -= 1
+    if (
+        isinstance(transform, TruncateTransform)
+        and isinstance(lower, int)
+        and isinstance(upper, int)
+        and any(lower <= largest < upper + transform.width for largest in _LARGEST)
+    ):
+        # The smallest numbers have no multiple of the width below them: in Java it wraps around, to the largest ones.
+        lower = None
+    return ValueRange(lower, upper, nulls, True, nans, image, not isinstance(transform, BucketTransform))
+
+
+def _decoded(data: bytes | None, kind: Any) -> Any:
+    """A bound in the units that literals have; None for what is not there, of another type or of one without order."""
+    if data is None:
+        return None
+    size = len(data)
+    if size in _WHOLE.get(type(kind), ()):
+        return int.from_bytes(data, "little", signed=True)
+    if isinstance(kind, (FloatType, DoubleType)) and size in (4, 8):
+        return struct.unpack("<f" if size == 4 else "<d", data)[0]
+    if isinstance(kind, DecimalType):
+        return int.from_bytes(data, "big", signed=True)
+    if isinstance(kind, StringType):
+        return _text(data)
+    # Java has compared UUIDs as signed numbers.
+    return data if isinstance(kind, (BinaryType, FixedType)) else None
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _internal(value: Any, kind: Any) -> Any:
+    """A partition's value in the units that literals have; None for a type that is not known."""
+    if isinstance(value, Decimal):
+        return Fraction(value) * 10**kind.scale if isinstance(kind, DecimalType) else None
+    return value if isinstance(value, (int, float, str, bytes)) else None
+
+
+def _image(transform: Any, kind: Any) -> Callable[[Any], Any] | None:
+    """What a transform makes of a literal's value; None for a transform that is not known."""
+    if isinstance(transform, IdentityTransform):
+        return lambda value: value
+    if isinstance(transform, TruncateTransform):
+        width = transform.width
+        return lambda value: _truncated(value, width)
+    if isinstance(transform, _TIMES) and type(kind) in _PER_DAY:
+        per_day = _PER_DAY[type(kind)]
+        return lambda value: _moment(value, transform, per_day)
+    if isinstance(transform, BucketTransform) and isinstance(kind, _HASHED):
+        hashed = transform.transform(kind)
+        return lambda value: _bucket(value, kind, hashed)
+    return None
+
+
+_HASHED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, DecimalType, StringType)
+
+
+def _truncated(value: Any, width: int) -> Any:
+    if isinstance(value, (str, bytes)):
+        return value[:width]
+    return None if isinstance(value, float) else value - value % width
+
+
+def _moment(value: Any, transform: Any, per_day: int) -> int | None:
+    if not isinstance(value, Fraction):
+        return None
+    days = value // per_day
+    if isinstance(transform, DayTransform):
+        return days
+    if isinstance(transform, HourTransform):
+        return value * 24 // per_day
+    if not 1 <= days + _EPOCH <= datetime.date.max.toordinal():
+        return None
+    day = datetime.date.fromordinal(days + _EPOCH)
+    years = day.year - 1970
+    return years if isinstance(transform, YearTransform) else years * 12 + day.month - 1
+
+
+def _bucket(value: Any, kind: Any, hashed: Callable[[Any], Any]) -> int | None:
+    if isinstance(value, float):
+        return None
+    if isinstance(value, Fraction):
+        value = int(value)
+        if isinstance(kind, DecimalType):
+            # Not by arithmetic, which would round to the context's digits.
+            value = Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -kind.scale))
+        elif not -(1 << 63) <= value < 1 << 63:
+            return None
+    found: int = hashed(value)
+    return found

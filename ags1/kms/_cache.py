@@ -1,0 +1,260 @@
+"""The one cache of unwrapped keys. It belongs to a KMS client, and keeps what that client may keep.
+
+Keys of Iceberg tables, datasets and Parquet files are all found here, each under the master key's id and a hash of its
+wrapped bytes: never under an id alone, which somebody could have given to other bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict
+
+from ags1._secrets import Secret
+from ags1.errors import KeyAccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from typing import Any, NoReturn, TypeVar
+
+    T = TypeVar("T")
+
+__all__ = ["CACHE_SECONDS", "ForkSafeLock", "KeyCache", "key_cache_of", "name_of_key"]
+
+CACHE_SECONDS = 3600.0
+"""How long an unwrapped key is kept by default: as long as Iceberg Java and Rust keep one."""
+
+MAX_ENTRIES = 10_000
+
+
+class ForkSafeLock:
+    """A lock that a forked child finds open, whoever held it in the parent."""
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _renewed.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._lock.release()
+        except RuntimeError:
+            # Renewed by a fork inside the block, in the child.
+            pass
+
+    def renew(self) -> None:
+        """Replace the lock, in a child that has one thread."""
+        self._lock = threading.Lock()
+
+
+class _Flight:
+    """A key that one thread asks for while others wait."""
+
+    __slots__ = ("done", "failure", "leader", "value")
+
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+        self.done = threading.Event()
+        self.value: Any = None
+        self.failure: KeyAccessError | None = None
+
+
+class KeyCache:
+    """Unwrapped keys of one KMS client.
+
+    Parameters
+    ----------
+    seconds : float
+        How long a key is kept; 0 keeps none.
+    clock : callable
+        Seconds that only grow.
+
+    Notes
+    -----
+    Safe to share between threads: of threads that ask for one key at once, one makes the call, and all get its result
+    or its refusal. A failure is not kept. A forked child starts with an empty cache.
+    """
+
+    def __init__(self, seconds: float = CACHE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise TypeError(f"cache_seconds must be a number, not {type(seconds).__name__}")
+        if not seconds >= 0:
+            raise ValueError(f"cache_seconds must not be negative, got {seconds}")
+        self.seconds = seconds
+        self.clock = clock
+        self._parts: weakref.WeakSet[KeyCache] = weakref.WeakSet()
+        self._closed = False
+        self._epoch = 0
+        self.renew()
+        _renewed.add(self)
+
+    def get(self, name: Hashable, make: Callable[[], T], *, seconds: float | None = None) -> T:
+        """Return what is kept under a name; what is not kept is made.
+
+        Parameters
+        ----------
+        name : hashable
+            Of a wrapped key: :func:`name_of_key`.
+        make : callable
+            Makes the value: a Key, something that holds one, or a Secret, which is never kept. It may call this
+            method with the same name.
+        seconds : float, optional
+            The greatest age that this caller accepts; what it has made is not kept if that is 0.
+        """
+        limit = self.seconds if seconds is None else min(seconds, self.seconds)
+        me = threading.get_ident()
+        while True:
+            with self._lock:
+                found = self._find(name, limit)
+                if found is not None:
+                    return found  # type: ignore[no-any-return]
+                flight = self._flights.get(name)
+                leads = flight is None
+                if flight is None:
+                    flight = self._flights[name] = _Flight(me)
+                    # Too old for this caller: the client's own unwrap_key must not find it either.
+                    self._kept.pop(name, None)
+                epoch = self._epoch
+            if leads:
+                return self._lead(flight, name, make, limit, epoch)
+            if flight.leader == me:
+                # A client's own unwrap_key, inside the call that a table or a file makes.
+                return make()
+            flight.done.wait()
+            if flight.failure is not None:
+                raise type(flight.failure)(str(flight.failure))
+            if flight.value is not None:
+                return flight.value  # type: ignore[no-any-return]
+            # The thread that asked was interrupted, which is no answer.
+
+    def put(self, name: Hashable, value: object) -> None:
+        """Keep a key that was just made."""
+        with self._lock:
+            self._keep(name, value, self.seconds, self._epoch)
+
+    def part(self) -> KeyCache:
+        """Make a cache for keys that only one user may find; it lives no longer than this one is open."""
+        part = KeyCache(self.seconds, self.clock)
+        part._closed = self._closed
+        self._parts.add(part)
+        return part
+
+    def clear(self) -> None:
+        """Forget all keys, also those that are being asked for."""
+        with self._lock:
+            self._epoch += 1
+            self._kept.clear()
+        for part in list(self._parts):
+            part.clear()
+
+    def close(self) -> None:
+        """Forget all keys, and keep none from now on."""
+        self._closed = True
+        for part in list(self._parts):
+            part.close()
+        self.clear()
+
+    def renew(self) -> None:
+        """Start empty, in a child that has one thread: it has neither its parent's keys nor its locks."""
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        self._flights: dict[Hashable, _Flight] = {}
+
+    def __len__(self) -> int:
+        with self._lock:
+            now = self.clock()
+            return sum(now - made < self.seconds for made, _ in self._kept.values())
+
+    def __repr__(self) -> str:
+        return f"<ags1.kms.KeyCache: {len(self)} keys, kept for {self.seconds:g} s>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an ags1.kms.KeyCache cannot be pickled or copied: it holds keys")
+
+    def _lead(self, flight: _Flight, name: Hashable, make: Callable[[], T], limit: float, epoch: int) -> T:
+        try:
+            value = make()
+            flight.value = value
+            with self._lock:
+                self._keep(name, value, limit, epoch)
+            return value
+        except KeyAccessError as error:
+            flight.failure = error
+            raise
+        finally:
+            with self._lock:
+                if self._flights.get(name) is flight:
+                    del self._flights[name]
+            flight.done.set()
+
+    def _find(self, name: Hashable, limit: float) -> Any:
+        made, value = self._kept.get(name, (0.0, None))
+        return value if value is not None and self.clock() - made < limit else None
+
+    def _keep(self, name: Hashable, value: object, limit: float, epoch: int) -> None:
+        # A Secret is no AES key: what else a service is used for is not ours to keep.
+        if self._closed or limit <= 0 or epoch != self._epoch or isinstance(value, Secret):
+            return
+        now = self.clock()
+        self._kept[name] = (now, value)
+        self._kept.move_to_end(name)
+        # The oldest stand first.
+        while len(self._kept) > MAX_ENTRIES or now - next(iter(self._kept.values()))[0] >= self.seconds:
+            self._kept.popitem(last=False)
+
+
+def name_of_key(key_id: str, wrapped: bytes) -> Hashable:
+    """What a wrapped key is called in the cache of its client."""
+    return key_id, hashlib.sha256(wrapped).digest()
+
+
+def key_cache_of(kms: Any) -> KeyCache:
+    """The cache that belongs to a KMS client.
+
+    Parameters
+    ----------
+    kms : object
+        A client of :mod:`ags1.kms`, whose `cache_seconds`, ``initialize`` and ``close`` rule its cache. Any other
+        object has one for as long as it lives, for its own ``cache_seconds`` or an hour; one that no weak reference
+        can be made to has none.
+    """
+    own = getattr(kms, "__dict__", {}).get("_key_cache")
+    if isinstance(own, KeyCache):
+        return own
+    identity = id(kms)
+    found, cache = _foreign.get(identity, (None, None))
+    if found is None or found() is not kms:
+        seconds = getattr(kms, "cache_seconds", CACHE_SECONDS)
+        cache = KeyCache(seconds if isinstance(seconds, (int, float)) and seconds >= 0 else CACHE_SECONDS)
+        try:
+            found = weakref.ref(kms, lambda _: _foreign.pop(identity, None))
+        except TypeError:
+            return KeyCache(0)
+        # Of two threads that come here at once, one's cache stays.
+        kept, other = _foreign.setdefault(identity, (found, cache))
+        if kept() is kms:
+            return other
+        _foreign[identity] = (found, cache)
+    assert cache is not None
+    return cache
+
+
+_foreign: dict[int, tuple[Callable[[], Any], KeyCache]] = {}
+_renewed: weakref.WeakSet[ForkSafeLock | KeyCache] = weakref.WeakSet()
+
+
+def _renew() -> None:
+    for each in list(_renewed):
+        each.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

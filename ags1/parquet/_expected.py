@@ -1,0 +1,128 @@
+"""The files that a caller expects in a set, and which of them are not there.
+
+Nothing in a file says how many others belong to it, so a file that was taken away, or put in, is only noticed by who
+knows the set. Source: Parquet encryption specification, 4.4.1: "the reader should also know the number of table
+partitions and verify availability of all partition files (prefixes) from 0 to N-1".
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Expected: TypeAlias = str | bytes | os.PathLike[str] | Iterable[str | bytes]
+
+__all__ = ["ExpectedFiles"]
+
+_RANGE = re.compile(r"\{([0-9]{1,18})\.\.([0-9]{1,18})\}")
+_MOST = 1_000_000
+
+
+class ExpectedFiles:
+    """Names and AAD prefixes of the files of a set, each of which is to be there once.
+
+    Parameters
+    ----------
+    given : str, bytes, path or iterable of str and bytes
+        A str is the name of a file, bytes are the AAD prefix of one. ``{0..99}`` in either stands for the numbers from
+        0 to 99, ``{00..99}`` for those of two digits. A path is that of a text file with a name in each line.
+
+    Raises
+    ------
+    OSError
+        The text file cannot be read.
+    TypeError, ValueError
+        Something else; a range that ends before it begins, or more than a million files; no files at all.
+    """
+
+    def __init__(self, given: Expected) -> None:
+        if isinstance(given, os.PathLike):
+            found: list[str | bytes] = list(_lines(given))
+        else:
+            items = [given] if isinstance(given, (str, bytes)) else list(given)
+            found = [each for item in items for each in _expanded(item)]
+        if not found:
+            raise ValueError("expected names no file")
+        self._by_name = any(isinstance(each, str) for each in found)
+        self._by_prefix = any(isinstance(each, bytes) for each in found)
+        self._missing: dict[str | bytes, None] = dict.fromkeys(found)
+        self._there: set[str | bytes] = set()
+
+    def take(self, name: str, aad_prefix: bytes | None, *, checked: bool = True) -> str | None:
+        """Take a file that is there.
+
+        Parameters
+        ----------
+        aad_prefix : bytes or None
+            The one that its footer was authenticated with.
+        checked : bool
+            Whether its footer could be; otherwise its prefix is not known.
+
+        Returns
+        -------
+        str or None
+            Why it does not belong to the set.
+        """
+        if self._by_name:
+            text = self._take(name, f"the name {name!r}")
+            if text is not None:
+                return text
+        if self._by_prefix and checked:
+            if aad_prefix is None:
+                return "it has no AAD prefix that was authenticated"
+            return self._take(aad_prefix, f"the AAD prefix {_shown(aad_prefix)}")
+        return None
+
+    def _take(self, key: str | bytes, what: str) -> str | None:
+        if key in self._missing:
+            del self._missing[key]
+            self._there.add(key)
+            return None
+        return f"{what} is there twice" if key in self._there else f"no file with {what} is expected"
+
+    def missing(self) -> list[str]:
+        """What was expected and not taken: names, and prefixes as ``AAD prefix ...``."""
+        return [each if isinstance(each, str) else f"AAD prefix {_shown(each)}" for each in self._missing]
+
+
+def _lines(path: os.PathLike[str]) -> list[str]:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return [line for line in file.read().splitlines() if line]
+
+
+def _expanded(item: object) -> list[str | bytes]:
+    if isinstance(item, bytes):
+        return [each.encode("utf-8", "surrogateescape") for each in _ranges(item.decode("utf-8", "surrogateescape"))]
+    if not isinstance(item, str):
+        raise TypeError(f"expected must have names (str) and AAD prefixes (bytes), not {type(item).__name__}")
+    return list(_ranges(item))
+
+
+def _ranges(text: str) -> list[str]:
+    """The texts that a text with ranges of numbers stands for."""
+    pieces = _RANGE.split(text)
+    choices: list[list[str]] = []
+    count = 1
+    for first, last in zip(pieces[1::3], pieces[2::3], strict=True):
+        length = int(last) - int(first) + 1
+        count *= length
+        if length < 1 or count > _MOST:
+            raise ValueError(f"expected: {text!r} names {'no file' if length < 1 else 'more than a million files'}")
+        width = len(first) if first.startswith("0") else 0
+        choices.append([f"{number:0{width}d}" for number in range(int(first), int(last) + 1)])
+    literals = pieces[0::3]
+    return [
+        "".join(itertools.chain.from_iterable(itertools.zip_longest(literals, chosen, fillvalue="")))
+        for chosen in itertools.product(*choices)
+    ]
+
+
+def _shown(prefix: bytes) -> str:
+    text = prefix.decode("utf-8", "replace")
+    return repr(text) if text.isprintable() and "\ufffd" not in text else f"hex:{prefix.hex()}"

@@ -1,0 +1,71 @@
+"""Bytes at rest: the one room that opens, reads, writes, lists and removes files, here and in object stores.
+
+    Location ---> open_source(...) ---> Source   ranges by position: memory, descriptor, object, file object, pipe
+             ---> open_output(...) ---> Output   appears whole when it is committed, or not at all
+             ---> list_files, match, status, remove, create
+
+Three backends stand behind a Location: local files (positioned native I/O), object stores through obstore (S3, GCS,
+Azure), and fsspec for everything else. The room knows no format and no key. Its faults are OSErrors that name the file
+in one line.
+
+What each backend promises:
+
+                      local                object store                 fsspec
+    whole or nothing  rename               last request                 S3, GCS, memory: yes; others when closed
+    create if absent  link of a whole file conditional put              no
+    changed content   mtime, length        etag of every answer         no
+    forked children   yes                  if not used before the fork  as the file system says
+"""
+
+from __future__ import annotations
+
+from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile, sync_directory
+from ags1.storage._budget import STREAM_BUDGET, Budget
+from ags1.storage._creation import create
+from ags1.storage._errors import as_os_error
+from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
+from ags1.storage._requests import Request, in_order, start
+from ags1.storage.listing import Entry, is_directory, list_files, make_parent, match, remove, status
+from ags1.storage.location import Location, is_url
+from ags1.storage.outputs import FsspecOutput, Output, open_output
+from ags1.storage.planned import PlannedSource
+from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
+from ags1.storage.sources import DescriptorSource, MemorySource, PipeSource, Source, octets, open_source
+
+__all__ = [
+    "SEQUENTIAL_PIECE",
+    "STREAM_BUDGET",
+    "TEMPORARY_SUFFIX",
+    "AtomicFile",
+    "Budget",
+    "DescriptorSource",
+    "Entry",
+    "FsspecOutput",
+    "Location",
+    "MemorySource",
+    "Output",
+    "PipeSource",
+    "PlannedSource",
+    "ReadAhead",
+    "RemoteFiles",
+    "Request",
+    "SequentialSource",
+    "Source",
+    "as_os_error",
+    "create",
+    "file_system_of",
+    "guarded",
+    "in_order",
+    "is_directory",
+    "is_url",
+    "list_files",
+    "make_parent",
+    "match",
+    "octets",
+    "open_output",
+    "open_source",
+    "remove",
+    "start",
+    "status",
+    "sync_directory",
+]

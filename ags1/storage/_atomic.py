@@ -1,0 +1,190 @@
+"""Output files that appear whole or not at all.
+
+    target directory:   (an unnamed file, or .NAME.TOKEN.ags1-tmp)   --commit: rename-->   NAME
+
+Where the file system can (Linux: O_TMPFILE), the output has no name until it is complete, so that even SIGKILL leaves
+nothing behind. Elsewhere it has a temporary name beside the target, which any exit but SIGKILL or a power cut removes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import weakref
+
+from ags1 import _descriptors
+
+__all__ = ["TEMPORARY_SUFFIX", "AtomicFile", "sync_directory"]
+
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+TEMPORARY_SUFFIX = ".ags1-tmp"
+
+
+class AtomicFile:
+    """A file being written, to be published under `path` by :meth:`commit`.
+
+    Parameters
+    ----------
+    path : path
+        The target. A symbolic link is followed: its target is replaced, not the link. A target that is no regular
+        file (a FIFO, a device) cannot be replaced: it is written directly, and `seekable` is False.
+    mode : int, optional
+        Permission bits that the file has at most, from its first moment on. By default the umask's, or those of the
+        file that is replaced.
+
+    Attributes
+    ----------
+    descriptor : int
+        Open for reading and writing, owned.
+
+    Raises
+    ------
+    OSError
+        The directory is missing, not writable, or the target is a directory.
+    """
+
+    def __init__(self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes], *, mode: int | None = None) -> None:
+        self.name = os.fsdecode(path)
+        self._target = os.path.realpath(self.name) if os.path.islink(self.name) else os.path.abspath(self.name)
+        self._temporary: str | None = None
+        self.seekable = True
+        replaced = _mode_of(self._target, self.name)
+        if replaced is not None and stat.S_ISDIR(replaced):
+            raise IsADirectoryError(21, "Is a directory", self.name)
+        if replaced is not None and not stat.S_ISREG(replaced):
+            self.seekable = False
+            self.descriptor = os.open(self._target, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0))
+        else:
+            most = 0o666 if mode is None else stat.S_IMODE(mode) & 0o777
+            self.descriptor, self._temporary = _create(self._target, self.name, most)
+            if replaced is not None:
+                os.fchmod(self.descriptor, stat.S_IMODE(replaced) & (0o7777 if mode is None else most))
+        self._clean_up = weakref.finalize(self, _discard, self.descriptor, self._temporary, os.getpid())
+
+    def reserve(self, size: int) -> None:
+        """Take the disk space now, so that a full disk is noticed before the work and not after it."""
+        if self.seekable:
+            _descriptors.reserve(self.descriptor, size, self.name)
+
+    def commit(self, *, durable: bool = False) -> None:
+        """Publish the file under its target name, replacing what is there.
+
+        Parameters
+        ----------
+        durable : bool
+            Wait until file and directory are on the disk, so that a power cut cannot lose them.
+        """
+        if self.seekable:
+            if durable:
+                os.fsync(self.descriptor)
+            if self._temporary is not None or not self._link_new():
+                assert self._temporary is not None
+                os.replace(self._temporary, self._target)
+            if durable:
+                sync_directory(os.path.dirname(self._target))
+        self._clean_up.detach()
+        os.close(self.descriptor)
+
+    def commit_new(self, *, durable: bool = False) -> None:
+        """Publish the file if nothing has its name.
+
+        Raises
+        ------
+        FileExistsError
+            Something has; this file is to be aborted.
+        """
+        if durable:
+            os.fsync(self.descriptor)
+        try:
+            if self._temporary is None:
+                _link(self.descriptor, self._target)
+            else:
+                os.link(self._temporary, self._target)
+        except FileExistsError:
+            raise FileExistsError(17, "File exists", self.name) from None
+        if durable:
+            sync_directory(os.path.dirname(self._target))
+        if self._temporary is None:
+            self._clean_up.detach()
+            os.close(self.descriptor)
+        else:
+            # The temporary name goes; the other one stays.
+            self.abort()
+
+    def _link_new(self) -> bool:
+        """Give the unnamed file its name; if there is a file to replace, a temporary one, and return False."""
+        try:
+            _link(self.descriptor, self._target)
+            return True
+        except FileExistsError:
+            pass
+        temporary = _temporary_name(self._target)
+        _link(self.descriptor, temporary)
+        self._temporary = temporary
+        # From here on there is a name to remove if the rename fails.
+        self._clean_up.detach()
+        self._clean_up = weakref.finalize(self, _discard, self.descriptor, temporary, os.getpid())
+        return False
+
+    def abort(self) -> None:
+        """Throw the file away. Does nothing after :meth:`commit` or a first abort."""
+        self._clean_up()
+
+
+def _mode_of(path: str, name: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, name) from None
+
+
+def _create(target: str, name: str, permissions: int) -> tuple[int, str | None]:
+    directory = os.path.dirname(target)
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+        try:
+            return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, permissions), None
+        except OSError:
+            # Not on this file system, or a real fault that the next attempt will meet and name.
+            pass
+    temporary = _temporary_name(target)
+    try:
+        return os.open(temporary, _CREATE, permissions), temporary
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, name) from None
+
+
+def _temporary_name(target: str) -> str:
+    directory, base = os.path.split(target)
+    # 255 bytes is the longest name that file systems take.
+    short = os.fsdecode(os.fsencode(base)[:200])
+    return os.path.join(directory, f".{short}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
+
+
+def _link(descriptor: int, path: str) -> None:
+    """Give an unnamed file a name. os.link follows the link in /proc only with a directory descriptor."""
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=directory, follow_symlinks=True)
+    finally:
+        os.close(directory)
+
+
+def sync_directory(directory: str) -> None:
+    """Return when the names in a directory are on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _discard(descriptor: int, temporary: str | None, owner: int) -> None:
+    # A forked child inherits the object, but the file is its parent's.
+    os.close(descriptor)
+    if temporary is not None and owner == os.getpid():
+        try:
+            os.unlink(temporary)
+        except FileNotFoundError:
+            pass

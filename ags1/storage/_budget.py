@@ -1,0 +1,82 @@
+"""Memory that runs ahead of what was asked for: bounded for each stream, and for all streams of the process."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+__all__ = ["PROCESS_BUDGET", "STREAM_BUDGET", "Budget"]
+
+STREAM_BUDGET = 64 << 20
+PROCESS_BUDGET = 256 << 20
+
+
+class _Process:
+    """What all budgets of this process have taken."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.taken = 0
+
+
+_process = _Process()
+
+
+def _forget() -> None:
+    global _process
+    _process = _Process()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+class Budget:
+    """The share of one stream.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes that the stream may hold ahead.
+
+    Notes
+    -----
+    The first piece is always granted: a stream that holds nothing could not go on at all. Thread-safe.
+    """
+
+    __slots__ = ("_process", "limit", "taken")
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = STREAM_BUDGET if limit is None else limit
+        self._process = _process
+        self.taken = 0
+
+    def take(self, size: int) -> bool:
+        """Take `size` bytes if the stream and the process have them left."""
+        process = self._process
+        with process.lock:
+            allowed = not self.taken or (
+                self.taken + size <= self.limit and process.taken + size <= max(PROCESS_BUDGET, self.limit)
+            )
+            if allowed:
+                self.taken += size
+                process.taken += size
+        return allowed
+
+    def force(self, size: int) -> None:
+        """Take `size` bytes that are needed now, whatever is left."""
+        with self._process.lock:
+            self.taken += size
+            self._process.taken += size
+
+    def give(self, size: int) -> None:
+        """Give `size` bytes back."""
+        with self._process.lock:
+            self.taken -= size
+            self._process.taken -= size
+
+    def give_all(self) -> None:
+        """Give back whatever is left."""
+        with self._process.lock:
+            self._process.taken -= self.taken
+            self.taken = 0

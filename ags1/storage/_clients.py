@@ -1,0 +1,219 @@
+"""The obstore client of a bucket: made from the environment, profiles, roles and storage options; one for each process.
+
+Options have the names that people know them by: obstore's and object_store's ("access_key_id", "aws_region"), s3fs's
+("key", "secret", "endpoint_url", "anon"), Spark's ("fs.s3a.access.key"). What is not given is taken from the
+environment (AWS_*, GOOGLE_*, AZURE_*), and for S3 from the profile and roles that boto3 finds.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import timedelta
+
+from ags1.storage.location import Location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["client_of"]
+
+_TIMEOUT_SECONDS = 60.0
+_RETRY_SECONDS = 180.0
+_CLIENT_OPTIONS = {"timeout", "connect_timeout", "read_timeout", "allow_http", "proxy_url", "root_certificate"}
+
+# What the same thing is called by s3fs, gcsfs, adlfs and by Hadoop, as object_store calls it.
+_S3_NAMES = {
+    "key": "access_key_id",
+    "username": "access_key_id",
+    "secret": "secret_access_key",
+    "password": "secret_access_key",
+    "token": "session_token",
+    "endpoint_url": "endpoint",
+    "region_name": "region",
+    "anon": "skip_signature",
+    "fs.s3a.access.key": "access_key_id",
+    "fs.s3a.secret.key": "secret_access_key",
+    "fs.s3a.session.token": "session_token",
+    "fs.s3a.endpoint": "endpoint",
+    "fs.s3a.endpoint.region": "region",
+    "fs.s3a.path.style.access": "path_style",
+    "fs.s3a.connection.ssl.enabled": "ssl",
+}
+_GCS_NAMES = {"token": "service_account_path", "endpoint_url": "base_url", "anon": "skip_signature"}
+_AZURE_NAMES = {
+    "account_key": "account_key",
+    "connection_string": "connection_string",
+    "endpoint_url": "endpoint",
+    "anon": "skip_signature",
+}
+
+# Whoever changes these gets another client.
+_VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "SSL_CERT_", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+
+_clients: dict[tuple[Any, ...], Any] = {}
+_lock = threading.Lock()
+# obstore has one runtime for a process, and the threads of that end at a fork: a call in such a child never returns.
+_used_by: int | None = None
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _clients.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def client_of(location: Location) -> Any:
+    """Return the client of an object's bucket.
+
+    Raises
+    ------
+    ImportError
+        obstore is not installed.
+    OSError
+        This process was forked from one that had used an object store.
+    ValueError
+        An option that nobody knows.
+    """
+    global _used_by
+    process = os.getpid()
+    if _used_by is not None and _used_by != process:
+        raise OSError(
+            f"{location}: this process was forked from one that had already used an object store, and the client's "
+            "threads did not survive that: start processes with multiprocessing's 'spawn' or 'forkserver' method, or "
+            "fork before the first use"
+        )
+    options = location.storage_options
+    said = tuple(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
+    key = (location.scheme, location.container, repr(sorted(options.items(), key=lambda item: item[0])), said)
+    with _lock:
+        found = _clients.get(key)
+        if found is None:
+            found = _clients[key] = _make(location, options)
+        _used_by = process
+    return found
+
+
+def _make(location: Location, options: dict[str, Any]) -> Any:
+    try:
+        import obstore.store as stores
+    except ImportError as error:
+        raise ImportError(f"{location} needs obstore: pip install 'ags1[objects]'") from error
+    common = _common(options)
+    if location.scheme == "s3":
+        return _s3(stores, location, options, common)
+    if location.scheme == "gs":
+        config = _named(options, _GCS_NAMES)
+        return _checked(stores.GCSStore, location, location.container, config, common)
+    config = _named(options, _AZURE_NAMES)
+    container, _, host = location.container.partition("@")
+    if host:
+        config.setdefault("account_name", host.partition(".")[0])
+    return _checked(stores.AzureStore, location, container, config, common)
+
+
+def _checked(kind: Any, location: Location, container: str, config: dict[str, Any], common: dict[str, Any]) -> Any:
+    try:
+        return kind(container, config=config, **common)
+    except Exception as error:
+        if type(error).__name__ == "UnknownConfigurationKeyError":
+            raise ValueError(f"{location}: {str(error).splitlines()[0]}") from None
+        raise
+
+
+def _common(options: dict[str, Any]) -> dict[str, Any]:
+    """Timeouts and retries, taken out of the options."""
+    client: dict[str, Any] = dict(options.pop("client_options", None) or {})
+    for name in _CLIENT_OPTIONS & options.keys():
+        client[name] = options.pop(name)
+    seconds = float(client.pop("timeout", _TIMEOUT_SECONDS))
+    # `timeout` bounds a silence, not a request: a large part over a slow link takes what it takes.
+    client.setdefault("read_timeout", timedelta(seconds=seconds))
+    client.setdefault("connect_timeout", timedelta(seconds=min(seconds, 10)))
+    client["timeout"] = timedelta(seconds=max(10 * seconds, 600))
+    retry_seconds = float(options.pop("retry_seconds", _RETRY_SECONDS))
+    retries = int(options.pop("max_retries", 10))
+    retry = {
+        "max_retries": retries,
+        "retry_timeout": timedelta(seconds=retry_seconds),
+        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2},
+    }
+    return {"client_options": client, "retry_config": retry}
+
+
+def _named(options: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    inner = options.pop("client_kwargs", None) or {}
+    config: dict[str, Any] = {}
+    for name, value in {**inner, **options}.items():
+        if value is None or name in ("use_ssl", "profile", "config_kwargs"):
+            continue
+        config[names.get(name, name)] = value
+    return config
+
+
+def _s3(stores: Any, location: Location, options: dict[str, Any], common: dict[str, Any]) -> Any:
+    profile = options.get("profile") or options.get("fs.s3a.profile")
+    options.pop("fs.s3a.profile", None)
+    options.pop("fs.s3a.aws.credentials.provider", None)
+    config = _named(options, _S3_NAMES)
+    secure = _is_true(config.pop("ssl", True))
+    path_style = config.pop("path_style", None)
+    if path_style is not None:
+        config["virtual_hosted_style_request"] = not _is_true(path_style)
+    endpoint = config.get("endpoint") or _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    if endpoint:
+        if "://" not in endpoint:
+            endpoint = f"{'https' if secure else 'http'}://{endpoint}"
+        config["endpoint"] = endpoint
+        if endpoint.startswith("http://"):
+            common["client_options"].setdefault("allow_http", True)
+    region = config.get("region") or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+    given = "access_key_id" in config or "aws_access_key_id" in config or _is_true(config.get("skip_signature", False))
+    if not given and (profile or not _environment("AWS_ACCESS_KEY_ID")):
+        session = _boto3_session(profile, location)
+        if session is not None:
+            region = region or session.region_name
+            provider = _credential_provider(session)
+            if provider is not None:
+                common["credential_provider"] = provider
+    config["region"] = region or "us-east-1"
+    return _checked(stores.S3Store, location, location.container, config, common)
+
+
+def _is_true(value: object) -> bool:
+    return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
+
+
+def _environment(*names: str) -> str | None:
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def _boto3_session(profile: str | None, location: Location) -> Any:
+    """A session of boto3's where there are profiles to be read; object_store knows of none."""
+    profile = profile or _environment("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+    if profile is None and not any(
+        os.path.exists(os.environ.get(variable) or os.path.expanduser(path))
+        for variable, path in (
+            ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+            ("AWS_CONFIG_FILE", "~/.aws/config"),
+        )
+    ):
+        return None
+    try:
+        import boto3
+    except ImportError as error:
+        raise ImportError(f"{location}: reading AWS profiles needs boto3: pip install 'ags1[aws]'") from error
+    return boto3.session.Session(profile_name=profile)
+
+
+def _credential_provider(session: Any) -> Any:
+    if session.get_credentials() is None:
+        return None
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    return Boto3CredentialProvider(session)

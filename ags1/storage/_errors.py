@@ -1,0 +1,167 @@
+"""Faults of storage as OSErrors that name the object in one line.
+
+obstore, fsspec and the clients below it have some dozens of exception types; most are no OSErrors, many do not name the
+object, and some texts go on for pages. Everything that leaves this room is an OSError of the type that a local file
+raises for the same fault.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["as_os_error", "changed", "naming"]
+
+# Whose exceptions are faults of a service, or of the way there. Not fsspec's, which are Python's own.
+_CLIENTS = frozenset(
+    {
+        "adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "h11", "hdfs", "http",
+        "httpcore", "httpx", "msal", "obstore", "ocifs", "oss2", "paramiko", "pyo3_object_store", "requests", "s3fs",
+        "ssl", "urllib3",
+    }
+)  # fmt: skip
+_BY_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 408: errno.ETIMEDOUT, 504: errno.ETIMEDOUT}
+_BY_TYPE: dict[type[OSError], int] = {
+    FileNotFoundError: errno.ENOENT,
+    FileExistsError: errno.EEXIST,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
+    TimeoutError: errno.ETIMEDOUT,
+    ConnectionResetError: errno.ECONNRESET,
+    ConnectionRefusedError: errno.ECONNREFUSED,
+    BrokenPipeError: errno.EPIPE,
+}
+_CHANGED = (
+    "it was changed after it was opened: what was read before and what is read now may be of two streams; "
+    "open it again, and replace files instead of writing into them"
+)
+# obstore's types, which have no number, and what they mean.
+_BY_NAME = {
+    "AlreadyExistsError": (errno.EEXIST, "it exists already"),
+    "PermissionDeniedError": (errno.EACCES, "permission denied"),
+    "UnauthenticatedError": (errno.EACCES, "the credentials were refused, or there are none"),
+    "InvalidPathError": (errno.EINVAL, "this client cannot name such an object"),
+    "PreconditionError": (errno.ESTALE, _CHANGED),
+    "NotSupportedError": (errno.ENOTSUP, "the service cannot do this"),
+    "NotImplementedError": (errno.ENOTSUP, "the service cannot do this"),
+}
+# What obstore says of a fault goes on for pages behind this; and a signed URL is a secret.
+_DEBUG = re.compile(r"\n+Debug source:.*", re.DOTALL)
+_QUERY = re.compile(r"(?<!<)\?[^\s\"')<]*")
+_CUT_SHORT = ("IncompleteRead", "ClientPayloadError", "ChunkedEncodingError", "ResponseStreamingError", "ProtocolError")
+_LONGEST = 300
+
+
+def as_os_error(error: BaseException, name: str | None = None) -> OSError | None:
+    """The OSError that stands for a fault of a service or the network; None for any other exception.
+
+    Parameters
+    ----------
+    error : BaseException
+        What a file system, or the client below it, raised.
+    name : str, optional
+        The object.
+    """
+    if isinstance(error, OSError) and error.errno is not None and error.strerror and error.filename is not None:
+        return error
+    client = any(_root(kind) in _CLIENTS for kind in type(error).__mro__)
+    if not client and not isinstance(error, (OSError, TimeoutError)):
+        return None
+    number = next((_BY_NAME[kind.__name__][0] for kind in type(error).__mro__ if kind.__name__ in _BY_NAME), None)
+    if number is None:
+        number = _errno_of(error)
+    # An OSError takes the subclass of its number: ConnectionResetError, PermissionError, ...
+    text = _text_of(error, number)
+    return OSError(number, text) if name is None else OSError(number, text, name)
+
+
+def _root(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
+
+
+def _errno_of(error: BaseException) -> int:
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop(0)
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, OSError) and isinstance(each.errno, int) and each.errno > 0:
+            return each.errno
+        for kind, number in _BY_TYPE.items():
+            if isinstance(each, kind):
+                return number
+        status = _status_of(each)
+        if status is not None:
+            return _BY_STATUS.get(status, errno.EIO)
+        if "operation timed out" in _DEBUG.sub("", str(each)).lower():
+            # What obstore says; it has no type for this.
+            return errno.ETIMEDOUT
+        waiting += [each.__cause__, each.__context__]
+        # urllib3 and requests carry the cause as an argument.
+        waiting += [other for other in (*each.args, getattr(each, "reason", None)) if isinstance(other, BaseException)]
+    return errno.EIO
+
+
+def _status_of(error: BaseException) -> int | None:
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return _as_status(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+    for holder, name in ((error, "status"), (error, "status_code"), (response, "status_code"), (error, "code")):
+        # One after the other: aiohttp warns whoever asks for its code.
+        found = _as_status(getattr(holder, name, None))
+        if found is not None:
+            return found
+    return None
+
+
+def _as_status(value: object) -> int | None:
+    return value if isinstance(value, int) and 400 <= value < 600 else None
+
+
+def _text_of(error: BaseException, number: int) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "No such file or directory"
+    text = _QUERY.sub("?...", " ".join(_DEBUG.sub("", str(error)).split()))
+    for kind in type(error).__mro__:
+        if kind.__name__ in _BY_NAME:
+            meaning = _BY_NAME[kind.__name__][1]
+            return meaning if number in (errno.EEXIST, errno.ESTALE) else f"{meaning} ({text[:_LONGEST]})"
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}..."
+    said = type(error).__name__ + (f": {text}" if text else "")
+    if any(each in said for each in _CUT_SHORT):
+        return f"the connection ended before all bytes had come ({said})"
+    if number in (errno.ECONNRESET, errno.EPIPE):
+        return f"the connection was reset ({said})"
+    if isinstance(error, OSError) and error.strerror and error.errno is not None:
+        return error.strerror
+    return said
+
+
+class naming:
+    """A block in which a fault of a service becomes an OSError that names the object."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or not isinstance(error, Exception):
+            return
+        fault = as_os_error(error, self._name)
+        if fault is not None and fault is not error:
+            raise fault from error
+
+
+def changed(name: str | None) -> OSError:
+    """The error for a file or an object that is not any more what was opened."""
+    return OSError(errno.ESTALE, _CHANGED, name or "the source")

@@ -1,0 +1,161 @@
+"""The door to fsspec: file systems whose faults are OSErrors that name the object, whatever library raised them.
+
+What is neither local nor in an object store that obstore reaches is behind it.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+
+from ags1.storage._errors import naming
+from ags1.storage.location import Location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from typing_extensions import Self
+
+__all__ = ["RemoteFile", "RemoteFiles", "file_system_of", "guarded"]
+
+
+class RemoteFiles:
+    """An fsspec file system that raises OSErrors for all faults of its service.
+
+    Everything else is as the file system has it. Its files for reading are :class:`RemoteFile`; a file for writing is
+    the file system's own, for which there is :class:`naming`.
+    """
+
+    def __init__(self, file_system: Any) -> None:
+        self._file_system = file_system
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_file_system":
+            # Not made yet, as in a copy.
+            raise AttributeError(name)
+        found = getattr(self._file_system, name)
+        if name.startswith("_") or not callable(found):
+            return found
+        return self._guard(found)
+
+    @property
+    def unguarded(self) -> Any:
+        """The file system itself, for a caller that names the object better."""
+        return self._file_system
+
+    def _guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def guard(*arguments: Any, **options: Any) -> Any:
+            with naming(self._name_of(arguments)):
+                return function(*arguments, **options)
+
+        return guard
+
+    def _name_of(self, arguments: tuple[Any, ...]) -> str | None:
+        if not arguments or not isinstance(arguments[0], str):
+            return None
+        try:
+            return str(self._file_system.unstrip_protocol(arguments[0]))
+        except Exception:
+            # Whatever it cannot do with this name: the name says enough.
+            return arguments[0]
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        """Open a file."""
+        name = self._name_of((path,))
+        with naming(name):
+            file = self._file_system.open(path, mode, **options)
+        return RemoteFile(file, self, name) if mode == "rb" else file
+
+    def size(self, path: str, name: str | None = None) -> int:
+        """Bytes of an object; `name` is what an error calls it.
+
+        Raises
+        ------
+        OSError
+            There is none, or the service does not say.
+        """
+        name = name or self._name_of((path,))
+        with naming(name):
+            size = self._file_system.info(path).get("size")
+        if not isinstance(size, int) or size < 0:
+            raise OSError(
+                errno.EOPNOTSUPP,
+                "the server does not say how long it is (there is no Content-Length): copy it to a file first",
+                name,
+            )
+        return size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteFiles) and self._file_system is other._file_system
+
+    def __hash__(self) -> int:
+        return hash(self._file_system)
+
+
+class RemoteFile:
+    """A file of an fsspec file system that is read, with the same promise."""
+
+    def __init__(self, file: Any, file_system: RemoteFiles, name: str | None) -> None:
+        self._file = file
+        self._name = name
+        self.fs = file_system
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_file":
+            raise AttributeError(name)
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        """Read bytes."""
+        with naming(self._name):
+            return bytes(self._file.read(size))
+
+    def readinto(self, memory: Any) -> int:
+        """Read bytes into memory."""
+        with naming(self._name):
+            return int(self._file.readinto(memory))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a position."""
+        with naming(self._name):
+            return int(self._file.seek(offset, whence))
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Any:
+        return iter(self._file)
+
+
+def guarded(file_system: Any) -> RemoteFiles:
+    """An fsspec file system behind this door."""
+    return file_system if isinstance(file_system, RemoteFiles) else RemoteFiles(file_system)
+
+
+def file_system_of(location: Location) -> tuple[RemoteFiles, str]:
+    """The fsspec file system of a location, and the path in it.
+
+    Raises
+    ------
+    ImportError
+        fsspec, or the package that its scheme needs, is not installed.
+    ValueError
+        No file system has this scheme.
+    """
+    try:
+        import fsspec
+    except ImportError as error:
+        raise ImportError(f"reading or writing {location} needs fsspec: pip install 'ags1[fsspec]'") from error
+    with naming(location.text):
+        file_system, path = fsspec.core.url_to_fs(location.text, **location.storage_options)
+    return guarded(file_system), path

@@ -1,0 +1,357 @@
+"""Objects in S3, GCS and Azure, through obstore: the one module that calls it.
+
+Each call runs on a request thread (:mod:`ags1.storage._requests`), and its faults leave as OSErrors. What obstore does
+not promise is checked here: lengths of ranges (it returns less than was asked for, past the end), the etag of every
+answer, names that it would change.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from ags1.errors import TruncatedError
+from ags1.storage._clients import client_of
+from ags1.storage._errors import changed, naming
+from ags1.storage._requests import Request, on_request_thread, start
+from ags1.storage.location import Location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    from ags1._typing import Buffer
+
+    Result = TypeVar("Result")
+
+__all__ = ["Upload", "copy", "create", "delete", "get", "get_beginning", "head", "list_objects", "put"]
+
+# S3 and GCS take no more parts than this; the smallest that S3 takes is 5 MiB.
+_MOST_PARTS = 10_000
+PART_LENGTH = 8 << 20
+# For the request that removes the parts of an upload.
+_ABORT_SECONDS = 5.0
+_REFUSED_RANGE = ("416", "InvalidRange", "non-partial")
+# A conditional request is not repeated by the client.
+_CREATE_ATTEMPTS = 3
+_PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE)
+
+
+def key_of(location: Location) -> str:
+    """The object's key, if this client can name it.
+
+    Raises
+    ------
+    OSError
+        EINVAL: a key with an empty, ``.`` or ``..`` part, or a control character, which obstore refuses or changes.
+    """
+    key = location.path
+    parts = key.split("/")
+    if not key or any(part in ("", ".", "..") for part in parts) or any(ord(each) < 32 for each in key):
+        raise OSError(errno.EINVAL, "this name cannot be used: a part of it is empty, . or .., or not printable",
+                      location.text)  # fmt: skip
+    return key
+
+
+def _call(location: Location, call: Callable[[], Result]) -> Result:
+    """Run a call on a request thread, so that the caller can be interrupted."""
+    with naming(location.text):
+        return call() if on_request_thread() else start(call).result()
+
+
+def _meta(found: Any) -> tuple[int, str | None, int]:
+    modified = found.get("last_modified")
+    nanoseconds = int(modified.timestamp() * 1_000_000) * 1000 if modified is not None else 0
+    return int(found["size"]), found.get("e_tag"), nanoseconds
+
+
+def head(location: Location) -> tuple[int, str | None, int]:
+    """Length in bytes, etag and time of last change in nanoseconds."""
+    client, key = client_of(location), key_of(location)
+    import obstore
+
+    return _meta(_call(location, lambda: obstore.head(client, key)))
+
+
+def _get(location: Location, begin: int, end: int, etag: str | None) -> tuple[Any, Any]:
+    # First of all: it names the extra to install.
+    client = client_of(location)
+    import obstore
+
+    options: Any = {"range": (begin, end)}
+    if etag is not None and not etag.startswith("W/"):
+        options["if_match"] = etag
+    found = obstore.get(client, key_of(location), options=options)
+    meta = found.meta
+    if found.range[0] != begin:
+        raise OSError(errno.EIO, "the server ignored the range that was asked for", location.text)
+    if etag is not None and meta.get("e_tag") not in (None, etag):
+        raise changed(location.text)
+    data = found.bytes()
+    wanted = min(end, int(meta["size"])) - begin
+    if len(data) != wanted:
+        # The head of the answer was right, and its body was not.
+        text = f"the server sent {len(data)} of {wanted} bytes at {begin}: try again"
+        raise OSError(errno.EIO, text, location.text)
+    return data, meta
+
+
+def get(location: Location, begin: int, end: int, etag: str | None = None) -> Buffer:
+    """Bytes `begin` to `end` of an object, as memory of the client's.
+
+    Raises
+    ------
+    TruncatedError
+        The object is shorter.
+    OSError
+        ESTALE: its etag is another one. EIO: the server sent fewer or more bytes than it said.
+    """
+    if begin == end:
+        return b""
+
+    def call() -> Buffer:
+        data, _ = _get(location, begin, end, etag)
+        if len(data) != end - begin:
+            raise TruncatedError(
+                f"{location}: only {len(data)} of {end - begin} bytes could be read at offset {begin}: "
+                "the object is shorter than it was when it was opened"
+            )
+        view: Buffer = data
+        return view
+
+    return _call(location, call)
+
+
+def get_beginning(location: Location, length: int) -> tuple[Buffer, int, str | None, int]:
+    """The first `length` bytes (fewer if there are not so many), and length, etag and time of the whole object."""
+
+    def call() -> tuple[Buffer, int, str | None, int]:
+        try:
+            data, meta = _get(location, 0, length, None)
+        except Exception as error:
+            # No range of an empty object can be satisfied. Any other fault was already tried again, as often as it may.
+            if not any(said in str(error) for said in _REFUSED_RANGE):
+                raise
+            size, etag, modified = head(location)
+            if size:
+                raise
+            return b"", size, etag, modified
+        return (data, *_meta(meta))
+
+    return _call(location, call)
+
+
+def put(location: Location, data: Buffer) -> None:
+    """Write an object in one request."""
+    client, key = client_of(location), key_of(location)
+    import obstore
+
+    _call(location, lambda: obstore.put(client, key, data, use_multipart=False))
+
+
+def create(location: Location, data: bytes) -> None:
+    """Write an object if there is none.
+
+    Raises
+    ------
+    FileExistsError
+        There is one that somebody else wrote.
+    """
+    client, key = client_of(location), key_of(location)
+    import obstore
+
+    attempts = 1 + min(int(location.storage_options.get("max_retries", 10)), _CREATE_ATTEMPTS - 1)
+    for attempt in range(1, attempts + 1):
+        try:
+            _call(location, lambda: obstore.put(client, key, data, mode="create"))
+            return
+        except FileExistsError:
+            # A request that was repeated after its answer was lost reports the object that it made itself.
+            if not _has(location, data):
+                raise
+            return
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+            if attempt == attempts:
+                if not _has(location, data):
+                    raise
+                return
+            time.sleep(0.1 * attempt)
+
+
+def _has(location: Location, data: bytes) -> bool:
+    """Whether an object is there with this content."""
+    try:
+        size, etag, _ = head(location)
+        return size == len(data) and bytes(memoryview(get(location, 0, size, etag))) == data
+    except FileNotFoundError:
+        return False
+
+
+def delete(locations: Iterable[Location]) -> None:
+    """Remove objects of one bucket; one that is not there is no fault."""
+    for location in locations:
+        client, key = client_of(location), key_of(location)
+        import obstore
+
+        try:
+            _call(location, lambda client=client, key=key: obstore.delete(client, key))  # type: ignore[misc]
+        except FileNotFoundError:
+            continue
+
+
+def copy(source: Location, target: Location) -> None:
+    """Copy an object inside its bucket, by the service."""
+    client, keys = client_of(source), (key_of(source), key_of(target))
+    import obstore
+
+    _call(source, lambda: obstore.copy(client, *keys))
+
+
+def list_objects(location: Location) -> Iterator[tuple[str, int, str | None, int]]:
+    """Keys below a prefix that ends in ``/`` (or is empty), with length, etag and time, in the service's order."""
+    client = client_of(location)
+    import obstore
+
+    stream = obstore.list(client, location.path or None, chunk_size=1000)
+    batches = iter(stream)
+    while True:
+        batch = _call(location, lambda: next(batches, None))
+        if batch is None:
+            return
+        for found in batch:
+            yield (found["path"], *_meta(found))
+
+
+class Upload:
+    """An object that is written piece by piece and appears when it is complete.
+
+    Pieces wait in a queue of bounded size; one thread of the upload's own hands them to obstore, which keeps several
+    parts on their way at once. For one writer at a time.
+
+    Parameters
+    ----------
+    expected : int, optional
+        Bytes that will be written, if that is known: parts are larger where 10,000 of the usual size are too few.
+    at_once : int
+        Parts on their way at once.
+    """
+
+    def __init__(self, location: Location, expected: int | None = None, at_once: int = 4) -> None:
+        self._location = location
+        self._client = client_of(location)
+        self._key = key_of(location)
+        self._part = PART_LENGTH if expected is not None else 2 * PART_LENGTH
+        while expected is not None and self._part * (_MOST_PARTS - 1) < expected:
+            self._part *= 2
+        self._at_once = max(1, at_once * PART_LENGTH // self._part)
+        self._written = 0
+        self._pieces: deque[Buffer] = deque()
+        self._held = 0
+        self._condition = threading.Condition(threading.Lock())
+        self._ended = False
+        self._aborted = False
+        self._over = False
+        self._sent = False
+        self._request: Request[Any] | None = None
+        self._owner = os.getpid()
+
+    def write(self, piece: Buffer) -> None:
+        """Take a piece, which nobody may change from now on; wait while too many are waiting."""
+        size = memoryview(piece).nbytes
+        self._written += size
+        if self._written > self._part * _MOST_PARTS:
+            raise OSError(
+                errno.EFBIG,
+                f"an object of unknown size can have {self._part * _MOST_PARTS} bytes: write it from a file",
+                self._location.text,
+            )
+        with self._condition:
+            if self._aborted:
+                raise OSError(errno.EPIPE, "the upload was given up", self._location.text)
+            self._pieces.append(piece)
+            self._held += size
+            if self._request is None and self._held >= self._part:
+                self._request = _start_alone(self._put_parts)
+            self._condition.notify_all()
+            while self._request is not None and self._held > self._part and not self._over and not self._aborted:
+                self._condition.wait()
+        if self._over and self._request is not None:
+            with naming(self._location.text):
+                self._request.result()
+            raise OSError(errno.EIO, "the upload ended before all was written", self._location.text)
+
+    def _put_parts(self) -> None:
+        import obstore
+
+        try:
+            obstore.put(
+                self._client, self._key, self._taken(), use_multipart=True, chunk_size=self._part,
+                max_concurrency=self._at_once,
+            )  # fmt: skip
+        finally:
+            with self._condition:
+                self._over = True
+                self._condition.notify_all()
+
+    def _taken(self) -> Iterator[Buffer]:
+        while True:
+            with self._condition:
+                while not self._pieces and not self._ended and not self._aborted:
+                    self._condition.wait()
+                if self._aborted:
+                    raise InterruptedError("the upload was given up")
+                if not self._pieces:
+                    self._sent = True
+                    return
+                piece = self._pieces.popleft()
+                self._held -= memoryview(piece).nbytes
+                self._condition.notify_all()
+            yield piece
+            del piece
+
+    def commit(self) -> None:
+        """Make the object appear."""
+        with self._condition:
+            self._ended = True
+            self._condition.notify_all()
+        if self._request is None:
+            pieces = list(self._pieces)
+            self._pieces.clear()
+            put(self._location, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            return
+        try:
+            with naming(self._location.text):
+                self._request.result()
+        except FileNotFoundError:
+            # The answer to the last request was lost, and when it was repeated, the service did not know the upload.
+            if self._sent and head(self._location)[0] == self._written:
+                text = "the answer to the upload's last request was lost: an object of this length is there, look at it"
+                raise OSError(errno.EIO, text, self._location.text) from None
+            raise
+
+    def abort(self) -> None:
+        """Give up: no object appears, and the parts that were stored are removed, where the service still answers."""
+        if self._owner != os.getpid():
+            return
+        with self._condition:
+            self._aborted = True
+            self._pieces.clear()
+            self._held = 0
+            self._condition.notify_all()
+            if self._request is not None and not sys.is_finalizing():
+                # A process that ended now would leave the parts behind; a service that is stalled keeps no one.
+                self._condition.wait_for(lambda: self._over, _ABORT_SECONDS)
+
+
+def _start_alone(call: Callable[[], Result]) -> Request[Result]:
+    """Begin a call that waits for others on a thread that nothing else needs."""
+    request = Request(call)
+    threading.Thread(target=request.run, name="ags1-upload", daemon=True).start()
+    return request

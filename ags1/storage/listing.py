@@ -1,0 +1,237 @@
+"""What is below a directory or a prefix, and the few other things that are done to whole files."""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import re
+import stat
+
+from ags1.storage._atomic import TEMPORARY_SUFFIX
+from ags1.storage._errors import naming
+from ags1.storage._fsspec import file_system_of
+from ags1.storage.location import Location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import NoReturn
+
+__all__ = ["Entry", "is_directory", "list_files", "make_parent", "match", "remove", "status"]
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+class Entry:
+    """A file, as a listing or a look at it found it.
+
+    Attributes
+    ----------
+    name : str
+        Relative to what was listed, with ``/`` between its parts.
+    location : Location
+        The file.
+    size : int
+        Bytes.
+    modified : int
+        Time of the last change, in nanoseconds since 1970; 0 if that is not known.
+    etag : str or None
+        What identifies the content in an object store.
+    """
+
+    __slots__ = ("etag", "location", "modified", "name", "size")
+
+    @property
+    def path(self) -> str:
+        """Path or URL."""
+        return self.location.text
+
+    def __init__(self, name: str, location: Location, size: int, modified: int = 0, etag: str | None = None) -> None:
+        self.name = name
+        self.location = location
+        self.size = size
+        self.modified = modified
+        self.etag = etag
+
+    def __repr__(self) -> str:
+        return f"Entry({self.name!r}, size={self.size})"
+
+
+def status(location: Location) -> Entry:
+    """Length and identity of one file.
+
+    Raises
+    ------
+    FileNotFoundError, OSError
+    """
+    if location.is_local:
+        found = os.stat(location.path)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", location.text)
+        return Entry(location.name, location, found.st_size, found.st_mtime_ns)
+    if location.is_object:
+        import ags1.storage._objects as _objects
+
+        size, etag, modified = _objects.head(location)
+        return Entry(location.name, location, size, modified, etag)
+    file_system, path = file_system_of(location)
+    with naming(location.text):
+        info = file_system.unguarded.info(path)
+    if info.get("type") == "directory":
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", location.text)
+    return Entry(location.name, location, int(info.get("size") or 0), _modified(info), info.get("ETag"))
+
+
+def _modified(info: dict[str, object]) -> int:
+    for name in ("LastModified", "last_modified", "mtime", "modified", "updated", "created"):
+        value = info.get(name)
+        if isinstance(value, (int, float)):
+            return int(value * 1_000_000_000)
+        if hasattr(value, "timestamp"):
+            return int(value.timestamp() * 1_000_000_000)
+    # Of HDFS, in milliseconds.
+    value = info.get("modificationTime")
+    return value * 1_000_000 if isinstance(value, int) else 0
+
+
+def is_directory(location: Location) -> bool:
+    """Whether there is a directory of this name, or objects below it."""
+    if location.is_local:
+        return os.path.isdir(location.path)
+    if location.is_object:
+        return next(_objects_below(location), None) is not None
+    file_system, path = file_system_of(location)
+    with naming(location.text):
+        return bool(file_system.isdir(path))
+
+
+def list_files(location: Location, *, outside: Location | None = None) -> list[Entry]:
+    """All files below a directory or prefix, by name; links to directories are not followed.
+
+    Parameters
+    ----------
+    outside : Location, optional
+        What lies below it is left out: the directory that the files will go to, for example.
+
+    Raises
+    ------
+    OSError
+        There is no such directory, it or one below it cannot be read, or it has a pipe, socket or device.
+    """
+    if location.is_local:
+        found = list(_local_files(location, outside))
+    elif location.is_object:
+        found = list(_objects_below(location))
+    else:
+        found = list(_fsspec_files(location))
+    if not location.is_local:
+        if outside is not None and not outside.is_local:
+            prefix = outside.text.rstrip("/") + "/"
+            found = [entry for entry in found if not entry.location.text.startswith(prefix)]
+        if not found and not is_directory(location):
+            raise FileNotFoundError(errno.ENOENT, "No such directory", location.text)
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def _local_files(location: Location, outside: Location | None) -> Iterator[Entry]:
+    root = location.path
+    excluded = os.path.realpath(outside.path) if outside is not None and outside.is_local else None
+    if not os.path.isdir(root):
+        os.scandir(root).close()
+    for parent, folders, names in os.walk(root, onerror=_raise):
+        if excluded is not None:
+            folders[:] = [name for name in folders if os.path.realpath(os.path.join(parent, name)) != excluded]
+        for name in names:
+            if name.endswith(TEMPORARY_SUFFIX):
+                continue
+            path = os.path.join(parent, name)
+            found = os.stat(path)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is a pipe, a socket or a device: take it away first", path)
+            relative = os.path.relpath(path, root).replace(os.sep, "/")
+            yield Entry(relative, location.join(relative), found.st_size, found.st_mtime_ns)
+
+
+def _objects_below(location: Location) -> Iterator[Entry]:
+    import ags1.storage._objects as _objects
+
+    prefix = location.path.rstrip("/")
+    skipped = len(prefix) + 1 if prefix else 0
+    for key, size, etag, modified in _objects.list_objects(location):
+        # An object that ends in "/" stands for a directory in some tools; obstore leaves the slash out.
+        name = key[skipped:]
+        if name:
+            yield Entry(name, location.join(name), size, modified, etag)
+
+
+def _fsspec_files(location: Location) -> Iterator[Entry]:
+    file_system, path = file_system_of(location)
+    base = path.rstrip("/") + "/"
+    with naming(location.text):
+        file_system.invalidate_cache()
+        for full, info in file_system.find(path, detail=True).items():
+            name = full[len(base) :] if full.startswith(base) else full.lstrip("/")[len(base.lstrip("/")) :]
+            if name:
+                yield Entry(name, location.join(name), int(info.get("size") or 0), _modified(info), info.get("ETag"))
+
+
+def match(location: Location) -> list[Entry]:
+    """Files that a pattern with ``*``, ``?``, ``[...]`` or ``**`` in a URL matches; a directory is none.
+
+    A single ``*`` matches inside one part of a name, ``**`` any number of parts.
+    """
+    parts = location.text.split("/")
+    fixed = next(index for index, part in enumerate(parts) if _MAGIC.search(part))
+    root = Location("/".join(parts[:fixed]), location.storage_options)
+    pattern = re.compile(_expression("/".join(parts[fixed:])))
+    return [entry for entry in list_files(root) if pattern.fullmatch(entry.name)]
+
+
+def _expression(pattern: str) -> str:
+    expressions = []
+    for part in pattern.split("/"):
+        if part == "**":
+            expressions.append("(?:[^/]+/)*")
+            continue
+        inside = fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
+        expressions.append(inside.replace(".*", "[^/]*") + "/")
+    return "".join(expressions).removesuffix("/")
+
+
+def make_parent(location: Location) -> None:
+    """Make the directory that a file will be in, where there are such things."""
+    if location.is_local:
+        os.makedirs(os.path.dirname(os.path.abspath(location.path)), exist_ok=True)
+    elif not location.is_object:
+        file_system, path = file_system_of(location)
+        try:
+            file_system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        except NotImplementedError:
+            # It has no directories.
+            pass
+
+
+def remove(locations: Iterable[Location]) -> None:
+    """Remove files; one that is not there is no fault."""
+    for location in locations:
+        if location.is_local:
+            try:
+                os.unlink(location.path)
+            except FileNotFoundError:
+                pass
+        elif location.is_object:
+            import ags1.storage._objects as _objects
+
+            _objects.delete([location])
+        else:
+            file_system, path = file_system_of(location)
+            with naming(location.text):
+                try:
+                    file_system.rm_file(path)
+                except FileNotFoundError:
+                    pass

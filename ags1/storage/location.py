@@ -1,0 +1,147 @@
+"""What a path or a URL names.
+
+    text                                  scheme   container                      path
+    data/sales.csv                        file                                    data/sales.csv
+    file:///data/sales.csv                file                                    /data/sales.csv
+    s3://lake/raw/sales.csv               s3       lake                           raw/sales.csv
+    s3a://lake/raw/sales.csv              s3       lake                           raw/sales.csv
+    abfss://raw@acct.dfs.core.../s.csv    abfss    raw@acct.dfs.core...           s.csv
+    memory://a/sales.csv                  memory                                  (the whole URL)
+
+Which backend a scheme has is decided here and nowhere else: local files, object stores through obstore, and everything
+else through fsspec.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = ["Location", "is_url"]
+
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "local": "file"}
+OBJECT_STORES = frozenset({"s3", "gs", "az", "abfss"})
+
+
+def is_url(file: object) -> bool:
+    """Whether `file` is text with a scheme ("s3://...", "simplecache::s3://...") rather than a path."""
+    if not isinstance(file, str):
+        return False
+    before, separator, _ = file.partition("://")
+    if not separator and "::" not in file:
+        return False
+    scheme = before.partition("::")[0]
+    # One letter is a drive, as in C:\\data.
+    return len(scheme) > 1 and scheme[0].isalpha() and all(each.isalnum() or each in "+.-" for each in scheme)
+
+
+class Location:
+    """A parsed path or URL, and the options that are needed to reach it. Immutable.
+
+    Parameters
+    ----------
+    text : str, bytes or path
+        A path, or a URL.
+    storage_options : mapping, optional
+        What the environment does not say: credentials, endpoint, region, timeouts. See ``docs/storage.md``.
+
+    Attributes
+    ----------
+    text : str
+        As it was given: what messages name.
+    scheme : str
+        "file" for a path; "s3" for s3a and s3n, "gs" for gcs, "abfss" for abfs.
+    container : str
+        Bucket, or ``container@account`` of Azure; "" where there is none.
+    path : str
+        Path of a local file, key of an object, the URL itself for any other file system.
+    """
+
+    __slots__ = ("_options", "container", "path", "scheme", "text")
+
+    text: str
+    scheme: str
+    container: str
+    path: str
+
+    def __init__(self, text: str | bytes | os.PathLike[Any], storage_options: Mapping[str, Any] | None = None) -> None:
+        self._options = dict(storage_options or {})
+        if isinstance(text, Location):
+            self._options = {**text._options, **self._options}
+        given: str = text.text if isinstance(text, Location) else os.fsdecode(text)
+        self.text = given
+        self.container = ""
+        if not is_url(given):
+            self.scheme, self.path = "file", given
+            return
+        scheme, separator, rest = given.partition("://")
+        scheme = _SAME_SCHEME.get(scheme.lower(), scheme.lower())
+        if not separator:
+            # A chain of fsspec's, such as "simplecache::s3://...".
+            self.scheme, self.path = given.partition("::")[0], given
+        elif "::" in scheme:
+            self.scheme, self.path = scheme.partition("::")[0], given
+        elif scheme == "file":
+            self.scheme, self.path = scheme, rest
+        elif scheme in OBJECT_STORES:
+            self.scheme = scheme
+            self.container, _, self.path = rest.partition("/")
+            if not self.container:
+                raise ValueError(f"{given} names no bucket: write {scheme}://BUCKET/NAME")
+        else:
+            self.scheme, self.path = scheme, given
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this is a file or directory of this machine."""
+        return self.scheme == "file"
+
+    @property
+    def is_object(self) -> bool:
+        """Whether this is in an object store that obstore reaches."""
+        return self.scheme in OBJECT_STORES
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """A copy of the options."""
+        return dict(self._options)
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.rstrip("/").rpartition("/")[2]
+
+    def join(self, *names: str) -> Location:
+        """Location of something below this one; `names` have ``/`` between their parts."""
+        if self.is_local:
+            below = os.path.join(self.path, *(part for name in names for part in name.split("/")))
+            text = f"file://{below}" if self.text.startswith("file://") else below
+        else:
+            text = "/".join([self.text.rstrip("/"), *names]) if self.text.rstrip("/") else "/".join(names)
+        return Location(text, self._options)
+
+    def __repr__(self) -> str:
+        return f"Location({self.text!r})"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __fspath__(self) -> str:
+        if not self.is_local:
+            raise TypeError(f"{self.text} is not a file of this machine")
+        return self.path
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Location):
+            return NotImplemented
+        return self._key() == other._key() and self._options == other._options
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str, str]:
+        return self.scheme, self.container, self.path

@@ -1,0 +1,253 @@
+"""Bytes that are fetched (and decrypted, if they are so) before they are asked for, while reading goes straight on.
+
+    position                                   read so far
+    --------|=========|---------|---------|    ===  the piece that is being consumed
+             current    pending   pending      ---  under way on request threads
+                                               their number and length double while reading is sequential
+
+What is ahead belongs to one Reader: a seek drops it, closing ends it, a forked child begins without any. An error in it
+is no error yet: the read that reaches its position meets it again, and raises it there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+
+from ags1._typing import Buffer
+from ags1.storage._budget import Budget
+from ags1.storage._requests import Request, start
+from ags1.storage.sources import Source
+
+__all__ = ["SEQUENTIAL_PIECE", "ReadAhead", "SequentialSource"]
+
+# One request. In a budget of 64 MiB there are sixteen of them: at 20 ms and 90 MB/s a connection that is 1 GB/s, where
+# eight of twice the length would be 0.6.
+SEQUENTIAL_PIECE = 4 << 20
+_SEQUENTIAL_STEP = 1 << 20
+
+
+class ReadAhead:
+    """For one thread at a time.
+
+    Parameters
+    ----------
+    fill : callable
+        ``fill(offset, view)`` puts the bytes at `offset` into `view`. Called on other threads, each time with memory
+        that nobody else has.
+    size : int
+        Bytes in all.
+    block_length : int
+        Pieces begin and end at multiples of this, and the first ones are as long.
+    longest : int
+        Most bytes in a piece.
+    most : int
+        Most pieces under way.
+    budget : Budget
+        Memory that may be held ahead.
+    is_remote : bool
+        Whether what is under way may stall: then nobody waits for it when it is dropped.
+    """
+
+    def __init__(
+        self,
+        fill: Callable[[int, memoryview], None],
+        size: int,
+        block_length: int,
+        longest: int,
+        most: int,
+        budget: Budget,
+        *,
+        is_remote: bool,
+    ) -> None:
+        self._fill = fill
+        self._size = size
+        self._block_length = block_length
+        self._longest = max(1, longest // block_length) * block_length
+        self._most = most
+        self._budget = budget
+        self._is_remote = is_remote
+        self._pending: deque[tuple[int, int, bytearray, Request[None]]] = deque()
+        self._current: memoryview | None = None
+        self._memory: bytearray | None = None
+        self._spare: list[bytearray] = []
+        self._begin = 0
+        self._next = 0
+        self._length = block_length
+        self._depth = 1
+        self._process = os.getpid()
+
+    def read_into(self, position: int, view: memoryview) -> int:
+        """Copy what is ahead at `position`; return 0 if nothing is, and drop what is elsewhere.
+
+        Afterwards as much is under way as reading straight on will want.
+        """
+        if self._process != os.getpid():
+            self._forget()
+        done = 0
+        while done < len(view) and position + done < self._size:
+            if not self._advance_to(position + done):
+                break
+            assert self._current is not None
+            within = position + done - self._begin
+            count = min(len(view) - done, len(self._current) - within)
+            view[done : done + count] = self._current[within : within + count]
+            done += count
+        if done:
+            self._top_up()
+        return done
+
+    def begin_at(self, position: int) -> None:
+        """Begin to fetch from `position` on: reading has been sequential so far."""
+        if self._process != os.getpid():
+            self._forget()
+        if not self._pending and self._current is None:
+            self._next = position - position % self._block_length
+            self._top_up()
+
+    def drop(self, *, wait: bool = False) -> None:
+        """Give up everything that is ahead."""
+        if self._process != os.getpid():
+            self._forget()
+        self._finish_current()
+        self._spare.clear()
+        dropped = list(self._pending)
+        self._pending.clear()
+        for _, length, _, request in dropped:
+            self._give_up(length, request)
+        if wait and not self._is_remote:
+            for _, _, _, request in dropped:
+                request.wait()
+        self._length, self._depth = self._block_length, 1
+
+    def _give_up(self, length: int, request: Request[None]) -> None:
+        """Let go of a piece. Its memory is held until its request is over, and so is its share of the budget."""
+        request.cancel(lambda: self._budget.give(length))
+
+    def _forget(self) -> None:
+        """Begin anew in a forked child, where the requests of the parent are never over.
+
+        The old budget is left alone: a thread of the parent may have held its lock when this process was forked.
+        """
+        self._process = os.getpid()
+        self._pending.clear()
+        self._current = self._memory = None
+        self._budget = Budget(self._budget.limit)
+        self._length, self._depth = self._block_length, 1
+
+    def _advance_to(self, position: int) -> bool:
+        """Make the piece at `position` the current one."""
+        while True:
+            if self._current is not None:
+                if self._begin <= position < self._begin + len(self._current):
+                    return True
+                self._finish_current()
+            if not self._pending:
+                return False
+            offset, length, memory, request = self._pending[0]
+            if not offset <= position < offset + length:
+                if offset + length == position or (position > offset and position < self._next):
+                    # A short step forwards: what lies between is not wanted.
+                    self._pending.popleft()
+                    self._give_up(length, request)
+                    continue
+                self.drop()
+                return False
+            self._top_up()
+            try:
+                request.result()
+            except Exception:
+                # Whoever reads this position without us meets the fault, and says what it is.
+                self.drop()
+                return False
+            self._pending.popleft()
+            self._begin, self._memory = offset, memory
+            self._current = memoryview(memory)[:length]
+            # A piece was wanted, so more and longer ones will be.
+            self._length = min(2 * self._length, self._longest)
+            self._depth = min(2 * self._depth, self._most)
+
+    def _finish_current(self) -> None:
+        if self._current is not None:
+            length = len(self._current)
+            self._current.release()
+            self._current = None
+            self._budget.give(length)
+            assert self._memory is not None
+            if len(self._spare) < 2:
+                self._spare.append(self._memory)
+            self._memory = None
+
+    def _top_up(self) -> None:
+        while len(self._pending) < self._depth and self._next < self._size:
+            length = min(self._length, self._size - self._next)
+            if not self._budget.take(length):
+                return
+            memory = self._spare.pop() if self._spare and len(self._spare[-1]) >= length else bytearray(length)
+            offset = self._next
+            try:
+                request = start(self._call(offset, length, memory))
+            except BaseException:
+                self._budget.give(length)
+                raise
+            self._pending.append((offset, length, memory, request))
+            self._next += length
+
+    def _call(self, offset: int, length: int, memory: bytearray) -> Callable[[], None]:
+        fill = self._fill
+
+        def call() -> None:
+            with memoryview(memory) as whole, whole[:length] as view:
+                fill(offset, view)
+
+        return call
+
+
+class SequentialSource(Source):
+    """A remote source whose next pieces are under way while it is read from front to back.
+
+    For one thread at a time. What it reads, it copies once.
+
+    Parameters
+    ----------
+    source : Source
+        Stays the caller's.
+    memory_budget : int, optional
+        Bytes that may be held ahead.
+    """
+
+    is_remote = True
+
+    def __init__(self, source: Source, memory_budget: int | None = None) -> None:
+        self.name = source.name
+        self.size = source.size
+        self._source = source
+        budget = Budget(memory_budget)
+        self._ahead = ReadAhead(
+            self._fill, source.size, _SEQUENTIAL_STEP, SEQUENTIAL_PIECE, budget.limit // SEQUENTIAL_PIECE, budget,
+            is_remote=True,
+        )  # fmt: skip
+
+    def _fill(self, offset: int, view: memoryview) -> None:
+        view[:] = memoryview(self._source.read(offset, len(view))).cast("B")
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """The range, from what is ahead, as far as it is."""
+        if offset + size > self.size:
+            return self._source.read(offset, size)
+        out = bytearray(size)
+        with memoryview(out) as view:
+            self._ahead.begin_at(offset)
+            done = 0
+            while done < size:
+                count = self._ahead.read_into(offset + done, view[done:])
+                if not count:
+                    view[done:] = memoryview(self._source.read(offset + done, size - done)).cast("B")
+                    count = size - done
+                done += count
+        return out
+
+    def close(self) -> None:
+        """Give up what is ahead; the source underneath stays open."""
+        self._ahead.drop()

@@ -1,0 +1,443 @@
+"""Where bytes are read from: memory, a descriptor, a file object, an object in a store, a pipe.
+
+    source            length   ranges          at once   changed while read
+    MemorySource      known    a view          -         the caller's affair
+    DescriptorSource  known    pread           any       seen by mtime, ctime and length (:meth:`Source.check`)
+    FileObjectSource  known    seek and read   one       not seen
+    FsspecSource      known    cat_file        many      as far as the file system tells an etag
+    ObjectSource      known    GET of a range  many      seen: every answer has the etag of the first
+    PipeSource        unknown  forwards only   one       -
+
+A source knows its length in bytes and gives any range of bytes; it knows nothing of formats and keys. All but the pipe
+are safe to use from several threads at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import threading
+from contextlib import contextmanager
+
+from ags1._buffer import BufferView
+from ags1._typing import Buffer
+from ags1.errors import TruncatedError
+from ags1.storage._errors import changed, naming
+from ags1.storage._fsspec import file_system_of, guarded
+from ags1.storage._requests import on_request_thread, start
+from ags1.storage.location import Location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, NoReturn
+
+__all__ = [
+    "DescriptorSource",
+    "FileObjectSource",
+    "FsspecSource",
+    "MemorySource",
+    "ObjectSource",
+    "PipeSource",
+    "Source",
+    "octets",
+    "open_source",
+]
+
+_PIPE_STEP = 1 << 20
+# What opening an object fetches at once: its length and etag come with it, and of a small object that is all there is.
+_BEGINNING = 64 << 10
+
+
+def octets(buffer: Buffer, *, writable: bool = False) -> memoryview:
+    """The bytes of a contiguous buffer, whatever its items are; it holds the exporter until it is released."""
+    return memoryview(BufferView(buffer, writable))
+
+
+class Source:
+    """Bytes that can be read by position.
+
+    Attributes
+    ----------
+    name : str or None
+        Path or URL, for messages.
+    size : int
+        Bytes.
+    is_file : bool
+        Whether it is a regular file of this machine.
+    is_remote : bool
+        Whether each read is a request: then a few large ones at once cost less than many small ones.
+    """
+
+    name: str | None = None
+    size: int = 0
+    is_file: bool = False
+    is_remote: bool = False
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """Exactly `size` bytes at `offset`.
+
+        Raises
+        ------
+        TruncatedError
+            The source has fewer.
+        OSError
+            Reading failed, or the source is not any more what was opened.
+        """
+        raise NotImplementedError
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill `out` from `offset`. As :meth:`read`."""
+        out[:] = memoryview(self.read(offset, len(out))).cast("B")
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int | None]:
+        """The descriptor of a regular file, to be read at positions while the context lasts; else None."""
+        yield None
+
+    def check(self) -> None:
+        """Raise OSError if the source is seen to have changed since it was opened."""
+
+    def close(self) -> None:
+        """Give back what the source owns."""
+
+
+def open_source(file: Any, storage_options: Mapping[str, Any] | None = None) -> Source | PipeSource:
+    """Make the source of a path, a URL, a Location, a file object or a buffer.
+
+    Raises
+    ------
+    OSError
+        It does not exist or cannot be read.
+    TypeError
+        It is none of these, or a file object of text.
+    """
+    if isinstance(file, Location):
+        return _of_location(file)
+    if isinstance(file, (str, os.PathLike)):
+        return _of_location(Location(file, storage_options))
+    if hasattr(file, "read") and not _is_buffer(file):
+        return _of_file_object(file)
+    return MemorySource(file)
+
+
+def _of_location(location: Location) -> Source | PipeSource:
+    if location.is_local:
+        return _local(location)
+    if location.is_object:
+        return ObjectSource(location)
+    return FsspecSource(*file_system_of(location), location.text)
+
+
+def _is_buffer(file: Any) -> bool:
+    """Whether `file` is memory first of all: an mmap has methods of a file too."""
+    try:
+        memoryview(file).release()
+    except TypeError:
+        return False
+    return True
+
+
+def _local(location: Location) -> Source | PipeSource:
+    descriptor = os.open(location.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(21, "Is a directory", location.path)
+        if not stat.S_ISREG(mode):
+            return PipeSource(io.FileIO(descriptor, closefd=True), location.path, owned=True)
+        return DescriptorSource(descriptor, location.path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _of_file_object(file: Any) -> Source | PipeSource:
+    if isinstance(file, io.TextIOBase):
+        raise TypeError("a binary file object is needed, but this one is text: open it with mode 'rb'")
+    name = getattr(file, "name", None)
+    name = name if isinstance(name, str) else None
+    file_system, path = getattr(file, "fs", None), getattr(file, "path", None)
+    if hasattr(file_system, "cat_file") and isinstance(path, str) and getattr(file, "mode", "rb") == "rb":
+        return FsspecSource(file_system, path, path)
+    if not _is_seekable(file):
+        return PipeSource(file, name, owned=False)
+    if type(file) in (io.FileIO, io.BufferedReader, io.BufferedRandom):
+        # Positioned reads on a duplicate neither move the caller's position nor care when the caller closes.
+        if file.writable():
+            file.flush()
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return DescriptorSource(os.dup(file.fileno()), name)
+    return FileObjectSource(file, name)
+
+
+def _is_seekable(file: Any) -> bool:
+    seekable = getattr(file, "seekable", None)
+    return bool(seekable()) if seekable is not None else hasattr(file, "seek")
+
+
+def _refuse_excess(name: str | None, wanted: int, got: int) -> NoReturn:
+    raise OSError(f"{name or 'the file object'} returned {got} bytes to a read of {wanted}")
+
+
+def _refuse_blocking(name: str | None) -> NoReturn:
+    raise BlockingIOError(11, f"{name or 'the file object'} is non-blocking and has no data now")
+
+
+def _truncated(name: str | None, offset: int, wanted: int, got: int) -> TruncatedError:
+    where = f"{name}: " if name else ""
+    return TruncatedError(
+        f"{where}only {got} of {wanted} bytes could be read at offset {offset}: "
+        "the source is shorter than it was when it was opened"
+    )
+
+
+def _changes(status: os.stat_result) -> tuple[int, int]:
+    """What changes when somebody writes to a file. Not ctime: a rename of the file changes that, too."""
+    return status.st_size, status.st_mtime_ns
+
+
+def _status_of(file: Any) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(file.fileno())
+    except (AttributeError, TypeError, OSError, ValueError):
+        return None
+    return _changes(status) if stat.S_ISREG(status.st_mode) else None
+
+
+class MemorySource(Source):
+    """A buffer, read where it lies: `view` is all of it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.view = octets(buffer)
+        self.size = len(self.view)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """A view of the range: nothing is copied."""
+        if offset + size > self.size:
+            raise _truncated(self.name, offset, size, max(0, self.size - offset))
+        return self.view[offset : offset + size]
+
+    def close(self) -> None:
+        """Let go of the buffer."""
+        self.view.release()
+
+
+class DescriptorSource(Source):
+    """A regular file, read at positions; the descriptor is owned."""
+
+    is_file = True
+
+    def __init__(self, descriptor: int, name: str | None) -> None:
+        self.name = name
+        self._descriptor = descriptor
+        found = os.fstat(descriptor)
+        self.size = found.st_size
+        self.status = found
+        # A close while another thread reads would let the number be reused for another file.
+        self._users = 0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """New memory with the range in it."""
+        out = bytearray(size)
+        with memoryview(out) as view:
+            self.read_into(offset, view)
+        return out
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Read straight into `out`."""
+        size = len(out)
+        with self.descriptor() as descriptor:
+            assert descriptor is not None
+            done = 0
+            while done < size:
+                count = os.preadv(descriptor, [out[done:]], offset + done)
+                if count == 0:
+                    raise _truncated(self.name, offset, size, done)
+                done += count
+            self._check(descriptor)
+
+    def fileno(self) -> int:
+        """The descriptor's number, which is the file's as long as the source is open."""
+        return self._descriptor
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int | None]:
+        """The descriptor, which is not closed before the context ends."""
+        self._enter()
+        try:
+            yield self._descriptor
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise ValueError("I/O operation on closed file.")
+            self._users += 1
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._closed and self._users == 0:
+                os.close(self._descriptor)
+
+    def check(self) -> None:
+        """Look after reading: what was read before a change was seen is of the file that was opened."""
+        with self.descriptor() as descriptor:
+            assert descriptor is not None
+            self._check(descriptor)
+
+    def _check(self, descriptor: int) -> None:
+        if _changes(os.fstat(descriptor)) != _changes(self.status):
+            raise changed(self.name)
+
+    def close(self) -> None:
+        """Close the descriptor, as soon as no other thread reads from it."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                if self._users == 0:
+                    os.close(self._descriptor)
+
+
+class FileObjectSource(Source):
+    """A seekable file object of the caller's: a lock makes seek and read one step; it is not closed."""
+
+    def __init__(self, file: Any, name: str | None) -> None:
+        self.name = name
+        self._file = file
+        self._lock = threading.Lock()
+        with self._lock:
+            size = file.seek(0, os.SEEK_END)
+            self.size = file.tell() if size is None else size
+        self._status = _status_of(file)
+
+    def check(self) -> None:
+        """As :meth:`DescriptorSource.check`, where the file object has a descriptor."""
+        if self._status is not None and _status_of(self._file) != self._status:
+            raise changed(self.name)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """What the file object returned, joined where it came in pieces."""
+        data = self._read(offset, size)
+        self.check()
+        return data
+
+    def _read(self, offset: int, size: int) -> bytes:
+        pieces: list[bytes] = []
+        done = 0
+        with self._lock:
+            self._file.seek(offset)
+            while done < size:
+                piece = self._file.read(size - done)
+                if piece is None:
+                    _refuse_blocking(self.name)
+                if not piece:
+                    raise _truncated(self.name, offset, size, done)
+                if len(piece) > size - done:
+                    _refuse_excess(self.name, size - done, len(piece))
+                if not pieces and len(piece) == size:
+                    return bytes(piece) if not isinstance(piece, bytes) else piece
+                pieces.append(piece)
+                done += len(piece)
+        return b"".join(pieces)
+
+
+class FsspecSource(Source):
+    """A file of an fsspec file system: one request for each range."""
+
+    is_remote = True
+
+    def __init__(self, file_system: Any, path: str, name: str) -> None:
+        self.name = name
+        self._file_system = guarded(file_system)
+        self._path = path
+        self.size = self._file_system.size(path, name)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """The range, in memory of the file system's."""
+        if size == 0:
+            return b""
+
+        def call() -> bytes:
+            with naming(self.name):
+                data: bytes = self._file_system.unguarded.cat_file(self._path, start=offset, end=offset + size)
+            return data
+
+        with naming(self.name):
+            data = call() if on_request_thread() else start(call).result()
+        if len(data) > size:
+            text = (
+                f"the server ignores the range of a request: asked for {size} bytes at {offset}, it sent {len(data)}; "
+                "copy it to a file first"
+            )
+            raise OSError(errno.EOPNOTSUPP, text, self.name)
+        if len(data) < size:
+            text = (
+                f"the server sent {len(data)} of {size} bytes at {offset}: the answer was cut short, or the object "
+                "was replaced by a shorter one"
+            )
+            raise OSError(errno.EIO, text, self.name)
+        return data
+
+
+class ObjectSource(Source):
+    """An object in a store: the first request brings length, etag and the beginning; any later one has that etag."""
+
+    is_remote = True
+
+    def __init__(self, location: Location, size: int | None = None) -> None:
+        import ags1.storage._objects as _objects
+
+        self.name = location.text
+        self._location = location
+        self._get = _objects.get
+        wanted = _BEGINNING if size is None else max(1, min(size, _BEGINNING))
+        self._beginning, self.size, self.etag, self.modified = _objects.get_beginning(location, wanted)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """The range, in memory of the client's; what opening fetched is not fetched again."""
+        end = offset + size
+        if end > self.size:
+            raise _truncated(self.name, offset, size, max(0, self.size - offset))
+        with memoryview(self._beginning) as beginning:
+            if end <= len(beginning):
+                return bytes(beginning[offset:end])
+        return self._get(self._location, offset, end, self.etag)
+
+
+class PipeSource:
+    """A source that can only be read forwards and does not know its length. For one thread at a time."""
+
+    def __init__(self, file: Any, name: str | None, *, owned: bool) -> None:
+        self.name = name
+        self._file = file
+        self._owned = owned
+
+    def read_up_to(self, size: int) -> bytes:
+        """The next `size` bytes, fewer only at the end."""
+        pieces: list[bytes] = []
+        done = 0
+        while done < size:
+            # In steps: a header may promise blocks of gigabytes, and files take the memory before they read.
+            step = min(size - done, _PIPE_STEP)
+            piece = self._file.read(step)
+            if piece is None:
+                _refuse_blocking(self.name)
+            if not piece:
+                break
+            if len(piece) > step:
+                _refuse_excess(self.name, step, len(piece))
+            pieces.append(piece)
+            done += len(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Close the file, if it was opened here."""
+        if self._owned:
+            self._file.close()

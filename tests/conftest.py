@@ -1,0 +1,75 @@
+"""How the tests are spread over processes, and how long each may take; tests/README.md tells it to authors of tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks import HANG_SECONDS
+from tests.servers.fixtures import _s3_proxy, azure_server, gcs_server, hdfs_server, s3_bucket, s3_server, shaping_proxy
+
+__all__ = ["_s3_proxy", "azure_server", "gcs_server", "hdfs_server", "s3_bucket", "s3_server", "shaping_proxy"]
+
+# What a session-wide fixture starts or shares: its tests run in one process, so that it is there once.
+# An item is in the group of the first fixture here that it uses. They stand in the order in which the groups are
+# handed out, which is the longest first.
+GROUPS = {
+    # Before Spark's, because some tests damage these tables for a moment: no other process may use them then.
+    "spark_tables": "iceberg-tables",
+    "spark_reader": "iceberg-tables",
+    "spark": "spark",
+    "parquet_peer": "parquet-java",
+    "spark_parquet_peer": "parquet-java",
+    "java_peer": "iceberg-java",
+    "two_field_peer": "iceberg-java",
+    "bao": "servers",
+    "moto_url": "servers",
+    "s3_server": "s3-server",
+    "hdfs_server": "hdfs",
+    "azure_server": "azure",
+    "gcs_server": "gcs",
+}
+_ROOT = Path(__file__).parent
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their number: what is random or has the time in it differs between processes."""
+    return f"{argname}-{len(val)}-bytes" if isinstance(val, bytes) and len(val) > 16 else None
+
+
+# Before xdist's, which reads the marks.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test its group: its own mark's, that of a fixture, or that of its file."""
+    if moving := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"names of tests with addresses, which differ between processes: {moving}")
+    order = list(dict.fromkeys(GROUPS.values()))
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            used = getattr(item, "fixturenames", ())
+            group = next((group for fixture, group in GROUPS.items() if fixture in used), None)
+            item.add_marker(pytest.mark.xdist_group(group or item.path.relative_to(_ROOT).with_suffix("").as_posix()))
+        # A time limit finds hangs, and a machine under load is not one.
+        limit = item.get_closest_marker("timeout")
+        if limit is not None and limit.args[0] < HANG_SECONDS:
+            item.add_marker(pytest.mark.timeout(HANG_SECONDS), append=False)
+
+    def rank(item: pytest.Item) -> int:
+        name = _group(item)
+        return order.index(name) if name in order else len(order)
+
+    items.sort(key=rank)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run without groups, which would start each server and each JVM in each process."""
+    ungrouped = [item.nodeid for item in session.items if "@" not in item.nodeid]
+    if getattr(session.config.option, "loadgroup", False) and ungrouped:
+        raise pytest.UsageError(f"pytest-xdist did not group {len(ungrouped)} tests: this pytest is too new for it")
+
+
+def _group(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("xdist_group")
+    assert mark is not None
+    return str(mark.args[0] if mark.args else mark.kwargs["name"])

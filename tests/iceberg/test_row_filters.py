@@ -1,0 +1,695 @@
+"""Row filters: what each means, whatever file the rows are in, and that nothing is left out that passes."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.expressions import And, EqualTo, GreaterThan, In, IsNull, LessThan, Not, NotIn, NotNull, Or, StartsWith
+from pyiceberg.manifest import DataFile, FileFormat, PartitionFieldSummary
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from ags1.iceberg._filter_text import parse_filter
+from ags1.iceberg._row_filter import RowFilter
+from ags1.iceberg._value_range import of_file, of_partition, of_summaries
+from tests.iceberg.avro_lake import Lake, nullable, optional, record
+from tests.iceberg.delete_lake import DeleteLake
+
+NAN = math.nan
+
+
+def required(field_id: int, name: str, kind: Any, **options: Any) -> NestedField:
+    return NestedField(field_id, name, kind, required=True, **options)
+
+
+def passing(schema: Schema, rows: list[dict[str, Any]], row_filter: Any) -> list[int]:
+    """Which rows pass."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    table = pa.Table.from_pylist(rows, schema=schema_to_pyarrow(schema, include_field_ids=False))
+    bound = RowFilter(parse_filter(row_filter) if isinstance(row_filter, str) else row_filter, schema)
+    names = {field.field_id: field.name for field in schema.fields}
+    mask = bound.passing(lambda field_id: table.column(names[field_id]).combine_chunks(), table.num_rows)
+    assert mask.null_count == 0
+    return [index for index, each in enumerate(mask.to_pylist()) if each]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+# -- what filters mean -----------------------------------------------------------------------------------------
+
+NUMBERS = Schema(
+    optional(1, "i", IntegerType()),
+    optional(2, "l", LongType()),
+    optional(3, "f", FloatType()),
+    optional(4, "d", DoubleType()),
+    optional(5, "m", DecimalType(20, 2)),
+)
+
+
+def numbers(name: str, *values: Any) -> list[dict[str, Any]]:
+    return [dict.fromkeys("ilfdm") | {name: value} for value in values]
+
+
+@pytest.mark.parametrize(
+    ("row_filter", "wanted"),
+    [
+        ("d not in (1.0, 2.0)", [2]),
+        ("d != 1.0", [1, 2]),
+        ("not d = 1.0", [1, 2]),
+        ("not (d > 1.5)", [0]),
+        ("d = 1.0 or d is null", [0, 3]),
+        ("not (d = 1.0 or d is null)", [1, 2]),
+        ("d < 99999999999999999999999999", [0, 1, 2]),
+    ],
+)
+def test_a_comparison_with_null_is_null(row_filter: str, wanted: list[int]) -> None:
+    assert passing(NUMBERS, numbers("d", 1.0, 2.0, 3.0, None), row_filter) == wanted
+
+
+@pytest.mark.parametrize("name", ["f", "d"])
+def test_nan_is_itself_and_more_than_any_other(name: str) -> None:
+    rows = numbers(name, NAN, math.inf, -1.0, None)
+    for row_filter, wanted in (
+        ("> 1000.0", [0, 1]),
+        (">= 1000.0", [0, 1]),
+        ("< 1000.0", [2]),
+        ("<= 'NaN'", [0, 1, 2]),
+        ("< 'NaN'", [1, 2]),
+        ("> 'NaN'", []),
+        (">= 'NaN'", [0]),
+        ("= 'NaN'", [0]),
+        ("!= 'NaN'", [1, 2]),
+        ("!= -1.0", [0, 1]),
+        ("in ('NaN', '-1')", [0, 2]),
+        ("is nan", [0]),
+        ("is not nan", [1, 2, 3]),
+    ):
+        assert passing(NUMBERS, rows, f"{name} {row_filter}") == wanted, row_filter
+
+
+@pytest.mark.parametrize("name", ["f", "d"])
+def test_the_zeros_of_both_signs_are_equal(name: str) -> None:
+    rows = numbers(name, -0.0, 0.0, 1.0, None)
+    for zero in ("0.0", "-0.0", "0"):
+        assert passing(NUMBERS, rows, f"{name} = {zero}") == [0, 1]
+        assert passing(NUMBERS, rows, f"{name} in ('{zero}', '7.0')") == [0, 1]
+        assert passing(NUMBERS, rows, f"{name} not in ('{zero}', '7.0')") == [2]
+        assert passing(NUMBERS, rows, f"{name} < {zero}") == []
+        assert passing(NUMBERS, rows, f"{name} >= {zero}") == [0, 1, 2]
+
+
+def test_decimals_of_any_scale_are_compared_exactly() -> None:
+    values = [decimal.Decimal(text) for text in ("15.00", "15.25", "-0.01", "123456789012345678.90")]
+    rows = numbers("m", *values, None)
+    for row_filter, wanted in (
+        ("m = 15.0", [0]),
+        ("m = 15", [0]),
+        ("m = 15.000", [0]),
+        ("m > 15.0", [1, 3]),
+        ("m < 15.255", [0, 1, 2]),
+        ("m >= 15.245", [1, 3]),
+        ("m = 15.255", []),
+        ("m != 15.255", [0, 1, 2, 3]),
+        ("m in (15.0, 15.250, 15.255)", [0, 1]),
+        ("m < 1000000000000000000000000000000000000000", [0, 1, 2, 3]),
+    ):
+        assert passing(NUMBERS, rows, row_filter) == wanted, row_filter
+    # With floats, as floats: 123456789012345678.90 is the nearest to this one.
+    assert passing(NUMBERS, rows, EqualTo("m", 15.25)) == [1]
+    assert passing(NUMBERS, rows, EqualTo("m", 1.2345678901234568e17)) == [3]
+    assert passing(NUMBERS, rows, NotIn("m", [-0.01, 15.0, 1.2345678901234568e17])) == [1]
+    assert passing(NUMBERS, rows, GreaterThan("m", -math.inf)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["i", "l"])
+def test_whole_numbers_are_compared_with_fractions_and_with_numbers_beyond_them(name: str) -> None:
+    rows = numbers(name, -1, 0, 15, None)
+    for row_filter, wanted in (
+        ("< 0.5", [0, 1]),
+        ("<= -0.5", [0]),
+        ("> 14.999", [2]),
+        ("= 15.5", []),
+        ("!= 15.5", [0, 1, 2]),
+        ("= 15.0", [2]),
+        ("not in (0.5, 15.0)", [0, 1]),
+        ("< 100000000000000000000", [0, 1, 2]),
+        ("> 100000000000000000000", []),
+        ("in (0, 100000000000000000000)", [1]),
+    ):
+        assert passing(NUMBERS, rows, f"{name} {row_filter}") == wanted, row_filter
+    assert passing(NUMBERS, rows, LessThan(name, 14.5)) == [0, 1]
+
+
+@pytest.mark.parametrize("fraction", ["", ".123456", ".123456789"])
+def test_timestamps_of_nanoseconds_take_every_literal(lake: Lake, fraction: str) -> None:
+    schema = Schema(optional(1, "at", TimestampNanoType()))
+    lake.write(
+        record((1, "at", nullable({"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": False}))),
+        [
+            {"at": 1_700_000_000_123_456_789},
+            {"at": 1_700_000_000_123_456_000},
+            {"at": 1_700_000_000_000_000_000},
+            {"at": None},
+        ],
+    )
+    wanted = ["", ".123456", ".123456789"].index(fraction)
+    found = lake.read(schema, row_filter=parse_filter(f"at = '2023-11-14T22:13:20{fraction}'"))
+    assert found["at"].cast(pa.int64()).to_pylist() == [
+        1_700_000_000_000_000_000 + int(fraction[1:].ljust(9, "0") or 0)
+    ]
+    later = lake.read(schema, row_filter=parse_filter(f"at > '2023-11-14T22:13:20{fraction}'"))
+    assert later.num_rows == 2 - wanted
+    moment = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456)
+    assert lake.read(schema, row_filter=EqualTo("at", moment)).num_rows == 1
+
+
+@given(units=st.integers(-(10**20) + 1, 10**20 - 1), steps=st.integers(-2, 2), data=st.data())
+@settings(deadline=None, max_examples=150)
+def test_decimals_are_compared_with_floats_as_floats(units: int, steps: int, data: Any) -> None:
+    value = decimal.Decimal((units < 0, tuple(map(int, str(abs(units)))), -2))
+    rounded = float(value)
+    other = data.draw(st.just(rounded) | st.floats(allow_nan=False))
+    for _ in range(abs(steps)):
+        other = math.nextafter(other, math.copysign(math.inf, steps))
+    rows = numbers("m", value)
+    assert passing(NUMBERS, rows, EqualTo("m", other)) == [0] * (rounded == other)
+    assert passing(NUMBERS, rows, LessThan("m", other)) == [0] * (rounded < other)
+    assert passing(NUMBERS, rows, GreaterThan("m", other)) == [0] * (rounded > other)
+
+
+def test_literals_that_no_column_of_the_type_has_are_refused() -> None:
+    schema = Schema(
+        optional(1, "l", LongType()),
+        optional(2, "s", StringType()),
+        optional(3, "z", TimestamptzType()),
+        optional(4, "t", TimestampType()),
+        optional(5, "d", DateType()),
+        optional(6, "u", UUIDType()),
+        optional(7, "x", FixedType(4)),
+        optional(8, "li", ListType(9, LongType(), False)),
+    )
+    for row_filter, message in (
+        ("l > 'x'", "Could not convert x into a long"),
+        ("s > 5", "Could not convert 5 into a string"),
+        ("z > '2020-01-01T00:00:00'", "into a timestamptz"),
+        ("z > '2020-01-01'", "into a timestamptz"),
+        ("t > '2020-01-01T00:00:00Z'", "into a timestamp"),
+        ("t > '2020-13-01'", "into a timestamp"),
+        ("d = '2020-01-01 10:00:00'", "into a date"),
+        ("u = 'x'", "into a uuid"),
+        ("l like 'a%'", "Could not convert a into a long"),
+        ("li = 5", "column li is no single value: it can be compared with null alone"),
+        ("li.element = 5", "column li.element is inside a list or a map"),
+        (EqualTo("x", b"12345"), "into a fixed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            RowFilter(parse_filter(row_filter) if isinstance(row_filter, str) else row_filter, schema)
+
+
+def test_text_binary_and_uuids_are_compared_byte_by_byte(lake: Lake) -> None:
+    schema = Schema(optional(1, "s", StringType()), optional(2, "u", UUIDType()), optional(3, "x", FixedType(2)))
+    # In UTF-16 the second would come before the first.
+    texts = ["\uffee", "\U0001f511", "", None]
+    fixed = {"type": "fixed", "name": "x2", "size": 2}
+    uuid = {"type": "fixed", "name": "u16", "size": 16, "logicalType": "uuid"}
+    rows = [
+        {"s": text, "u": bytes([number]) * 16, "x": bytes([number, 1])}
+        for text, number in zip(texts, (0, 127, 128, 255), strict=True)
+    ]
+    lake.write(record((1, "s", nullable("string")), (2, "u", nullable(uuid)), (3, "x", nullable(fixed))), rows)
+    lake.write_parquet(schema, rows)
+
+    def read(row_filter: Any) -> list[Any]:
+        return lake.read_both(schema, row_filter=row_filter)["s"].to_pylist()
+
+    assert read(GreaterThan("s", "\uffee")) == ["\U0001f511"]
+    assert read(StartsWith("s", "")) == texts[:3]
+    assert read(Not(StartsWith("s", "\uffee"))) == ["\U0001f511", ""]
+    assert read(GreaterThan("x", b"\x7f\x02")) == ["", None]
+    assert read(In("x", [b"\x00\x01", b"\xff\x01", b"\xff\x02"])) == ["\uffee", None]
+    assert read(LessThan("u", "80000000-0000-0000-0000-000000000000")) == ["\uffee", "\U0001f511"]
+    assert read(NotIn("u", ["80808080-8080-8080-8080-808080808080", "00000000-0000-0000-0000-000000000000"])) == [
+        "\U0001f511",
+        None,
+    ]
+
+
+def test_dates_times_and_booleans_take_literals_of_their_kinds() -> None:
+    schema = Schema(
+        optional(1, "d", DateType()),
+        optional(2, "t", TimeType()),
+        optional(3, "z", TimestamptzType()),
+        optional(4, "b", BooleanType()),
+    )
+    moment = datetime.datetime(2020, 1, 2, 3, 4, 5, 6, tzinfo=datetime.timezone.utc)
+    rows = [
+        {"d": datetime.date(2020, 1, 1), "t": datetime.time(3, 4, 5, 6), "z": moment, "b": True},
+        {"d": datetime.date(1969, 12, 31), "t": datetime.time(0), "z": moment - datetime.timedelta(1), "b": False},
+        dict.fromkeys("dtzb"),
+    ]
+    for row_filter, wanted in (
+        ("d = '2020-01-01'", [0]),
+        ("d < '1970-01-01'", [1]),
+        (LessThan("d", datetime.datetime(2020, 1, 1, 0, 0, 0, 1)), [0, 1]),
+        (EqualTo("d", datetime.datetime(2020, 1, 1)), [0]),
+        ("t >= '03:04:05.000006'", [0]),
+        ("t in ('03:04:05.000006', '00:00')", [0, 1]),
+        (LessThan("t", datetime.time(3)), [1]),
+        ("z = '2020-01-02T04:04:05.000006+01:00'", [0]),
+        ("z < '2020-01-02 03:04:05.000006Z'", [1]),
+        (LessThan("z", datetime.date(2020, 1, 2)), [1]),
+        (NotIn("z", [moment, moment + datetime.timedelta(1)]), [1]),
+        ("b = true", [0]),
+        ("b < true", [1]),
+        ("b != 'false'", [0]),
+        ("not b in (true, false)", []),
+    ):
+        assert passing(schema, rows, row_filter) == wanted, row_filter
+
+
+def test_rows_of_a_partition_by_a_double_are_found_and_deleted_by_its_exact_value(tmp_path: Path) -> None:
+    """The threat: PyIceberg rounds partition values, so that a file is left out, or another partition's deletes apply.
+
+    The nearest float of 0.1 is a double of its own.
+    """
+    schema = Schema(required(1, "id", LongType()), optional(2, "d", DoubleType()))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "d"), spec_id=0)
+    values = [0.1, 0.10000000149011612, 3e300, None]
+    lake = DeleteLake(tmp_path, schema, specs=[spec])
+    for number, value in enumerate(values):
+        lake.add([{"id": number, "d": value}, {"id": number + 10, "d": value}], 1, partition=[value])
+    deletes = Schema(required(1, "id", LongType()))
+    lake.add([{"id": 10}, {"id": 11}], 2, schema=deletes, equality_ids=[1], partition=[0.1])
+    table = lake.open()
+    for number, value in enumerate(values):
+        row_filter = "d is null" if value is None else EqualTo("d", value)
+        wanted = [0] if number == 0 else [number, number + 10]
+        assert table.scan(row_filter=row_filter).to_arrow()["id"].to_pylist() == wanted
+
+
+def test_names_of_any_characters_stand_in_double_quotes(tmp_path: Path) -> None:
+    schema = Schema(
+        optional(1, "a.b", LongType()),
+        optional(2, 'a "b', StringType()),
+        optional(3, "st", StructType(optional(4, "x.y", LongType()))),
+    )
+    lake = DeleteLake(tmp_path, schema)
+    lake.add([{"a.b": number, 'a "b': f"it's {number}", "st": {"x.y": -number}} for number in range(5)], 1)
+    table = lake.open()
+    for row_filter, wanted in (
+        ('"a.b" > 2', [3, 4]),
+        ("a.b > 2", [3, 4]),
+        ('2 < "a.b"', [3, 4]),
+        ("\"a \\\"b\" = 'it''s 1'", [1]),
+        ('st."x.y" in (-1, -3) and "a.b" != 3', [1]),
+        ('"a \\"b" like \'it\'\'s%\' and not "a.b" = 4', [0, 1, 2, 3]),
+        ('"a \\"b" != \'"a.b"\' and "a.b" is null', []),
+    ):
+        assert table.scan(row_filter=row_filter).to_arrow()["a.b"].to_pylist() == wanted, row_filter
+    assert table.scan(columns=["st.x.y", "a.b"]).to_arrow().column_names == ["st", "a.b"]
+
+
+# -- what files lack, and what they call otherwise -----------------------------------------------------------------
+
+
+def test_a_null_struct_has_null_fields_even_those_that_must_not_be_null(lake: Lake) -> None:
+    inner = StructType(required(4, "b", StringType()), required(5, "n", ListType(6, LongType(), True)))
+    struct = StructType(required(3, "a", IntegerType()), required(7, "deep", inner), optional(8, "o", IntegerType()))
+    avro_inner = record((4, "b", "string"), (5, "n", {"type": "array", "items": "long", "element-id": 6})) | {
+        "name": "i"
+    }
+    avro_struct = record((3, "a", "int"), (7, "deep", avro_inner), (8, "o", nullable("int"))) | {"name": "s"}
+    schema = Schema(required(1, "id", LongType()), optional(2, "st", struct))
+    rows: list[Any] = [
+        {"id": number, "st": None if number % 3 == 0 else {"a": number, "deep": {"b": "x", "n": [number]}, "o": None}}
+        for number in range(20)
+    ]
+    lake.write(record((1, "id", "long"), (2, "st", nullable(avro_struct))), rows)
+    lake.write_parquet(schema, rows)
+    null = [number for number in range(20) if number % 3 == 0]
+    assert lake.read_both(schema).to_pylist() == rows
+    for name in ("st", "st.a", "st.deep", "st.deep.b", "st.deep.n"):
+        assert lake.read_both(schema, row_filter=IsNull(name))["id"].to_pylist() == null
+        assert lake.read_both(schema, row_filter=NotNull(name))["id"].to_pylist() == sorted(set(range(20)) - set(null))
+    assert lake.read_both(schema, row_filter=IsNull("st.o")).num_rows == 20
+    assert lake.read_both(schema, row_filter=Not(GreaterThan("st.a", 10)))["id"].to_pylist() == [1, 2, 4, 5, 7, 8, 10]
+
+
+def test_a_field_that_only_the_file_calls_required_is_null_where_its_struct_is(lake: Lake) -> None:
+    rows = [{"id": number, "st": None if number % 2 else {"a": number}} for number in range(6)]
+    written = Schema(required(1, "id", LongType()), optional(2, "st", StructType(required(3, "a", IntegerType()))))
+    lake.write_parquet(written, rows)
+    table = Schema(required(1, "id", LongType()), optional(2, "st", StructType(optional(3, "a", LongType()))))
+    for row_filter, wanted in ((IsNull("st.a"), [1, 3, 5]), (NotNull("st.a"), [0, 2, 4]), (EqualTo("st.a", 2), [2])):
+        assert lake.read(table, path=lake.parquet, row_filter=row_filter)["id"].to_pylist() == wanted
+
+
+DEFAULTS = [
+    (DateType(), datetime.date(2020, 5, 17), "2020-05-17", "2020-05-18"),
+    (TimestampType(), datetime.datetime(2020, 5, 17, 1, 2, 3), "2020-05-17T01:02:03", "2021-01-01T00:00:00"),
+    (DecimalType(9, 2), decimal.Decimal("1.50"), "1.5", "1.51"),
+    (StringType(), "old", "old", "p"),
+    (LongType(), 7, "7", "8"),
+    (DoubleType(), 0.5, "0.5", "0.75"),
+]
+
+
+@pytest.mark.parametrize(("kind", "default", "same", "more"), DEFAULTS, ids=[str(each[0]) for each in DEFAULTS])
+def test_files_that_lack_a_column_have_its_default(
+    tmp_path: Path, kind: Any, default: Any, same: str, more: str
+) -> None:
+    old = Schema(required(1, "id", LongType()))
+    new = Schema(required(1, "id", LongType()), optional(2, "c", kind, initial_default=default))
+    lake = DeleteLake(tmp_path, old, new)
+    lake.add([{"id": number} for number in range(25)], 1, schema=old)
+    lake.add([{"id": number, "c": None} for number in range(25, 30)], 2, schema=new)
+    lake.add([{"id": number, "c": default} for number in range(30, 40)], 3, schema=new)
+    lake.add([{"id": 40, "c": None}], 4, schema=new)
+    table = lake.open()
+    null = [*range(25, 30), 40]
+    for row_filter, wanted in (
+        (f"c = '{same}'", [*range(25), *range(30, 40)]),
+        (f"c < '{more}'", [*range(25), *range(30, 40)]),
+        (f"c >= '{more}'", []),
+        (f"c not in ('{more}', '{same}')", []),
+        ("c is null", null),
+        ("c is not null", sorted(set(range(41)) - set(null))),
+    ):
+        scan = table.scan(row_filter=row_filter)
+        assert sorted(scan.to_arrow()["id"].to_pylist()) == wanted, row_filter
+        assert scan.count() == len(wanted)
+
+
+def test_a_default_in_a_struct_is_not_there_where_the_struct_is_null(tmp_path: Path) -> None:
+    old = Schema(required(1, "id", LongType()), optional(2, "st", StructType(optional(3, "a", LongType()))))
+    fields = optional(3, "a", LongType()), optional(4, "b", LongType(), initial_default=5)
+    lake = DeleteLake(tmp_path, old, Schema(required(1, "id", LongType()), optional(2, "st", StructType(*fields))))
+    lake.add([{"id": number, "st": None if number % 2 else {"a": number}} for number in range(10)], 1, schema=old)
+    table = lake.open()
+    assert table.scan(row_filter="st.b = 5").to_arrow()["id"].to_pylist() == [0, 2, 4, 6, 8]
+    assert table.scan(row_filter="st.b is null").to_arrow()["id"].to_pylist() == [1, 3, 5, 7, 9]
+    assert table.scan(row_filter="st.b != 5").count() == 0
+
+
+def test_a_column_that_was_promoted_is_compared_as_what_it_is_now(tmp_path: Path) -> None:
+    kinds = ((FloatType(), IntegerType(), DecimalType(5, 2)), (DoubleType(), LongType(), DecimalType(20, 2)))
+    old, new = (Schema(*(optional(index, f"c{index}", kind) for index, kind in enumerate(each, 1))) for each in kinds)
+    lake = DeleteLake(tmp_path, old, new)
+    rows = [{"c1": 0.1, "c2": number, "c3": decimal.Decimal("0.10")} for number in range(13)]
+    lake.add(rows, 1, schema=old, bounds={1: (0.1, 0.1), 2: (0, 12), 3: (decimal.Decimal("0.10"),) * 2})
+    table = lake.open()
+    # The float that is nearest to 0.1 is more than that.
+    assert table.scan(row_filter="c1 > 0.1").count() == 13
+    assert table.scan(row_filter="c1 = 0.1").count() == 0
+    assert table.scan(row_filter="c2 < 3000000000 and c3 = 0.1").count() == 13
+    assert table.scan(row_filter="c2 > 3000000000").plan_files() == []
+    assert table.scan(row_filter="c3 >= 0.105").plan_files() == []
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.PARQUET, FileFormat.AVRO], ids=["parquet", "avro"])
+def test_lists_and_maps_are_null_or_not(lake: Lake, file_format: FileFormat) -> None:
+    schema = Schema(
+        required(1, "id", LongType()),
+        optional(2, "li", ListType(3, LongType(), False)),
+        optional(4, "ma", MapType(5, StringType(), 6, LongType(), False)),
+    )
+    rows: list[Any] = [
+        {"id": 0, "li": None, "ma": {}},
+        {"id": 1, "li": [], "ma": None},
+        {"id": 2, "li": [None], "ma": {"a": None}},
+    ]
+    items = {"type": "array", "items": nullable("long"), "element-id": 3}
+    pairs = {"type": "map", "values": nullable("long"), "key-id": 5, "value-id": 6}
+    lake.write(record((1, "id", "long"), (2, "li", nullable(items)), (4, "ma", nullable(pairs))), rows)
+    lake.write_parquet(schema, [row | {"ma": row["ma"] and list(row["ma"].items())} for row in rows])
+    path = lake.parquet if file_format == FileFormat.PARQUET else lake.avro
+
+    def read(row_filter: str) -> list[int]:
+        found = lake.read(schema, path=path, columns=schema.select("id"), row_filter=parse_filter(row_filter))
+        return found["id"].to_pylist()
+
+    assert read("li is null") == [0]
+    assert read("li is not null") == [1, 2]
+    assert read("ma is null") == [1]
+    assert read("ma is not null and li is not null") == [2]
+
+
+# -- what is left out ----------------------------------------------------------------------------------------------
+
+
+def partitioned(tmp_path: Path, kind: Any, transform: Any, partitions: dict[Any, list[Any]]) -> DeleteLake:
+    schema = Schema(required(1, "id", LongType()), optional(2, "c", kind))
+    spec = PartitionSpec(PartitionField(2, 1000, transform, "c_part"), spec_id=0)
+    lake = DeleteLake(tmp_path, schema, specs=[spec])
+    number = 0
+    for partition, values in partitions.items():
+        lake.add([{"id": number + index, "c": value} for index, value in enumerate(values)], 1, partition=[partition])
+        number += len(values)
+    return lake
+
+
+def test_partitions_of_null_are_filtered_like_others(tmp_path: Path) -> None:
+    table = partitioned(tmp_path, LongType(), IdentityTransform(), {None: [None, None], 1: [1], 5: [5]}).open()
+    for row_filter, wanted, files in (
+        ("c < 3 or c > 4", [2, 3], 2),
+        ("c < 3 or c is null", [0, 1, 2], 2),
+        ("c is null or id = 3", [0, 1, 3], 3),
+        ("not c = 1", [3], 1),
+        ("c not in (1, 2)", [3], 1),
+        ("c is null", [0, 1], 1),
+    ):
+        scan = table.scan(row_filter=row_filter)
+        assert sorted(scan.to_arrow()["id"].to_pylist()) == wanted, row_filter
+        assert scan.count() == len(wanted)
+        assert len(scan.plan_files()) == files, row_filter
+
+
+@pytest.mark.parametrize(("kind", "bits"), [(IntegerType(), 32), (LongType(), 32), (LongType(), 64)])
+def test_the_smallest_numbers_are_found_though_their_truncation_wraps_around(
+    tmp_path: Path, kind: Any, bits: int
+) -> None:
+    smallest, largest = -(1 << bits - 1), (1 << bits - 1) - 1
+    # As Java has it: no multiple of 10 is as small as the smallest number.
+    wrapped = smallest - smallest % 10 + (1 << bits)
+    assert wrapped > largest - 10
+    table = partitioned(tmp_path, kind, TruncateTransform(10), {wrapped: [smallest], 0: [5]}).open()
+    for row_filter, wanted in ((f"c = {smallest}", [0]), ("c <= 1", [0]), ("c < 0 or c = 7", [0]), ("c >= 5", [1])):
+        assert table.scan(row_filter=row_filter).to_arrow()["id"].to_pylist() == wanted, row_filter
+
+
+def test_partitions_of_nan_are_more_than_any_number(tmp_path: Path) -> None:
+    table = partitioned(tmp_path, DoubleType(), IdentityTransform(), {NAN: [NAN], 1.0: [1.0], None: [None]}).open()
+    for row_filter, wanted in (("c > 5.0", [0]), ("c < 5.0", [1]), ("c != 1.0", [0]), ("c is nan", [0])):
+        scan = table.scan(row_filter=row_filter)
+        assert scan.to_arrow()["id"].to_pylist() == wanted
+        assert len(scan.plan_files()) == 1
+
+
+def test_a_file_whose_numbers_are_small_but_for_nan_is_read(tmp_path: Path) -> None:
+    schema = Schema(required(1, "id", LongType()), optional(2, "c", DoubleType()))
+    lake = DeleteLake(tmp_path, schema)
+    lake.add([{"id": 0, "c": NAN}, {"id": 1, "c": 1.0}], 1, bounds={2: (1.0, 1.0)})
+    assert lake.open().scan(row_filter="c > 5.0").to_arrow()["id"].to_pylist() == [0]
+
+
+@pytest.mark.parametrize("transform", [IdentityTransform(), DayTransform(), HourTransform(), YearTransform()], ids=str)
+def test_partitions_by_timestamps_of_nanoseconds_are_filtered(tmp_path: Path, transform: Any) -> None:
+    second = 1_000_000_000
+    values = [-second, 0, 86_400 * second + 1, 400 * 86_400 * second]
+    transformed = {
+        "identity": values,
+        "day": [-1, 0, 1, 400],
+        "hour": [-1, 0, 24, 9600],
+        "year": [-1, 0, 0, 1],
+    }[str(transform)]
+    schema = Schema(required(1, "id", LongType()), optional(2, "c", TimestampNanoType()))
+    spec = PartitionSpec(PartitionField(2, 1000, transform, "c_part"), spec_id=0)
+    lake = DeleteLake(tmp_path, schema, specs=[spec], format_version=3)
+    for number, (value, partition) in enumerate(zip(values, transformed, strict=True)):
+        lake.add([{"id": number, "c": value}], 1, partition=[partition])
+    table = lake.open()
+    for row_filter, wanted in (
+        ("c >= '1970-01-02T00:00:00.000000001'", [2, 3]),
+        ("c > '1970-01-02T00:00:00.000000001'", [3]),
+        ("c = '1970-01-01T00:00:00'", [1]),
+        ("c < '1970-01-01'", [0]),
+    ):
+        scan = table.scan(row_filter=row_filter)
+        assert sorted(scan.to_arrow()["id"].to_pylist()) == wanted, row_filter
+        assert len(scan.plan_files()) < 4
+
+
+def test_row_groups_in_which_nothing_can_pass_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ags1.iceberg._scan as scanning
+
+    schema = Schema(required(1, "id", LongType()), optional(2, "s", StringType()), optional(3, "d", DoubleType()))
+    lake = DeleteLake(tmp_path, schema)
+    lake.add([{"id": number, "s": f"{number:03}", "d": NAN if number == 80 else 1.0} for number in range(90)], 1)
+    table = lake.open()
+    kept: list[int] = []
+    original = scanning._without_hopeless_groups
+
+    def counting(*arguments: Any) -> Any:
+        found = original(*arguments)
+        kept.append(found.num_row_groups)
+        return found
+
+    monkeypatch.setattr(scanning, "_without_hopeless_groups", counting)
+    for row_filter, count, groups in (
+        ("id < 30", 30, 1),
+        ("id >= 30 and s < '060'", 30, 1),
+        ("id = 29 or s like '08%'", 11, 2),
+        ("s is null", 0, 0),
+        ("d > 5.0", 1, 3),
+    ):
+        kept.clear()
+        assert table.scan(row_filter=row_filter).to_arrow().num_rows == count
+        assert kept == [groups], row_filter
+
+
+def test_rows_of_whole_partitions_are_counted_without_reading_them(tmp_path: Path) -> None:
+    lake = partitioned(tmp_path, StringType(), IdentityTransform(), {"eu": ["eu"] * 5, "us": ["us"] * 3, None: [None]})
+    table = lake.open()
+    for path in tmp_path.glob("*.parquet"):
+        path.unlink()
+    assert table.scan(row_filter="c = 'eu'").count() == 5
+    assert table.scan(row_filter="c like 'e%' or c is null").count() == 6
+    assert table.scan(row_filter="not c in ('eu', 'asia')").count() == 3
+
+
+_VALUES: dict[Any, Any] = {
+    LongType(): st.integers(-50, 50),
+    StringType(): st.text("ab\u00e9\U0001f511", max_size=4),
+    DoubleType(): st.sampled_from([NAN, -0.0, 0.0, 1.5, -2.0, math.inf, -math.inf]),
+    DecimalType(6, 2): st.integers(-500, 500).map(lambda units: decimal.Decimal(units).scaleb(-2)),
+    DateType(): st.integers(-800, 800).map(lambda days: datetime.date(1970, 1, 1) + datetime.timedelta(days)),
+    TimestampType(): st.integers(-(10**14), 10**14).map(
+        lambda count: datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=count)
+    ),
+}
+_TRANSFORMS: dict[Any, list[Any]] = {
+    LongType(): [TruncateTransform(10), BucketTransform(4)],
+    StringType(): [TruncateTransform(2), BucketTransform(4)],
+    DoubleType(): [],
+    DecimalType(6, 2): [TruncateTransform(50), BucketTransform(4)],
+    DateType(): [YearTransform(), MonthTransform(), DayTransform()],
+    TimestampType(): [YearTransform(), MonthTransform(), DayTransform(), HourTransform()],
+}
+
+
+def _expressions(values: Any, text: bool) -> Any:
+    from pyiceberg import expressions as written
+    from pyiceberg.expressions.literals import StringLiteral
+
+    literal = values.map(lambda value: StringLiteral("NaN") if value != value else value)
+    one = st.builds(
+        lambda made, value: made("c", value),
+        st.sampled_from(
+            [written.EqualTo, written.NotEqualTo, GreaterThan, LessThan, written.LessThanOrEqual]
+            + [written.GreaterThanOrEqual]
+            + [StartsWith, written.NotStartsWith] * text
+        ),
+        literal,
+    )
+    several = st.builds(
+        lambda made, found: made("c", found), st.sampled_from([In, NotIn]), st.lists(literal, min_size=2)
+    )
+    null = st.sampled_from([IsNull("c"), NotNull("c"), written.IsNaN("c"), written.NotNaN("c")])
+    return st.recursive(
+        one | several | null,
+        lambda below: st.builds(And, below, below) | st.builds(Or, below, below) | st.builds(Not, below),
+        max_leaves=4,
+    )
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=250)
+def test_no_range_excludes_a_value_that_is_there(data: Any) -> None:
+    """Whatever is true of a row is possible by the metrics and the partition of its file, and by the manifest's."""
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    kind = data.draw(st.sampled_from(list(_VALUES)))
+    transform = data.draw(st.sampled_from([IdentityTransform(), *_TRANSFORMS[kind]]))
+    schema = Schema(optional(2, "c", kind))
+    row_filter = RowFilter(data.draw(_expressions(_VALUES[kind], isinstance(kind, StringType))), schema)
+    rows = data.draw(st.lists(st.none() | _VALUES[kind], min_size=1, max_size=6))
+    arrow = schema_to_pyarrow(schema, include_field_ids=False).field("c").type
+    array = pa.array(rows, arrow)
+    truths = list(row_filter._root.evaluate(lambda _: array, len(array)).to_pylist())
+    # As manifests have them.
+    stored = [None if each is None else _stored(each) for each in rows]
+    known = [each for each in stored if each is not None and each == each]
+    nans = sum(each is not None and each != each for each in stored)
+    file = DataFile.from_args(
+        file_path="x",
+        value_counts={2: len(rows)},
+        null_value_counts={2: rows.count(None)},
+        nan_value_counts={2: nans} if data.draw(st.booleans()) else None,
+        lower_bounds={2: to_bytes(kind, min(known))} if known else None,
+        upper_bounds={2: to_bytes(kind, max(known))} if known else None,
+    )
+    assert set(truths) <= row_filter.possible(lambda column: [of_file(column, file)])
+    field = PartitionField(2, 1000, transform, "part")
+    made = [transform.transform(kind)(each) for each in stored]
+    for truth, partition in zip(truths, made, strict=True):
+        assert truth in row_filter.possible(lambda column, of=partition: of_partition(column, [field], [of]))
+    among = [each for each in made if each is not None and each == each]
+    result = transform.result_type(kind)
+    summary = PartitionFieldSummary.from_args(
+        contains_null=None in made,
+        contains_nan=nans > 0 and isinstance(transform, IdentityTransform),
+        lower_bound=to_bytes(result, min(among)) if among else None,
+        upper_bound=to_bytes(result, max(among)) if among else None,
+    )
+    assert set(truths) <= row_filter.possible(lambda column: of_summaries(column, [field], [summary], [result]))
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return int(Fraction((value - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)))
+    if isinstance(value, datetime.date):
+        return (value - datetime.date(1970, 1, 1)).days
+    return value

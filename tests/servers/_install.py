@@ -1,0 +1,114 @@
+"""Building a server once, into a cache outside the source tree, and finding it again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from buildtools.openssl_source import cache_directory
+
+# Builds share the machine with whatever else runs on it.
+NICE = ("nice", "-n", "10")
+INSTALL_SECONDS = 1800.0
+# Taken when this module is imported: tests change HOME.
+_CACHE = cache_directory() / "servers"
+
+
+class MissingServerError(RuntimeError):
+    """A server cannot be had here, because a tool is missing or its build failed."""
+
+
+def tool(*names: str) -> str:
+    """Return the path of the first of these commands that is there.
+
+    Raises
+    ------
+    MissingServerError
+        None of them is.
+    """
+    for name in names:
+        if path := shutil.which(name):
+            return path
+    raise MissingServerError(f"no command {' or '.join(names)}")
+
+
+def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
+    """Run a step of a build.
+
+    Raises
+    ------
+    MissingServerError
+        It failed, or took longer than half an hour.
+    """
+    nice = NICE if shutil.which("nice") else ()
+    try:
+        done = subprocess.run(
+            [*nice, *map(str, command)],
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=INSTALL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MissingServerError(f"{command[0]} took longer than {INSTALL_SECONDS:.0f} s") from error
+    if done.returncode != 0:
+        said = done.stdout.decode("utf-8", "replace")[-3000:]
+        raise MissingServerError(f"{' '.join(map(str, command))} failed ({done.returncode}):\n{said}")
+
+
+def installed(name: str, version: str, build: Callable[[Path], None]) -> Path:
+    """Return the directory of a server, built first if it is not there.
+
+    Parameters
+    ----------
+    name, version
+        What the directory is called.
+    build
+        Is called with an empty directory and fills it. A lock keeps other processes from building at the same time,
+        and the directory gets its name when it is complete.
+
+    Raises
+    ------
+    MissingServerError
+        From `build`.
+    """
+    directory = _CACHE / f"{name}-{version}"
+    if directory.is_dir():
+        return directory
+    with locked(f"{name}-{version}"):
+        if directory.is_dir():
+            return directory
+        with tempfile.TemporaryDirectory(prefix=f"{name}-build-", dir=_CACHE, ignore_cleanup_errors=True) as scratch:
+            ready = Path(scratch) / "ready"
+            ready.mkdir()
+            build(ready)
+            ready.rename(directory)
+    return directory
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Keep other processes from building `name`. The kernel releases the lock if this process dies."""
+    path = _CACHE / f"{name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def go_install(module: str, version: str, target: Path) -> None:
+    """Build the command of a Go module into the directory `target`.
+
+    Go's module proxy and checksum database prove that the version has the bytes that everybody else gets.
+    """
+    env = {"GOBIN": str(target), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
+    run([tool("go"), "install", "-ldflags=-s -w", f"{module}@{version}"], env)
