@@ -13,6 +13,7 @@ __all__ = [
     "Ags1Error",
     "AuthenticationError",
     "BackendError",
+    "ConflictError",
     "FormatError",
     "KeyAccessError",
     "LimitError",
@@ -35,6 +36,10 @@ class TruncatedError(FormatError, EOFError):
 
 class UnsupportedError(FormatError):
     """The data is of a kind that this version, or a library below it, does not read; it need not be damaged."""
+
+
+class ConflictError(Ags1Error):
+    """Somebody else has changed the same thing meanwhile. Nothing was committed; run it again."""
 
 
 class AuthenticationError(Ags1Error):

@@ -21,16 +21,18 @@ from __future__ import annotations
 
 from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile, sync_directory
 from ags1.storage._budget import STREAM_BUDGET, Budget
-from ags1.storage._creation import create
+from ags1.storage._creation import can_create, create
 from ags1.storage._errors import as_os_error
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
 from ags1.storage._requests import Request, in_order, start
-from ags1.storage.listing import Entry, is_directory, list_files, make_parent, match, remove, status
+from ags1.storage.durability import Unsynced
+from ags1.storage.listing import Entry, is_directory, list_files, list_names, make_parent, match, remove, status
 from ags1.storage.location import Location, is_url
 from ags1.storage.outputs import FsspecOutput, Output, open_output
 from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
 from ags1.storage.sources import DescriptorSource, MemorySource, PipeSource, Source, octets, open_source
+from ags1.storage.whole import read_whole
 
 __all__ = [
     "SEQUENTIAL_PIECE",
@@ -51,7 +53,9 @@ __all__ = [
     "Request",
     "SequentialSource",
     "Source",
+    "Unsynced",
     "as_os_error",
+    "can_create",
     "create",
     "file_system_of",
     "guarded",
@@ -59,11 +63,13 @@ __all__ = [
     "is_directory",
     "is_url",
     "list_files",
+    "list_names",
     "make_parent",
     "match",
     "octets",
     "open_output",
     "open_source",
+    "read_whole",
     "remove",
     "start",
     "status",

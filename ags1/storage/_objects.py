@@ -229,6 +229,15 @@ def list_objects(location: Location) -> Iterator[tuple[str, int, str | None, int
             yield (found["path"], *_meta(found))
 
 
+def list_names(location: Location) -> list[str]:
+    """Names of the objects directly below a prefix."""
+    client, prefix = client_of(location), location.path.rstrip("/")
+    import obstore
+
+    found = _call(location, lambda: obstore.list_with_delimiter(client, prefix or None))
+    return [each["path"].rpartition("/")[2] for each in found["objects"]]
+
+
 class Upload:
     """An object that is written piece by piece and appears when it is complete.
 

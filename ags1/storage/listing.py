@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import NoReturn
 
-__all__ = ["Entry", "is_directory", "list_files", "make_parent", "match", "remove", "status"]
+__all__ = ["Entry", "is_directory", "list_files", "list_names", "make_parent", "match", "remove", "status"]
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -178,6 +178,30 @@ def _fsspec_files(location: Location) -> Iterator[Entry]:
             name = full[len(base) :] if full.startswith(base) else full.lstrip("/")[len(base.lstrip("/")) :]
             if name:
                 yield Entry(name, location.join(name), int(info.get("size") or 0), _modified(info), info.get("ETag"))
+
+
+def list_names(location: Location) -> list[str]:
+    """Names of the files directly in a directory or below a prefix; of what is deeper, nothing is looked at.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such directory. A prefix without objects has no names.
+    OSError
+        It cannot be read.
+    """
+    if location.is_local:
+        with os.scandir(location.path) as found:
+            return [each.name for each in found if not each.is_dir(follow_symlinks=False)]
+    if location.is_object:
+        import ags1.storage._objects as _objects
+
+        return _objects.list_names(location)
+    file_system, path = file_system_of(location)
+    with naming(location.text):
+        file_system.invalidate_cache()
+        listed = file_system.ls(path, detail=True)
+    return [each["name"].rpartition("/")[2] for each in listed if each.get("type") != "directory"]
 
 
 def match(location: Location) -> list[Entry]:

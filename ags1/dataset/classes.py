@@ -1,0 +1,299 @@
+"""Classes of keys: which master key the files of a pattern are under.
+
+    pattern "tenant=a/**"   master key alias/a      ->  key encryption key  ->  class key  ->  key metadata of each file
+    pattern "**"            master key alias/lake   ->  key encryption key  ->  class key  ->  ...
+                                                                            ->  key metadata of the root manifest
+
+Whoever destroys the master key of a class has destroyed the keys of its files, whatever copies exist: nothing under
+another class's master key gives one of them. Manifests are under the default class, whose pattern matches everything;
+they hold paths and lengths, and keys of files only sealed under their class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ags1._gcm import Key, open_message, random_bytes, seal_message
+from ags1.dataset.selection import matches
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError
+from ags1.iceberg import EncryptionKeys
+from ags1.keys import KeyMetadata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from ags1.dataset.entries import Part
+
+__all__ = ["ClassKeys", "KeyClass", "class_of", "merge_classes"]
+
+_NONCE = 12
+_LABEL = b"ags1 dataset key\0"
+_PREFIX_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class KeyClass:
+    """Files of one pattern, under one master key. It holds wrapped keys only.
+
+    Attributes
+    ----------
+    id : str
+        Its identity: entries of manifests name it.
+    pattern : str or None
+        Which paths it takes; None if it takes no new files any more.
+    key_id : str
+        The master key in the KMS.
+    encryption_keys : tuple of dict
+        Iceberg's ``encryption-keys``: the key encryption key, and what is wrapped by it.
+    class_key : str
+        Entry of the class key.
+    """
+
+    id: str
+    pattern: str | None
+    key_id: str
+    encryption_keys: tuple[dict[str, Any], ...] = ()
+    class_key: str = ""
+
+    @classmethod
+    def create(cls, pattern: str, key_id: str, kms: Any) -> KeyClass:
+        """Make a class with a new key.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused.
+        """
+        made = cls(random_bytes(4).hex(), pattern, key_id)
+        made, entry = made.wrapping(KeyMetadata(Key.generate(), random_bytes(_PREFIX_LENGTH)), kms)
+        return replace(made, class_key=entry)
+
+    def wrapping(self, metadata: KeyMetadata, kms: Any) -> tuple[KeyClass, str]:
+        """The class with one more wrapped key, and the entry of that key.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused.
+        """
+        keys = self._keys()
+        entry = keys.add_manifest_list_key(metadata, kms, self.key_id)
+        return replace(self, encryption_keys=tuple(keys.to_list())), entry
+
+    def unwrap(self, entry: str, kms: Any) -> KeyMetadata:
+        """A wrapped key.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused, or the entry is missing.
+        FormatError, AuthenticationError
+            The entries are damaged.
+        """
+        return self._keys().unwrap(entry, kms, table_key_id=self.key_id)
+
+    def only(self, *entries: str) -> KeyClass:
+        """The class with its class key and these wrapped keys, without those that nobody needs any more."""
+        by_id = {each["key-id"]: each for each in self.encryption_keys}
+        wanted: set[str] = set()
+        for entry in (self.class_key, *entries):
+            above: str | None = entry
+            while above is not None and above in by_id and above not in wanted:
+                wanted.add(above)
+                above = by_id[above].get("encrypted-by-id")
+        return replace(self, encryption_keys=tuple(by_id[each] for each in by_id if each in wanted))
+
+    def rewrapped(self, kms: Any, new_key_id: str, new_kms: Any) -> KeyClass:
+        """The same keys under another master key.
+
+        Raises
+        ------
+        KeyAccessError
+            One of the services refused.
+        """
+        keys = self._keys().rewrap(kms, new_key_id, new_kms)
+        return replace(self, key_id=new_key_id, encryption_keys=tuple(keys.to_list()))
+
+    def _keys(self) -> EncryptionKeys:
+        document = {"format-version": 3, "encryption-keys": [dict(each) for each in self.encryption_keys]}
+        return EncryptionKeys.from_table_metadata(document)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that it has in a version."""
+        return {
+            "id": self.id,
+            "pattern": self.pattern,
+            "key-id": self.key_id,
+            "class-key": self.class_key,
+            "encryption-keys": list(self.encryption_keys),
+        }
+
+    @classmethod
+    def from_json(cls, fields: Any, name: str) -> KeyClass:
+        """Read that form; `name` is the document's, for errors.
+
+        Raises
+        ------
+        FormatError
+            It is none.
+        """
+        kinds = {"id": str, "key-id": str, "class-key": str, "encryption-keys": list}
+        if not isinstance(fields, dict) or not all(isinstance(fields.get(each), kinds[each]) for each in kinds):
+            raise FormatError(f"{name}: a class of keys is damaged")
+        pattern, entries = fields.get("pattern"), fields["encryption-keys"]
+        if not (pattern is None or isinstance(pattern, str)) or not all(isinstance(each, dict) for each in entries):
+            raise FormatError(f"{name}: a class of keys is damaged")
+        return cls(fields["id"], pattern, fields["key-id"], tuple(entries), fields["class-key"])
+
+
+def class_of(classes: Sequence[KeyClass], path: str) -> KeyClass:
+    """The class that a new file at `path` belongs to: the first whose pattern matches.
+
+    Raises
+    ------
+    ValueError
+        None does.
+    """
+    for each in classes:
+        if each.pattern is not None and (each.pattern == "**" or matches(path, each.pattern)):
+            return each
+    raise ValueError(f"no pattern of keys matches {path}: add the pattern '**' with a master key for all other files")
+
+
+def merge_classes(
+    classes: Sequence[KeyClass], keys: Mapping[str, str] | None, kms: Any, name: str
+) -> tuple[KeyClass, ...]:
+    """The classes of a dataset after a run that was given `keys`, patterns with their master keys.
+
+    Classes whose pattern and master key stay keep their keys; the others take no new files any more. With None, the
+    classes stay as they are.
+
+    Raises
+    ------
+    ValueError
+        There is no pattern ``**``, or the dataset's default class is under another master key.
+    KeyAccessError
+        The KMS refused to wrap the key of a new class.
+    """
+    if keys is None:
+        return tuple(classes)
+    if "**" not in keys:
+        raise ValueError("keys must have the pattern '**': the master key of all other files, and of the manifests")
+    default = next((each for each in classes if each.pattern == "**"), None)
+    if default is not None and default.key_id != keys["**"]:
+        raise ValueError(
+            f"the dataset {name} is under the master key {default.key_id!r}, not {keys['**']!r}: name that, or rewrap "
+            "the dataset"
+        )
+    if not all(isinstance(each, str) and each for pair in keys.items() for each in pair):
+        raise TypeError("keys must be patterns with the names of master keys, all of them text")
+    before = {(each.pattern, each.key_id): each for each in classes}
+    # The default matches everything, so it is the last one asked.
+    wanted = [pair for pair in keys.items() if pair[0] != "**"] + [("**", keys["**"])]
+    now = [before.pop(pair, None) or KeyClass.create(*pair, kms) for pair in wanted]
+    return (*now, *(replace(each, pattern=None) for each in before.values()))
+
+
+class ClassKeys:
+    """Seals and opens the keys of files. Safe to use from several threads; it cannot be pickled.
+
+    Parameters
+    ----------
+    classes : sequence of KeyClass
+    kms : client
+        Asked once for each class that is used.
+    name : str
+        The dataset, for errors.
+    """
+
+    def __init__(self, classes: Sequence[KeyClass], kms: Any, name: str) -> None:
+        self._classes = {each.id: each for each in classes}
+        self._kms = kms
+        self._name = name
+        self._keys: dict[str, Key] = {}
+        self._refused: dict[str, KeyAccessError] = {}
+
+    def __getitem__(self, class_id: str) -> KeyClass:
+        """A class.
+
+        Raises
+        ------
+        FormatError
+            The dataset has no such class.
+        """
+        found = self._classes.get(class_id)
+        if found is None:
+            raise FormatError(f"{self._name}: a manifest names the class of keys {class_id!r}, which does not exist")
+        return found
+
+    def key(self, class_id: str) -> Key:
+        """The class key.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused. It is not asked again for this class.
+        """
+        found = self._keys.get(class_id)
+        if found is None:
+            if class_id in self._refused:
+                raise self._refused[class_id]
+            each = self[class_id]
+            try:
+                found = each.unwrap(each.class_key, self._kms).encryption_key
+            except KeyAccessError as error:
+                what = "all files" if each.pattern in (None, "**") else f"the files of the pattern {each.pattern!r}"
+                again = KeyAccessError(f"{what} are under the master key {each.key_id!r}: {error}")
+                self._refused[class_id] = again
+                raise again from error
+            self._keys[class_id] = found
+        return found
+
+    def seal(self, class_id: str, object_name: str, metadata: KeyMetadata) -> bytes:
+        """Seal the key metadata of an object under its class.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused the class key.
+        """
+        nonce = random_bytes(_NONCE)
+        return nonce + seal_message(metadata.encode(), self.key(class_id), nonce, _bound(class_id, object_name))
+
+    def open(self, class_id: str, part: Part) -> KeyMetadata:
+        """The key metadata of an object.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused the class key.
+        AuthenticationError
+            What was sealed is damaged, or belongs to another object.
+        """
+        sealed = part.sealed_key
+        plain = open_message(sealed[_NONCE:], self.key(class_id), sealed[:_NONCE], _bound(class_id, part.name))
+        if plain is None:
+            raise AuthenticationError(f"{self._name}: the sealed key of {part.name} is damaged, or of another object")
+        metadata = KeyMetadata.decode(plain)
+        if metadata.file_length != part.file_length:
+            raise FormatError(f"{self._name}: the key of {part.name} is for another length than the manifest says")
+        return metadata
+
+    def tag(self, class_id: str, data: bytes) -> str:
+        """An authentication tag over a document, by a key that only the class key gives."""
+        key = hmac.digest(bytes(self.key(class_id)), _LABEL + b"version", hashlib.sha256)
+        return hmac.digest(key, data, hashlib.sha256).hex()
+
+    def __repr__(self) -> str:
+        return f"<ags1.dataset.ClassKeys of {self._name}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("the keys of a dataset cannot be pickled or copied: open the dataset there")
+
+
+def _bound(class_id: str, object_name: str) -> bytes:
+    return _LABEL + class_id.encode() + b"\0" + object_name.encode()

@@ -1,0 +1,185 @@
+"""The files of a dataset: an entry of a manifest, the objects that hold it, and what its source was like.
+
+entry   path, mode, version, class of keys, identity of the source
+  part  object name, plaintext length, key metadata sealed under the class's key       one, or many for a big file
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+from ags1.dataset.names import check_path, sort_key
+from ags1.errors import FormatError
+from ags1.layout import encrypted_length
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["Entry", "Part", "SourceIdentity"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """What a source was like when it was read: the same source has the same.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    mtime_ns : int
+        Time of the last change of content, in nanoseconds; 0 if unknown.
+    ctime_ns, inode : int
+        Of a local file: time of the last change of anything, and its number. 0 elsewhere.
+    etag : str
+        Of an object; "" elsewhere.
+    """
+
+    size: int
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    inode: int = 0
+    etag: str = ""
+
+    def to_json(self) -> list[Any]:
+        """The form that it has in a manifest."""
+        return [self.size, self.mtime_ns, self.ctime_ns, self.inode, self.etag]
+
+    @classmethod
+    def from_json(cls, fields: Any) -> SourceIdentity:
+        """Read that form.
+
+        Raises
+        ------
+        ValueError, TypeError
+            It is none.
+        """
+        size, mtime_ns, ctime_ns, inode, etag = fields
+        if not all(type(each) is int for each in (size, mtime_ns, ctime_ns, inode)) or not isinstance(etag, str):
+            raise TypeError("not the identity of a source")
+        return cls(size, mtime_ns, ctime_ns, inode, etag)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One object of a file: a whole AGS1 stream of blocks of 1 MiB.
+
+    Attributes
+    ----------
+    name : str
+        Of the object, relative to the dataset.
+    plaintext_length : int
+        Bytes of plaintext in it.
+    sealed_key : bytes
+        Its key metadata, sealed by :class:`ags1.dataset.classes.ClassKeys`.
+    """
+
+    name: str
+    plaintext_length: int
+    sealed_key: bytes
+
+    @property
+    def file_length(self) -> int:
+        """Bytes of the encrypted object."""
+        return encrypted_length(self.plaintext_length)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a dataset. It has no key that is not sealed, so it can be pickled and shown.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the dataset, with ``/``. Bytes that are no UTF-8 are surrogates, as in :func:`os.fsdecode`.
+    parts : tuple of Part
+        The objects that hold it, in the order of the plaintext; at least one.
+    key_class : str
+        Identity of its class of keys.
+    version : int
+        Version of the dataset that it came with, as it is.
+    source : SourceIdentity or None
+        What it was made from; None if it was written by a program.
+    mode : int or None
+        Permission bits of the source.
+    """
+
+    path: str
+    parts: tuple[Part, ...]
+    key_class: str
+    version: int
+    source: SourceIdentity | None = None
+    mode: int | None = None
+
+    @property
+    def key(self) -> bytes:
+        """What entries are sorted by."""
+        return sort_key(self.path)
+
+    @property
+    def plaintext_length(self) -> int:
+        """Bytes of plaintext."""
+        return sum(part.plaintext_length for part in self.parts)
+
+    @property
+    def file_length(self) -> int:
+        """Bytes of all objects."""
+        return sum(part.file_length for part in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that it has in a manifest."""
+        fields: dict[str, Any] = {
+            "path": self.path,
+            "parts": [
+                [part.name, part.plaintext_length, base64.b64encode(part.sealed_key).decode("ascii")]
+                for part in self.parts
+            ],
+            "class": self.key_class,
+            "version": self.version,
+        }
+        if self.source is not None:
+            fields["source"] = self.source.to_json()
+        if self.mode is not None:
+            fields["mode"] = self.mode
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Any, name: str) -> Entry:
+        """Read that form; `name` is the manifest's, for errors.
+
+        Raises
+        ------
+        FormatError
+            It is none.
+        """
+        try:
+            parts = tuple(
+                Part(_object_name(each), length, base64.b64decode(key, validate=True))
+                for each, length, key in fields["parts"]
+            )
+            path, key_class, version = fields["path"], fields["class"], fields["version"]
+            mode, source = fields.get("mode"), fields.get("source")
+            identity = None if source is None else SourceIdentity.from_json(source)
+            right = (
+                isinstance(path, str)
+                and isinstance(key_class, str)
+                and type(version) is int
+                and (mode is None or type(mode) is int)
+                and parts
+                and all(type(part.plaintext_length) is int and part.plaintext_length >= 0 for part in parts)
+            )
+        except FormatError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+            right = False
+        if not right:
+            raise FormatError(f"{name}: an entry has a field that is missing or of a wrong type")
+        return cls(check_path(path), parts, key_class, version, identity, mode)
+
+
+def _object_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError("an object's name is text")
+    return check_path(name)

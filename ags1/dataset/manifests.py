@@ -1,0 +1,564 @@
+"""Manifests: which files a version has, as a tree of small immutable objects.
+
+    root       {"level": 2, "nodes": [[first, last, count, bytes, name, key], ...]}        one object
+      inner    {"level": 1, "nodes": [...]}                                                 about 512 nodes each
+        leaf   {"level": 0, "files": [{"path": ..., "parts": [...], ...}, ...]}             about 512 files each
+
+Every object is an AGS1 file with a key of its own, which the node above it has; the version has that of the root. Files
+are sorted by the bytes of their paths. A change writes the leaves that it touches and the nodes above them; everything
+else is shared with the version before. So one file more among 10^8 costs three objects, and two versions are compared
+by looking only at what they do not share.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import threading
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ags1.codec import decrypt, encrypt
+from ags1.dataset.entries import Entry
+from ags1.dataset.names import CONTROL, new_manifest_name, run_of, sort_key
+from ags1.errors import Ags1Error, FormatError
+from ags1.keys import KeyMetadata
+from ags1.storage import Location, Unsynced, in_order, make_parent, open_output, read_whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["Change", "Editor", "Manifests", "Node", "changes"]
+
+FORMAT = "ags1-manifest"
+FAN_OUT = 512
+"""Files of a leaf, and nodes of an inner node, as they are written; up to twice as many while one is filled."""
+_SMALL = FAN_OUT // 4
+_MAX_BYTES = 256 << 20
+_KEPT = 64
+_AHEAD = 8
+
+Change = tuple["Entry | None", "Entry | None"]
+"""A file before and after; None where it does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where a manifest is, and what is below it.
+
+    Attributes
+    ----------
+    level : int
+        0 for a leaf.
+    first, last : bytes
+        Sort keys of its first and its last file.
+    file_count, plaintext_bytes : int
+        Of all files below it.
+    name : str
+        Of the object, relative to the dataset.
+    key_metadata : bytes
+        Its key, AAD prefix and length: a secret.
+    """
+
+    level: int
+    first: bytes
+    last: bytes
+    file_count: int
+    plaintext_bytes: int
+    name: str
+    key_metadata: bytes
+
+    def __repr__(self) -> str:
+        return f"<manifest {self.name}, {self.file_count} files>"
+
+    def to_json(self) -> list[Any]:
+        """The form that it has in the node above it."""
+        return [
+            self.first.decode("utf-8", "surrogateescape"), self.last.decode("utf-8", "surrogateescape"),
+            self.file_count, self.plaintext_bytes, self.name, base64.b64encode(self.key_metadata).decode("ascii"),
+        ]  # fmt: skip
+
+    @classmethod
+    def from_json(cls, fields: Any, level: int, name: str) -> Node:
+        """Read that form.
+
+        Raises
+        ------
+        FormatError
+            It is none.
+        """
+        try:
+            first, last, count, size, below, key = fields
+            metadata = base64.b64decode(key, validate=True)
+            right = type(count) is int and count > 0 and type(size) is int and size >= 0
+            right = right and _is_manifest(below) and sort_key(first) <= sort_key(last)
+        except (ValueError, TypeError, AttributeError, binascii.Error):
+            right = False
+        if not right:
+            raise FormatError(f"{name}: a node has a field that is missing or of a wrong type")
+        return cls(level, sort_key(first), sort_key(last), count, size, below, metadata)
+
+
+Item = Node | Entry
+
+
+def _is_manifest(name: object) -> bool:
+    return isinstance(name, str) and name.startswith(f"{CONTROL}/manifests/") and run_of(name) is not None
+
+
+def _first(item: Item) -> bytes:
+    return item.first if isinstance(item, Node) else item.key
+
+
+def _level(item: Item) -> int:
+    return item.level if isinstance(item, Node) else -1
+
+
+class Manifests:
+    """Reads and writes manifests of one dataset. Safe to use from several threads; it holds keys.
+
+    Parameters
+    ----------
+    location : Location
+        The dataset.
+    uuid : str
+        Its identity, which every manifest repeats.
+    """
+
+    def __init__(self, location: Location, uuid: str) -> None:
+        self.location = location
+        self.uuid = uuid
+        self._kept: OrderedDict[str, list[Item]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._directory_made = False
+        self._unsynced = Unsynced(location)
+
+    # -- objects ---------------------------------------------------------------------------------------------------
+
+    def root(self, name: str, metadata: KeyMetadata, file_count: int, plaintext_bytes: int) -> Node:
+        """The root of a version, read and checked against what the version says.
+
+        Raises
+        ------
+        FormatError, AuthenticationError
+            It is damaged, or not the one that belongs there.
+        FileNotFoundError
+            It is missing.
+        """
+        level, items = self._read(name, metadata.encode(), None)
+        made = Node(level, _first(items[0]), _last(items[-1]), *_totals(items), name, metadata.encode())
+        if (made.file_count, made.plaintext_bytes) != (file_count, plaintext_bytes):
+            raise FormatError(f"{self.location.join(name)} has other files than its version says")
+        self._keep(name, items)
+        return made
+
+    def children(self, node: Node) -> list[Item]:
+        """The nodes or files directly below a node; shared, so not to be changed.
+
+        Raises
+        ------
+        FormatError, AuthenticationError, FileNotFoundError
+            As :meth:`root`.
+        """
+        with self._lock:
+            found = self._kept.get(node.name)
+            if found is not None:
+                self._kept.move_to_end(node.name)
+                return found
+        level, items = self._read(node.name, node.key_metadata, node.level)
+        if (_first(items[0]), _last(items[-1]), *_totals(items)) != (
+            node.first, node.last, node.file_count, node.plaintext_bytes
+        ):  # fmt: skip
+            raise FormatError(f"{self.location.join(node.name)} is not the manifest that the one above it describes")
+        self._keep(node.name, items)
+        return items
+
+    def _keep(self, name: str, items: list[Item]) -> None:
+        with self._lock:
+            self._kept[name] = items
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+
+    def _read(self, name: str, key_metadata: bytes, level: int | None) -> tuple[int, list[Item]]:
+        place = self.location.join(name)
+        metadata = KeyMetadata.decode(key_metadata)
+        if metadata.file_length is None or metadata.file_length > _MAX_BYTES:
+            raise FormatError(f"{place}: the key of this manifest has no length, or a wrong one")
+        data = read_whole(place, metadata.file_length)
+        try:
+            plain = decrypt(
+                data, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", length=metadata.file_length,
+                threads=1,
+            )  # fmt: skip
+        except Ags1Error as error:
+            raise type(error)(f"{place}: {error}") from None
+        try:
+            fields = json.loads(plain)
+            found, identity, files = fields["level"], fields["uuid"], fields["files"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise FormatError(f"{place}: no manifest is in this object") from None
+        if fields.get("format") != FORMAT or identity != self.uuid:
+            raise FormatError(f"{place}: no manifest of this dataset is in this object")
+        if (
+            type(found) is not int
+            or found < 0
+            or level not in (None, found)
+            or not isinstance(files, list)
+            or not files
+        ):
+            raise FormatError(f"{place}: a manifest of another level is in this object")
+        items: list[Item]
+        if found:
+            items = [Node.from_json(each, found - 1, place.text) for each in files]
+        else:
+            items = [Entry.from_json(each, place.text) for each in files]
+        ends = [key for each in items for key in ((each.first, each.last) if isinstance(each, Node) else (each.key,))]
+        if any(a > b for a, b in zip(ends, ends[1:], strict=False)):
+            raise FormatError(f"{place}: the files of this manifest are in no order")
+        return found, items
+
+    def write(self, level: int, items: list[Item], run: str) -> Node:
+        """Write a manifest under a name of its own.
+
+        Raises
+        ------
+        OSError
+            It cannot be written.
+        """
+        fields = {"format": FORMAT, "uuid": self.uuid, "level": level, "files": [each.to_json() for each in items]}
+        plain = json.dumps(fields, separators=(",", ":")).encode("ascii")
+        metadata = KeyMetadata.generate()
+        data = encrypt(plain, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
+        name = new_manifest_name(run)
+        place = self.location.join(name)
+        if not self._directory_made:
+            make_parent(place)
+            self._directory_made = True
+        with open_output(place, expected=len(data)) as output:
+            output.write_owned(data)
+            output.commit()
+        self._unsynced.add(name)
+        made = Node(
+            level, _first(items[0]), _last(items[-1]), *_totals(items), name, metadata.with_length(len(data)).encode()
+        )
+        self._keep(name, items)
+        return made
+
+    def sync(self) -> None:
+        """Return when all manifests that were written are on the disk.
+
+        Raises
+        ------
+        OSError
+            The disk reports a fault.
+        """
+        self._unsynced.sync()
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def find(self, root: Node | None, path: str) -> Entry | None:
+        """The file of a path, None if there is none."""
+        item: Item | None = root
+        key = sort_key(path)
+        while isinstance(item, Node):
+            below = self.children(item)
+            index = bisect_right(below, key, key=_first) - 1
+            item = below[index] if index >= 0 else None
+        return item if item is not None and item.key == key else None
+
+    def files(self, root: Node | None, prefix: str = "") -> Iterator[Entry]:
+        """The files whose paths begin with `prefix`, in order; leaves are read ahead."""
+        key = sort_key(prefix)
+        for leaf in self._ahead(self._leaves(root, key)):
+            for item in leaf[bisect_left(leaf, key, key=_first) :]:
+                if not item.key.startswith(key):
+                    return
+                yield item
+
+    def _leaves(self, root: Node | None, prefix: bytes) -> Iterator[Node]:
+        if root is None or root.last < prefix:
+            return
+        if root.level == 0:
+            yield root
+            return
+        for child in self.children(root):
+            assert isinstance(child, Node)
+            if child.first > prefix and not child.first.startswith(prefix):
+                return
+            if child.last >= prefix:
+                yield from self._leaves(child, prefix)
+
+    def _ahead(self, leaves: Iterator[Node]) -> Iterator[list[Entry]]:
+        if self.location.is_local:
+            found: Iterable[list[Item]] = map(self.children, leaves)
+        else:
+            found = in_order(self.children, leaves, at_once=_AHEAD)
+        for each in found:
+            yield each  # type: ignore[misc]
+
+    def has_below(self, root: Node | None, directory: str) -> bool:
+        """Whether there are files below a directory."""
+        return next(self.files(root, f"{directory}/" if directory else ""), None) is not None
+
+    def names_below(self, root: Node | None, directory: str) -> Iterator[tuple[str, Entry | None]]:
+        """Names in a directory, each with its file, or None for a directory. What is below those is jumped over."""
+        prefix = f"{directory}/" if directory else ""
+        files = self.files(root, prefix)
+        entry = next(files, None)
+        while entry is not None:
+            name, slash, _ = entry.path[len(prefix) :].partition("/")
+            if not slash:
+                yield name, entry
+                entry = next(files, None)
+                continue
+            yield name, None
+            behind = f"{prefix}{name}0"  # "0" follows "/" directly
+            files = self._files_from(root, sort_key(behind), sort_key(prefix))
+            entry = next(files, None)
+
+    def _files_from(self, root: Node | None, key: bytes, prefix: bytes) -> Iterator[Entry]:
+        for item in self._items_from(root, key):
+            if not item.key.startswith(prefix):
+                return
+            yield item
+
+    def _items_from(self, node: Node | None, key: bytes) -> Iterator[Entry]:
+        if node is None or node.last < key:
+            return
+        below = self.children(node)
+        for item in below[max(0, bisect_right(below, key, key=_first) - 1) :]:
+            if isinstance(item, Node):
+                yield from self._items_from(item, key)
+            elif item.key >= key:
+                yield item
+
+    def object_names(self, root: Node | None) -> Iterator[str]:
+        """Names of all objects that a version needs: manifests, and those of files."""
+        if root is None:
+            return
+        yield root.name
+        for item in self.children(root):
+            if isinstance(item, Node):
+                yield from self.object_names(item)
+            else:
+                yield from (part.name for part in item.parts)
+
+
+def _last(item: Item) -> bytes:
+    return item.last if isinstance(item, Node) else item.key
+
+
+def _totals(items: list[Item]) -> tuple[int, int]:
+    count = sum(each.file_count if isinstance(each, Node) else 1 for each in items)
+    size = sum(each.plaintext_bytes if isinstance(each, Node) else each.plaintext_length for each in items)
+    return count, size
+
+
+# -- comparing -----------------------------------------------------------------------------------------------------
+
+
+def changes(manifests: Manifests, before: Node | None, after: Node | None) -> Iterator[Change]:
+    """What differs between two versions, in the order of paths. What they share is not read."""
+    old, new = _Cursor(manifests, before), _Cursor(manifests, after)
+    while True:
+        a, b = old.item, new.item
+        if a is None and b is None:
+            return
+        if isinstance(a, Node) and isinstance(b, Node) and a.name == b.name:
+            old.skip(), new.skip()
+        elif isinstance(a, Node) and (b is None or _opens_first(a, b)):
+            old.open()
+        elif isinstance(b, Node) and (a is None or _opens_first(b, a)):
+            new.open()
+        elif b is None or (a is not None and _first(a) < _first(b)):
+            yield old.take(), None
+        elif a is None or _first(b) < _first(a):
+            yield None, new.take()
+        else:
+            pair = old.take(), new.take()
+            if pair[0] != pair[1]:
+                yield pair
+
+
+def _opens_first(node: Node, other: Item) -> bool:
+    """Whether the inside of a node is looked at before anything is done with the other side's next item."""
+    if isinstance(other, Entry):
+        return node.first <= other.key
+    return (node.first, -node.level) <= (other.first, -other.level)
+
+
+class _Cursor:
+    """The items of a tree in order: nodes as long as they are not opened, files otherwise."""
+
+    def __init__(self, manifests: Manifests, root: Node | None) -> None:
+        self._manifests = manifests
+        self._stack: list[Item] = [] if root is None else [root]
+
+    @property
+    def item(self) -> Item | None:
+        return self._stack[-1] if self._stack else None
+
+    @property
+    def is_last(self) -> bool:
+        return len(self._stack) == 1
+
+    def skip(self) -> Item:
+        return self._stack.pop()
+
+    def open(self) -> None:
+        node = self._stack.pop()
+        assert isinstance(node, Node)
+        self._stack.extend(reversed(self._manifests.children(node)))
+
+    def take(self) -> Entry:
+        entry = self._stack.pop()
+        assert isinstance(entry, Entry)
+        return entry
+
+
+# -- changing ------------------------------------------------------------------------------------------------------
+
+
+class Editor:
+    """Makes a new tree out of an old one. Changes come in the order of paths; it holds a few nodes in memory.
+
+    Parameters
+    ----------
+    manifests : Manifests
+    root : Node or None
+        The tree to begin with.
+    run : str
+        Who writes: names of new nodes begin with it.
+    """
+
+    def __init__(self, manifests: Manifests, root: Node | None, run: str) -> None:
+        self._manifests = manifests
+        self._base = root
+        self._cursor = _Cursor(manifests, root)
+        self._run = run
+        self._rows: list[list[Item]] = [[]]
+        self._changed = False
+        self._last = b""
+
+    def put(self, entry: Entry) -> Entry | None:
+        """Take a file, instead of the one at its path; return that one."""
+        before = self._seek(entry.key)
+        if before == entry:
+            self._add(entry)
+            return before
+        self._changed = True
+        self._add(entry)
+        return before
+
+    def remove(self, path: str) -> Entry | None:
+        """Leave a file out; return it, or None if there was none."""
+        before = self._seek(sort_key(path))
+        self._changed = self._changed or before is not None
+        return before
+
+    def finish(self) -> Node | None:
+        """Write what has to be written; return the new root, or None if there is no file. Called once."""
+        if not self._changed:
+            return self._base
+        while self._cursor.item is not None:
+            self._pass(self._cursor)
+        level = 0
+        while True:
+            row = self._rows[level]
+            top = level == len(self._rows) - 1
+            if top and level and len(row) == 1:
+                (node,) = row
+                assert isinstance(node, Node)
+                return self._collapsed(node)
+            if top and not row:
+                return None
+            if row:
+                self._flush(level, everything=True)
+            level += 1
+
+    def _collapsed(self, node: Node) -> Node:
+        # After many removals, nodes with one child each would be left above the rest.
+        while node.level:
+            below = self._manifests.children(node)
+            if len(below) > 1 or not isinstance(below[0], Node):
+                break
+            node = below[0]
+        return node
+
+    def _seek(self, key: bytes) -> Entry | None:
+        """Take over everything before a key; return the file at it.
+
+        The last node is opened down to its last leaf, so that what comes behind it joins that leaf.
+        """
+        if key <= self._last:
+            raise AssertionError("changes must come in the order of paths, one for each")
+        self._last = key
+        cursor = self._cursor
+        while (item := cursor.item) is not None:
+            if isinstance(item, Entry):
+                if item.key > key:
+                    return None
+                if item.key == key:
+                    return cursor.take()
+                self._add(cursor.take())
+            elif item.last < key and (item.level == 0 or not cursor.is_last):
+                self._pass(cursor)
+            elif item.first > key and not self._near(item):
+                return None
+            else:
+                cursor.open()
+        return None
+
+    def _near(self, node: Node) -> bool:
+        """Whether a file right before a leaf belongs into it, because nothing else is there for it."""
+        return node.level > 0 or not self._rows[0]
+
+    def _pass(self, cursor: _Cursor) -> None:
+        """Take over the next item as it is, if what was gathered before it need not be filled up."""
+        item = cursor.item
+        if isinstance(item, Entry):
+            self._add(cursor.take())
+            return
+        assert item is not None
+        # Whatever waits on a lower level comes before this node; too little of it is filled up from the node.
+        waiting = [level for level in range(min(item.level + 1, len(self._rows))) if self._rows[level]]
+        if any(len(self._rows[level]) < _SMALL for level in waiting):
+            cursor.open()
+            return
+        for level in range(item.level + 1):
+            if level < len(self._rows) and self._rows[level]:
+                self._flush(level, everything=True)
+        self._append(item.level + 1, cursor.skip())
+
+    def _add(self, entry: Entry) -> None:
+        self._append(0, entry)
+
+    def _append(self, level: int, item: Item) -> None:
+        while len(self._rows) <= level:
+            self._rows.append([])
+        row = self._rows[level]
+        row.append(item)
+        if len(row) >= 2 * FAN_OUT:
+            self._flush(level, everything=False)
+
+    def _flush(self, level: int, *, everything: bool) -> None:
+        """Write a row as nodes of a level, all of it or the front of it; one that is small joins the node before."""
+        row = self._rows[level]
+        above = self._rows[level + 1] if level + 1 < len(self._rows) else []
+        if everything and len(row) < _SMALL and above:
+            before = above[-1]
+            assert isinstance(before, Node)
+            below = self._manifests.children(before)
+            if before.level == level and len(below) < FAN_OUT:
+                above.pop()
+                row[:0] = below
+        while row:
+            count = FAN_OUT if len(row) >= 2 * FAN_OUT else len(row) if len(row) <= FAN_OUT else (len(row) + 1) // 2
+            part, row[:count] = row[:count], []
+            self._append(level + 1, self._manifests.write(level, part, self._run))
+            if not everything:
+                return

@@ -1,0 +1,118 @@
+"""Names in a dataset: of files, of the objects that hold them, and of what the dataset knows of itself.
+
+    target/day=1/sales.csv.4f1c2a9be07d-9c41e2f0.ags1      an encrypted file: path, run, and a number of its own
+    target/_ags1/v-7.json                                  version 7 (ags1.dataset.versions)
+    target/_ags1/manifests/4f1c2a9be07d-01f3a4c2.ags1      a manifest, made by that run (ags1.dataset.manifests)
+    target/_ags1/runs/4f1c2a9be07d/...                     what an unfinished run has done (ags1.dataset.runs)
+
+No name is ever used twice: a run is a random number, and each object has another one behind it. So nobody writes what
+somebody else has written, and each object says which run it belongs to.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ags1._gcm import random_bytes
+from ags1.errors import FormatError
+
+__all__ = [
+    "CONTROL",
+    "MANIFESTS",
+    "MAX_PATH",
+    "RUNS",
+    "check_path",
+    "new_manifest_name",
+    "new_object_name",
+    "new_run",
+    "part_name",
+    "run_of",
+    "sort_key",
+    "version_name",
+    "version_number",
+]
+
+CONTROL = "_ags1"
+"""Directory of the dataset's own objects. No path of a file begins with it."""
+MANIFESTS = f"{CONTROL}/manifests"
+RUNS = f"{CONTROL}/runs"
+MAX_PATH = 4096
+"""Bytes of the longest path."""
+
+_MAX_COMPONENT = 255
+_ENDING = ".ags1"
+_OBJECT = re.compile(r"(?:.*[./])?([0-9a-f]{12})-[0-9a-f]{8}(?:-p[0-9]{5})?\.ags1", re.DOTALL)
+_VERSION = re.compile(r"v-([1-9][0-9]{0,17})\.json")
+
+
+def sort_key(path: str) -> bytes:
+    """What paths are sorted by: their bytes in a file system."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def check_path(path: str) -> str:
+    """Return a path of a file of a dataset: relative, without empty or dot components, not below ``_ags1``.
+
+    Raises
+    ------
+    FormatError
+        Any other: whoever joined it to a directory would leave that directory.
+    """
+    parts = path.split("/")
+    if path == "" or "\0" in path or parts[0] == CONTROL or any(part in ("", ".", "..") for part in parts):
+        raise FormatError(f"{path!r} is no path that a file of a dataset can have")
+    return path
+
+
+def new_run() -> str:
+    """A new run's identity, 12 hexadecimal digits."""
+    return random_bytes(6).hex()
+
+
+def new_object_name(path: str, run: str) -> str:
+    """A name that nobody has used, for the object that holds a file, relative to the dataset.
+
+    Bytes of the path that are no UTF-8 are written as ``%XX``, because object stores have names of text. The last
+    component is shortened to 255 bytes. The manifest has the true path.
+    """
+    directory, _, name = path.rpartition("/")
+    behind = f".{run}-{random_bytes(4).hex()}{_ENDING}"
+    # Room for the number of a part.
+    kept = sort_key(name)[: _MAX_COMPONENT - len(behind) - 7]
+    text = _escaped(kept.decode("utf-8", "surrogateescape"))
+    while len(text.encode()) > _MAX_COMPONENT - len(behind) - 7:
+        text = text[:-1]
+    above = f"{_escaped(directory)}/" if directory else ""
+    return f"{above}{text}{behind}"
+
+
+def _escaped(text: str) -> str:
+    # A lone surrogate is a byte that is no UTF-8, or the half of a character that the cut left.
+    return "".join(f"%{ord(each) - 0xDC00:02X}" if "\udc80" <= each <= "\udcff" else each for each in text)
+
+
+def part_name(name: str, index: int) -> str:
+    """Name of a part of a big file; `name` is that of :func:`new_object_name`."""
+    return f"{name.removesuffix(_ENDING)}-p{index:05d}{_ENDING}"
+
+
+def new_manifest_name(run: str) -> str:
+    """A name that nobody has used, for a manifest."""
+    return f"{MANIFESTS}/{run}-{random_bytes(4).hex()}{_ENDING}"
+
+
+def run_of(name: str) -> str | None:
+    """The run that made an object, by its name; None if it is no object of a dataset."""
+    found = _OBJECT.fullmatch(name)
+    return found[1] if found else None
+
+
+def version_name(number: int) -> str:
+    """Name of a version, relative to the dataset."""
+    return f"{CONTROL}/v-{number}.json"
+
+
+def version_number(name: str) -> int | None:
+    """The version of a name in the control directory; None if it is no version."""
+    found = _VERSION.fullmatch(name)
+    return int(found[1]) if found else None

@@ -1,0 +1,381 @@
+"""Runs: who writes, under which keys, and what an interrupted one has done.
+
+    _ags1/runs/4f1c2a9be07d/run.json            dataset, version that it began on, its classes of keys
+    _ags1/runs/4f1c2a9be07d/class-1a2b3c4d.json the run's key for a class, wrapped under that class's master key alone
+    _ags1/runs/4f1c2a9be07d/done-000001.ags1    files that are complete and durable, each with the identity of its source
+
+The run has one random key for each class that it writes files of. The key and the AAD prefix of an object are derived
+from it and from the object's name, which nobody else has:
+
+    HKDF-Expand of SHA-256 (RFC 5869, section 2.3):  run key, label | run | object name  ->  32 + 16 bytes
+
+So no key of a file travels: a worker gets the wrapped run keys and asks the KMS, and whoever commits derives the same
+keys. A later run takes over what an interrupted one has done, by its records. They are written after the data that they
+vouch for is durable, and never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ags1._gcm import Key, random_bytes
+from ags1.codec import decrypt, encrypt
+from ags1.dataset.classes import KeyClass
+from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.names import RUNS, check_path, new_run
+from ags1.errors import Ags1Error, FormatError
+from ags1.keys import AAD_PREFIX_LENGTH, KeyMetadata
+from ags1.layout import encrypted_length
+from ags1.storage import Entry as Listed
+from ags1.storage import Location, list_files, make_parent, open_output, read_whole, remove
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+__all__ = ["Done", "Run", "RunKeys", "RunReference", "interrupted", "remove_record"]
+
+_LABEL = b"ags1 file of a run"
+_MAX_RECORD = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A file that a worker has written completely. It holds no key, so it travels as it is.
+
+    Attributes
+    ----------
+    path : str
+        Of the file in the dataset.
+    key_class : str
+        Class of its keys.
+    parts : tuple of (str, int)
+        Name of each object, and its bytes of plaintext.
+    source : SourceIdentity or None
+        What was read.
+    mode : int or None
+        Permission bits of the source.
+    run : str
+        The run that wrote it.
+    """
+
+    path: str
+    key_class: str
+    parts: tuple[tuple[str, int], ...]
+    source: SourceIdentity | None = None
+    mode: int | None = None
+    run: str = ""
+
+    @property
+    def plaintext_length(self) -> int:
+        """Bytes of plaintext."""
+        return sum(length for _, length in self.parts)
+
+    def to_json(self) -> list[Any]:
+        """The form that it has in a record."""
+        source = None if self.source is None else self.source.to_json()
+        return [self.path, self.key_class, [list(part) for part in self.parts], source, self.mode]
+
+    @classmethod
+    def from_json(cls, fields: Any, run: str) -> Done:
+        """Read that form.
+
+        Raises
+        ------
+        ValueError, TypeError, FormatError
+            It is none.
+        """
+        path, key_class, parts, source, mode = fields
+        found = tuple((check_path(name), int(length)) for name, length in parts)
+        identity = None if source is None else SourceIdentity.from_json(source)
+        return cls(check_path(path), str(key_class), found, identity, None if mode is None else int(mode), run)
+
+
+@dataclass(frozen=True)
+class RunReference:
+    """What a process needs to take part in a run, besides access to the KMS. It has no secret; it can be pickled.
+
+    Attributes
+    ----------
+    run : str
+        Identity of the run.
+    classes : dict of str to KeyClass
+        For each class, the master key and the run's wrapped key, whose entry is the class's ``class_key``.
+    default : str
+        The class that the run's own messages are under.
+    """
+
+    run: str
+    classes: dict[str, KeyClass] = field(default_factory=dict)
+    default: str = ""
+
+    def unwrap(self, kms: Any) -> RunKeys:
+        """The run's keys; the KMS is asked for each class when that is first used."""
+        return RunKeys(self, kms)
+
+
+class RunKeys:
+    """The keys of the objects that a run writes. Safe to use from several threads; it cannot be pickled.
+
+    Parameters
+    ----------
+    reference : RunReference
+    kms : client
+    """
+
+    def __init__(self, reference: RunReference, kms: Any) -> None:
+        self.reference = reference
+        self._kms = kms
+        self._keys: dict[str, Key] = {}
+        self._label = b"\0".join((_LABEL, reference.run.encode(), b""))
+
+    def key(self, class_id: str | None = None) -> Key:
+        """The run's key of a class, by default of the default class.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused.
+        """
+        name = class_id or self.reference.default
+        found = self._keys.get(name)
+        if found is None:
+            each = self.reference.classes.get(name)
+            if each is None:
+                raise FormatError(f"run {self.reference.run} has no key for the class {name!r}")
+            found = self._keys[name] = each.unwrap(each.class_key, self._kms).encryption_key
+        return found
+
+    def object_key(self, class_id: str, object_name: str, plaintext_length: int | None = None) -> KeyMetadata:
+        """Key, AAD prefix and, where `plaintext_length` is given, length of an object.
+
+        Parameters
+        ----------
+        class_id : str
+            Class of keys of the file.
+        object_name : str
+            Relative to the dataset. Nobody else writes under it.
+        plaintext_length : int, optional
+            Bytes of plaintext.
+        """
+        # In one buffer of ours, the run's key is not copied into an object that outlives the call.
+        secret, info = bytes(self.key(class_id)), self._label + object_name.encode()
+        first = hmac.digest(secret, info + b"\x01", hashlib.sha256)
+        second = hmac.digest(secret, first + info + b"\x02", hashlib.sha256)
+        length = None if plaintext_length is None else encrypted_length(plaintext_length)
+        return KeyMetadata(first, second[:AAD_PREFIX_LENGTH], length)
+
+    def __repr__(self) -> str:
+        return f"<ags1.dataset.RunKeys of run {self.reference.run}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("the keys of a run cannot be pickled or copied: send its reference, and unwrap that there")
+
+
+class Run:
+    """A run that this process has begun. Use it from one thread.
+
+    Parameters
+    ----------
+    location : Location
+        The dataset.
+    classes : sequence of KeyClass
+        Its classes of keys.
+    base_version : int
+        Version of the dataset that the run began on; 0 for a new one.
+    kms : client
+    operation : str
+        "encrypt", "add" and so on, for people who look at the record.
+
+    Attributes
+    ----------
+    id : str
+        Its identity.
+    keys : RunKeys
+    """
+
+    def __init__(
+        self, location: Location, classes: Sequence[KeyClass], base_version: int, kms: Any, operation: str
+    ) -> None:
+        self.id = new_run()
+        self._location = location
+        self._classes = {each.id: each for each in classes}
+        self._kms = kms
+        self._fields = {
+            "format-version": 2,
+            "run": self.id,
+            "operation": operation,
+            "base-version": base_version,
+            "created-ms": time.time_ns() // 1_000_000,
+            "default": next(each.id for each in classes if each.pattern == "**"),
+        }
+        self.keys = RunKeys(RunReference(self.id, {}, str(self._fields["default"])), kms)
+        self._begun = False
+        self._records = 0
+
+    @property
+    def reference(self) -> RunReference:
+        """What workers need; it has the classes of :meth:`use` so far."""
+        return replace(self.keys.reference, classes=dict(self.keys.reference.classes))
+
+    def use(self, class_ids: Iterable[str]) -> None:
+        """Make the run's keys for some classes, before any object of them is written.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused.
+        OSError
+            The record cannot be written.
+        """
+        wanted = [self._fields["default"], *class_ids] if not self._begun else class_ids
+        for class_id in wanted:
+            if class_id in self.keys.reference.classes:
+                continue
+            each = self._classes[str(class_id)]
+            made, entry = each.wrapping(KeyMetadata(Key.generate(), random_bytes(AAD_PREFIX_LENGTH)), self._kms)
+            mine = replace(made.only(entry), class_key=entry).only(entry)
+            if not self._begun:
+                self._begun = True
+                self._write("run.json", self._fields)
+            self._write(f"class-{each.id}.json", mine.to_json())
+            self.keys.reference.classes[each.id] = mine
+
+    def record(self, done: Sequence[Done]) -> None:
+        """Write that some files are complete. The caller has made them durable.
+
+        Raises
+        ------
+        OSError
+            The record cannot be written.
+        """
+        if not done:
+            return
+        self._records += 1
+        name = f"{RUNS}/{self.id}/done-{self._records:06d}.ags1"
+        plain = json.dumps([each.to_json() for each in done], separators=(",", ":")).encode("ascii")
+        metadata = self.keys.object_key(self.keys.reference.default, name)
+        data = encrypt(plain, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
+        self._create(name, data)
+
+    def forget(self) -> None:
+        """Remove the record, after the commit."""
+        if self._begun:
+            remove_record(self._location, self.id)
+
+    def _write(self, name: str, fields: dict[str, Any]) -> None:
+        self._create(f"{RUNS}/{self.id}/{name}", json.dumps(fields, indent=2).encode("ascii") + b"\n")
+
+    def _create(self, name: str, data: bytes) -> None:
+        place = self._location.join(name)
+        make_parent(place)
+        with open_output(place, expected=len(data)) as output:
+            output.write(data)
+            output.commit(durable=True)
+
+
+@dataclass
+class Interrupted:
+    """What a run has done that did not come to its commit.
+
+    Attributes
+    ----------
+    keys : RunKeys
+        With which the keys of its objects are derived again.
+    classes : dict of str to (str, str)
+        Pattern and master key of each of its classes.
+    base_version : int
+        Version that it began on.
+    done : list of Done
+    """
+
+    run: str
+    keys: RunKeys
+    classes: dict[str, KeyClass]
+    base_version: int
+    done: list[Done]
+
+
+def interrupted(location: Location, kms: Any, notes: list[tuple[str, str]]) -> Iterator[Interrupted]:
+    """Runs that left records, and what they say is complete. One that cannot be opened is noted and passed over."""
+    files: dict[str, list[Listed]] = {}
+    try:
+        listed = list_files(location.join(RUNS))
+    except FileNotFoundError:
+        return
+    for each in listed:
+        files.setdefault(each.name.partition("/")[0], []).append(each)
+    for run, entries in files.items():
+        try:
+            yield _interrupted(run, entries, kms)
+        except FileNotFoundError:
+            # It was committed just now, and its record is being removed.
+            continue
+        except (Ags1Error, OSError) as error:
+            notes.append((f"{RUNS}/{run}", f"what an interrupted run has done cannot be used: {error}"))
+
+
+def _interrupted(run: str, entries: list[Listed], kms: Any) -> Interrupted:
+    found = RunReference(run)
+    fields: dict[str, Any] = {}
+    for each in entries:
+        name = each.name.partition("/")[2]
+        if name == "run.json":
+            fields = _json(each.location)
+        elif name.startswith("class-"):
+            made = KeyClass.from_json(_json(each.location), each.path)
+            found.classes[made.id] = made
+    default, base = fields.get("default"), fields.get("base-version")
+    if fields.get("format-version") != 2 or not isinstance(default, str) or type(base) is not int:
+        raise FormatError(f"the record of run {run} is damaged, or was not completed")
+    keys = replace(found, default=default).unwrap(kms)
+    done: list[Done] = []
+    for each in entries:
+        if each.name.partition("/")[2].startswith("done-"):
+            done += _done(each, run, keys)
+    return Interrupted(run, keys, found.classes, base, done)
+
+
+def _done(listed: Listed, run: str, keys: RunKeys) -> Iterator[Done]:
+    name = f"{RUNS}/{listed.name}"
+    metadata = keys.object_key(keys.reference.default, name)
+    data = read_whole(listed.location, _MAX_RECORD)
+    plain = decrypt(data, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
+    try:
+        for fields in json.loads(plain):
+            yield Done.from_json(fields, run)
+    except (ValueError, TypeError, RecursionError):
+        raise FormatError(f"{listed.path}: no record is in this object") from None
+
+
+def _json(location: Location) -> dict[str, Any]:
+    try:
+        fields = json.loads(bytes(memoryview(read_whole(location, _MAX_RECORD))))
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise FormatError(f"{location} is no JSON object: it is damaged")
+    return fields
+
+
+def remove_record(location: Location, run: str) -> None:
+    """Remove the record of a run; what is gone already is no fault."""
+    directory = location.join(f"{RUNS}/{run}")
+    try:
+        entries = list_files(directory)
+    except FileNotFoundError:
+        return
+    # run.json last: a record without it is none, but one without the rest would be damaged.
+    remove(each.location for each in sorted(entries, key=lambda each: each.name == "run.json"))
+    if location.is_local:
+        import os
+
+        try:
+            os.rmdir(directory.path)
+        except OSError:
+            pass

@@ -1,0 +1,58 @@
+"""Which files are meant, by patterns on their paths."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Patterns: TypeAlias = str | Sequence[str] | None
+
+__all__ = ["Filter", "matches"]
+
+
+class Filter:
+    """Which files are meant, by glob patterns on their relative paths.
+
+    Parameters
+    ----------
+    include, exclude : str or sequence of str, optional
+        A pattern without ``/`` is compared with each component of a path, one with ``/`` with the whole path, where
+        ``*`` stands for any characters, ``/`` too. Without `include`, every file is; `exclude` wins.
+    """
+
+    def __init__(self, include: Patterns = None, exclude: Patterns = None) -> None:
+        self._include = _patterns(include, "include")
+        self._exclude = _patterns(exclude, "exclude")
+
+    def __bool__(self) -> bool:
+        return bool(self._include or self._exclude)
+
+    def accepts(self, path: str) -> bool:
+        """Whether a file is meant."""
+        if self._include and not any(matches(path, pattern) for pattern in self._include):
+            return False
+        return not self.prunes(path)
+
+    def prunes(self, path: str) -> bool:
+        """Whether nothing of a directory, or not this file, is meant."""
+        return any(matches(path, pattern) for pattern in self._exclude)
+
+
+def _patterns(patterns: Patterns, name: str) -> list[str]:
+    if patterns is None:
+        return []
+    found = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not all(isinstance(pattern, str) for pattern in found):
+        raise TypeError(f"{name} must be a glob pattern or a sequence of them")
+    return [pattern.rstrip("/") for pattern in found]
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a path matches a pattern, as :class:`Filter` compares them."""
+    if "/" in pattern:
+        return fnmatch.fnmatchcase(path, pattern)
+    return any(fnmatch.fnmatchcase(part, pattern) for part in path.split("/"))

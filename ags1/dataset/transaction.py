@@ -1,0 +1,379 @@
+"""A transaction: what makes a new version out of the last one.
+
+    begin     read the last version; a run with keys of its own begins
+    write     workers write objects under names that nobody else has; nobody sees them
+    put       each new or changed file, in the order of paths; remove likewise     --> new manifests, that nobody names
+    commit    create v-(n+1).json if it is absent                                  --> the dataset has the new version
+
+    v-7.json --names--> root manifest --names--> manifests --name--> objects
+    v-8.json --names--> a new root ------------> most of the same, and the new ones
+
+There is no lock. If somebody else has committed v-(n+1) first, what they changed is compared with what this changed:
+where no path is in both, this is applied on top of theirs and committed as the version after; otherwise ConflictError
+names the path, and nothing is lost: all objects are still there for the next attempt. A transaction that is given up,
+at any moment, leaves objects that no version names; `expire` removes them later.
+
+Why nothing that is committed is ever lost: an object is deleted only by `expire`, only if no version that is kept names
+it, and only after a version was committed that fences the run which made it. A transaction that brings objects of a
+fenced run is refused, however late it comes.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
+from ags1.dataset.entries import Entry, Part
+from ags1.dataset.manifests import Editor, Manifests, Node, changes
+from ags1.dataset.runs import Done, Run, RunKeys
+from ags1.dataset.versions import Version, publish, read_latest, read_version
+from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
+from ags1.keys import KeyMetadata
+from ags1.storage import Location, can_create
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import Self
+
+__all__ = ["Transaction", "open_root"]
+
+_ATTEMPTS = 100
+
+
+class Transaction:
+    """A change of a dataset. Use it from one thread, in a ``with`` statement.
+
+    Attributes
+    ----------
+    location : Location
+        The dataset.
+    base : Version or None
+        The version that it began with; None for a new dataset.
+    root : Node or None
+        The manifests of that version.
+    manifests : Manifests
+    classes : tuple of KeyClass
+        The classes of keys of the new version.
+    keys : ClassKeys
+    run : Run
+        Under whose keys objects are written.
+    """
+
+    def __init__(
+        self, location: Location, kms: Any, base: Version | None, classes: tuple[KeyClass, ...], operation: str,
+        *, single_writer: bool = False, durable: bool = True,
+    ) -> None:  # fmt: skip
+        self.location = location
+        self.base = base
+        self.classes = classes
+        self.keys = ClassKeys(classes, kms, location.text)
+        self.run = Run(location, classes, 0 if base is None else base.version, kms, operation)
+        self._kms = kms
+        self._operation = operation
+        self._durable = durable
+        self._uuid = str(uuid.uuid4()) if base is None else base.uuid
+        self._single_writer = single_writer if base is None else base.single_writer
+        self._properties = {} if base is None else dict(base.properties)
+        self.manifests = Manifests(location, self._uuid)
+        self.root = None if base is None else open_root(self.manifests, base, kms)
+        self._editor = Editor(self.manifests, self.root, self.run.id)
+        self._mine: Node | None = None
+        self._runs = {self.run.id}
+        self._reclassified = base is None or base.classes != classes
+
+    @classmethod
+    def begin(
+        cls,
+        location: Location,
+        kms: Any,
+        operation: str,
+        *,
+        keys: Mapping[str, str] | None = None,
+        single_writer: bool = False,
+        durable: bool = True,
+    ) -> Self:
+        """Begin a change of a dataset that is there, or with `keys` of a new one.
+
+        Parameters
+        ----------
+        location : Location
+            Where the dataset is, or will be.
+        kms : client
+            Where the master keys are.
+        operation : str
+            What the version will call it.
+        keys : mapping of str to str, optional
+            Patterns of paths, and the master keys of their files; ``**`` is all others. None leaves the dataset's.
+        single_writer : bool
+            Accept a store without create-if-absent: the caller promises that nobody else writes. The first version
+            records it.
+        durable : bool
+            Sync local manifests and versions to the disk before the commit.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no dataset, and no `keys`.
+        UnsupportedError
+            The store has no create-if-absent, or the dataset has another format.
+        ValueError
+            The dataset is under another master key.
+        KeyAccessError, FormatError, AuthenticationError
+            As :func:`ags1.dataset.open`.
+        """
+        base = read_latest(location)
+        if base is None and keys is None:
+            text = "there is no ags1 dataset here, or its first run was not completed"
+            raise FileNotFoundError(errno.ENOENT, text, location.text)
+        if not can_create(location) and not (single_writer if base is None else base.single_writer):
+            raise UnsupportedError(
+                f"{location}: this store cannot create a file only if it is absent, so two writers could not see each "
+                "other: use another store, or promise with single_writer=True that nobody else writes (for a new "
+                "dataset)"
+            )
+        if base is not None:
+            base.authenticate(ClassKeys(base.classes, kms, location.text), location.text)
+        classes = merge_classes(base.classes if base is not None else (), keys, kms, location.text)
+        return cls(location, kms, base, classes, operation, single_writer=single_writer, durable=durable)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def class_of(self, path: str) -> KeyClass:
+        """The class of keys of a new file.
+
+        Raises
+        ------
+        ValueError
+            No pattern matches.
+        """
+        return class_of(self.classes, path)
+
+    def entry(self, done: Done, keys: RunKeys | None = None) -> Entry:
+        """The entry of a file that was written; `keys` are those of the run that wrote it, if it was another one.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused the key of its class.
+        """
+        run = self.run.keys if keys is None else keys
+        self._runs.add(run.reference.run)
+        mine = done.key_class if keys is None else self.class_of(done.path).id
+        parts = tuple(
+            Part(name, length, self.keys.seal(mine, name, run.object_key(done.key_class, name, length)))
+            for name, length in done.parts
+        )
+        return Entry(done.path, parts, mine, self.next_version, done.source, done.mode)
+
+    @property
+    def next_version(self) -> int:
+        """The version that this becomes, if nobody else commits before."""
+        return 1 if self.base is None else self.base.version + 1
+
+    def put(self, entry: Entry) -> Entry | None:
+        """Take a new or changed file; return the one that had its path. In the order of paths.
+
+        Raises
+        ------
+        OSError
+            A manifest cannot be written.
+        """
+        return self._editor.put(entry)
+
+    def remove(self, path: str) -> Entry | None:
+        """Leave a file out; return it. In the order of paths."""
+        return self._editor.remove(path)
+
+    # -- the commit ------------------------------------------------------------------------------------------------
+
+    def commit(self, *, always: bool = False) -> Version | None:
+        """Make the new version the dataset's. Objects are durable by now; the caller has seen to that.
+
+        Parameters
+        ----------
+        always : bool
+            Make a version even if no file differs.
+
+        Returns
+        -------
+        Version or None
+            None if nothing differs and nothing was made.
+
+        Raises
+        ------
+        ConflictError
+            Somebody else has changed the same paths, or `expire` has given up this run. Nothing was committed.
+        OSError
+            Nothing was committed, or, if the store did not reply, that is unknown: the message says so.
+        """
+        self._mine = self._editor.finish()
+        head, root = self.base, self._mine
+        if root is self.root and not self._reclassified and not always:
+            self.run.forget()
+            return None
+        for _ in range(_ATTEMPTS):
+            version = self._next(head, root)
+            if self._durable:
+                self.manifests.sync()
+            try:
+                made = publish(self.location, version, self.keys, durable=self._durable)
+            except FileExistsError:
+                now = read_version(self.location, version.version)
+                if now.run == self.run.id:
+                    # The answer to our own creation was lost.
+                    made = now
+                else:
+                    head, root = self._on_top()
+                    continue
+            self.run.forget()
+            return made
+        raise ConflictError(f"{self.location}: others have committed {_ATTEMPTS} times meanwhile: run this again")
+
+    def _next(self, head: Version | None, root: Node | None) -> Version:
+        if head is not None and not self._runs.isdisjoint(head.fenced):
+            raise ConflictError(
+                f"{self.location}: expire has given up this run, because it took longer than the grace period: nothing "
+                "was committed; run it again"
+            )
+        classes = self._classes_on(head)
+        key = None
+        if root is not None:
+            default = next(each for each in classes if each.pattern == "**")
+            metadata = KeyMetadata.decode(root.key_metadata)
+            known = head is not None and root.name == head.manifest
+            if known and head is not None:
+                key = head.manifest_key
+            else:
+                wrapped, key = default.wrapping(metadata, self._kms)
+                classes = tuple(wrapped if each.id == default.id else each for each in classes)
+            classes = tuple(each.only(*([key] if each.id == default.id and key else [])) for each in classes)
+        return Version(
+            uuid=self._uuid,
+            version=1 if head is None else head.version + 1,
+            parent=None if head is None else head.digest,
+            run=self.run.id,
+            operation=self._operation,
+            created_ms=time.time_ns() // 1_000_000,
+            classes=classes,
+            manifest=None if root is None else root.name,
+            manifest_key=key,
+            file_count=0 if root is None else root.file_count,
+            plaintext_bytes=0 if root is None else root.plaintext_bytes,
+            fenced=frozenset() if head is None else head.fenced,
+            single_writer=self._single_writer,
+            properties=self._properties,
+        )
+
+    def _classes_on(self, head: Version | None) -> tuple[KeyClass, ...]:
+        """The classes of the new version, where `head` may have been rewrapped or got other classes meanwhile."""
+        if head is None or self.base is None or head.version == self.base.version:
+            return self.classes
+        theirs = {each.id: each for each in head.classes}
+        if not self._reclassified:
+            missing = [each for each in self.classes if each.id not in theirs]
+            return (*head.classes, *(replace(each, pattern=None) for each in missing))
+        before = {each.id: each for each in self.base.classes}
+        if {each.id: (each.pattern, each.key_id) for each in head.classes} != {
+            each.id: (each.pattern, each.key_id) for each in before.values()
+        }:
+            raise ConflictError(
+                f"{self.location}: somebody else has changed the classes of keys meanwhile: run this again"
+            )
+        return tuple(theirs.get(each.id, each) for each in self.classes)
+
+    def _on_top(self) -> tuple[Version, Node | None]:
+        """The last version, and its files with what this transaction has changed."""
+        head = read_latest(self.location)
+        if head is None:
+            raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.text)
+        theirs = ClassKeys(head.classes, self._kms, self.location.text)
+        head.authenticate(theirs, self.location.text)
+        if head.uuid != self._uuid:
+            return head, self._joined(head, theirs)
+        try:
+            return head, self._merged(head, open_root(self.manifests, head, self._kms))
+        except FileNotFoundError as error:
+            raise ConflictError(
+                f"{self.location}: the version that this began on was expired meanwhile: run it again ({error})"
+            ) from None
+
+    def _merged(self, head: Version, theirs: Node | None) -> Node | None:
+        editor = Editor(self.manifests, theirs, self.run.id)
+        for before, after in changes(self.manifests, self.root, self._mine):
+            if after is None:
+                assert before is not None
+                found, path = editor.remove(before.path), before.path
+            else:
+                found, path = editor.put(replace(after, version=head.version + 1)), after.path
+            if not _is_same(found, before) and not _is_same(found, after):
+                raise ConflictError(
+                    f"{self.location}: somebody else has changed {path} meanwhile: nothing was committed; run this again"
+                )
+        return editor.finish()
+
+    def _joined(self, head: Version, theirs: ClassKeys) -> Node | None:
+        """Two writers were both about to make the dataset: what this one has made is added to the other's."""
+        if self.base is not None:
+            raise AuthenticationError(
+                f"{self.location} is another dataset than the one that this began on: nothing was committed"
+            )
+        patterns = {(each.pattern, each.key_id) for each in head.classes}
+        if patterns != {(each.pattern, each.key_id) for each in self.classes}:
+            raise ConflictError(
+                f"{self.location}: somebody else has made this dataset meanwhile, with other master keys"
+            )
+        manifests = Manifests(self.location, head.uuid)
+        editor = Editor(manifests, open_root(manifests, head, self._kms), self.run.id)
+        for entry in self.manifests.files(self._mine):
+            to = class_of(head.classes, entry.path).id
+            parts = tuple(
+                replace(part, sealed_key=theirs.seal(to, part.name, self.keys.open(entry.key_class, part)))
+                for part in entry.parts
+            )
+            if editor.put(replace(entry, parts=parts, key_class=to, version=head.version + 1)) is not None:
+                raise ConflictError(
+                    f"{self.location}: somebody else has made this dataset meanwhile, and {entry.path} in it: run this again"
+                )
+        root = editor.finish()
+        # From here on it is a change of their dataset.
+        self.base, self.root, self.manifests, self.keys = head, None, manifests, theirs
+        self.classes, self._uuid, self._reclassified = head.classes, head.uuid, False
+        self._single_writer, self._properties = head.single_writer, dict(head.properties)
+        self._mine = root
+        return root
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # What was written and is not committed stays for a later run, or for expire.
+        pass
+
+
+def open_root(manifests: Manifests, version: Version, kms: Any) -> Node | None:
+    """The root of a version's manifests; None if it has no file.
+
+    Raises
+    ------
+    KeyAccessError
+        The KMS refused the key of the default class.
+    FormatError, AuthenticationError, FileNotFoundError
+        The manifest is damaged, not the one that belongs there, or missing.
+    """
+    if version.manifest is None or version.manifest_key is None:
+        return None
+    metadata = version.default_class.unwrap(version.manifest_key, kms)
+    return manifests.root(version.manifest, metadata, version.file_count, version.plaintext_bytes)
+
+
+def _is_same(one: Entry | None, other: Entry | None) -> bool:
+    """Whether two entries are the same file with the same content."""
+    if one is None or other is None:
+        return one is other
+    return one.path == other.path and [part.name for part in one.parts] == [part.name for part in other.parts]

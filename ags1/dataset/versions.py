@@ -1,0 +1,293 @@
+"""Versions of a dataset: one small file each, created if absent. Its creation is the commit.
+
+    _ags1/v-7.json
+    {
+      "format-version": 2,
+      "uuid": "...",              identity of the dataset
+      "version": 7,
+      "parent": "9f86d0...",      SHA-256 of v-6.json, or null
+      "run": "4f1c2a9be07d",      who made it: a lost answer of the creation is settled by this
+      "operation": "add",
+      "created-ms": ...,
+      "classes": [...],           patterns, master keys, wrapped keys (ags1.dataset.classes)
+      "manifest": {"name": ..., "key": ...}  or null: the root, and the entry of its wrapped key (ags1.dataset.manifests)
+      "file-count": 2, "plaintext-bytes": 10,
+      "fenced": ["1b22..."],      runs that nothing of may be committed any more (ags1.dataset.expiry)
+      "single-writer": false,     whether the store lacks create-if-absent, and one writer was promised
+      "properties": {},
+      "tag": "..."                HMAC over all of it, by a key that only the default class's master key gives
+    }
+
+The last version is the one with the highest number. No file of a version is ever changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass, field, replace
+
+from ags1.dataset.classes import ClassKeys, KeyClass
+from ags1.dataset.names import CONTROL, run_of, version_name, version_number
+from ags1.errors import AuthenticationError, FormatError, UnsupportedError
+from ags1.storage import Location, create, list_names, read_whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["FORMAT_VERSION", "Version", "latest_number", "numbers", "publish", "read_latest", "read_version"]
+
+FORMAT_VERSION = 2
+_MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a version's file says.
+
+    Attributes
+    ----------
+    uuid, version, parent, run, operation, created_ms, classes, file_count, plaintext_bytes, fenced, single_writer
+        As in the picture above.
+    manifest, manifest_key : str or None
+        Name of the root manifest, and entry of its key; None if there is no file.
+    digest : str
+        SHA-256 of the file: who keeps it notices any substitute.
+    """
+
+    uuid: str
+    version: int
+    parent: str | None
+    run: str
+    operation: str
+    created_ms: int
+    classes: tuple[KeyClass, ...]
+    manifest: str | None = None
+    manifest_key: str | None = None
+    file_count: int = 0
+    plaintext_bytes: int = 0
+    fenced: frozenset[str] = frozenset()
+    single_writer: bool = False
+    properties: dict[str, str] = field(default_factory=dict)
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def default_class(self) -> KeyClass:
+        """The class that manifests are under."""
+        return next(each for each in self.classes if each.pattern == "**")
+
+    @property
+    def key_id(self) -> str:
+        """The master key of the default class."""
+        return self.default_class.key_id
+
+    def _fields(self) -> dict[str, Any]:
+        manifest = None if self.manifest is None else {"name": self.manifest, "key": self.manifest_key}
+        return {
+            "format-version": FORMAT_VERSION,
+            "uuid": self.uuid,
+            "version": self.version,
+            "parent": self.parent,
+            "run": self.run,
+            "operation": self.operation,
+            "created-ms": self.created_ms,
+            "classes": [each.to_json() for each in self.classes],
+            "manifest": manifest,
+            "file-count": self.file_count,
+            "plaintext-bytes": self.plaintext_bytes,
+            "fenced": sorted(self.fenced),
+            "single-writer": self.single_writer,
+            "properties": self.properties,
+        }
+
+    def _tag(self, keys: ClassKeys) -> str:
+        text = json.dumps(self._fields(), sort_keys=True, separators=(",", ":"))
+        return keys.tag(self.default_class.id, text.encode("ascii"))
+
+    def authenticated(self, keys: ClassKeys) -> tuple[Version, bytes]:
+        """The version with its tag and digest, and the bytes of its file."""
+        tagged = replace(self, tag=self._tag(keys))
+        data = json.dumps({**tagged._fields(), "tag": tagged.tag}, indent=2).encode("ascii") + b"\n"
+        return replace(tagged, digest=hashlib.sha256(data).hexdigest()), data
+
+    def authenticate(self, keys: ClassKeys, name: str) -> None:
+        """Check the tag.
+
+        Raises
+        ------
+        AuthenticationError
+            The file was changed, or was made under another key.
+        KeyAccessError
+            The KMS refused the key of the default class.
+        """
+        if not hmac.compare_digest(self._tag(keys), self.tag):
+            raise AuthenticationError(
+                f"{name} was changed, or is of another dataset: put the true file back, or open an older version"
+            )
+
+    @classmethod
+    def parse(cls, data: bytes, number: int, name: str) -> Version:
+        """Read the file of a version. Nothing in it is authentic before :meth:`authenticate`.
+
+        Raises
+        ------
+        FormatError
+            No JSON, a missing field, a wrong type.
+        UnsupportedError
+            Another version of the format.
+        """
+        try:
+            fields = json.loads(data)
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            raise FormatError(f"{name} is no JSON object: it is damaged, or this is no ags1 dataset")
+        if fields.get("format-version") != FORMAT_VERSION or isinstance(fields.get("format-version"), bool):
+            raise UnsupportedError(
+                f"{name} has format-version {fields.get('format-version')!r}; only {FORMAT_VERSION} is known"
+            )
+        kinds = {
+            "uuid": str, "version": int, "run": str, "operation": str, "created-ms": int, "classes": list,
+            "file-count": int, "plaintext-bytes": int, "fenced": list, "single-writer": bool, "properties": dict,
+            "tag": str,
+        }  # fmt: skip
+        for each, kind in kinds.items():
+            value = fields.get(each)
+            if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or not 0 <= value < 1 << 63)):
+                problem = "has no" if each not in fields else "has a damaged"
+                raise FormatError(f"{name} {problem} {each}: it is damaged, or this is no ags1 dataset")
+        manifest, parent = fields.get("manifest"), fields.get("parent")
+        if not (parent is None or isinstance(parent, str)) or not all(
+            isinstance(each, str) for each in fields["fenced"]
+        ):
+            raise FormatError(f"{name} has a damaged parent or list of fenced runs")
+        if fields["version"] != number:
+            raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")
+        made = cls(
+            fields["uuid"], number, parent, fields["run"], fields["operation"], fields["created-ms"],
+            tuple(KeyClass.from_json(each, name) for each in fields["classes"]), None, None,
+            fields["file-count"], fields["plaintext-bytes"], frozenset(fields["fenced"]), fields["single-writer"],
+            fields["properties"], fields["tag"], hashlib.sha256(data).hexdigest(),
+        )  # fmt: skip
+        if sum(each.pattern == "**" for each in made.classes) != 1:
+            raise FormatError(f"{name} has no default class of keys, or several")
+        if manifest is None:
+            return made
+        if not isinstance(manifest, dict) or not all(isinstance(manifest.get(each), str) for each in ("name", "key")):
+            raise FormatError(f"{name} has a damaged manifest")
+        if run_of(manifest["name"]) is None or not manifest["name"].startswith(f"{CONTROL}/"):
+            raise FormatError(f"{name} names the manifest {manifest['name']!r}, which is no name of a manifest")
+        return replace(made, manifest=manifest["name"], manifest_key=manifest["key"])
+
+
+def numbers(location: Location) -> list[int]:
+    """Numbers of the versions that a dataset has, ascending; none if there is no dataset.
+
+    Raises
+    ------
+    UnsupportedError
+        A dataset of the former format is there.
+    """
+    try:
+        names = list_names(location.join(CONTROL))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = sorted(number for name in names if (number := version_number(name)) is not None)
+    if not found and "metadata.json" in names:
+        raise UnsupportedError(
+            f"{location} is a dataset of format version 1, which no release has written: encrypt its source again"
+        )
+    return found
+
+
+def latest_number(location: Location, after: int = 0) -> int:
+    """The number of the last version; 0 if there is none.
+
+    Parameters
+    ----------
+    after : int
+        A version that is known to exist: then no listing is made, and the names behind it are tried.
+    """
+    if not after:
+        return max(numbers(location), default=0)
+    from ags1.storage import status
+
+    while True:
+        try:
+            status(location.join(version_name(after + 1)))
+        except FileNotFoundError:
+            return after
+        after += 1
+
+
+def read_version(location: Location, number: int) -> Version:
+    """Read one version; it is not authenticated yet.
+
+    Raises
+    ------
+    FileNotFoundError
+        It does not exist, or was expired.
+    FormatError
+        It is damaged.
+    """
+    place = location.join(version_name(number))
+    try:
+        data = read_whole(place, _MAX_BYTES)
+    except FileNotFoundError:
+        text = f"the dataset has no version {number}, or no more: it may have been expired"
+        raise FileNotFoundError(errno.ENOENT, text, location.text) from None
+    return Version.parse(data, number, place.text)
+
+
+def read_latest(location: Location) -> Version | None:
+    """Read the last version; None if there is no dataset. It is not authenticated yet."""
+    while number := latest_number(location):
+        try:
+            return read_version(location, number)
+        except FileNotFoundError:
+            # Expired between the listing and the look at it: there is a newer one.
+            if latest_number(location) == number:
+                raise
+    return None
+
+
+def publish(location: Location, version: Version, keys: ClassKeys, *, durable: bool = True) -> Version:
+    """Make a version the dataset's: this is the commit.
+
+    Returns
+    -------
+    Version
+        As it was written, with tag and digest.
+
+    Raises
+    ------
+    FileExistsError
+        Somebody else has committed this number.
+    OSError
+        ENOTSUP: the store has no create-if-absent. Any other: whether it was committed is unknown.
+    """
+    made, data = version.authenticated(keys)
+    place = location.join(version_name(version.version))
+    if version.single_writer:
+        _create_alone(place, data)
+    else:
+        create(place, data, durable=durable)
+    return made
+
+
+def _create_alone(place: Location, data: bytes) -> None:
+    """Write where the store cannot refuse a second writer: who made the dataset has promised that there is none."""
+    from ags1.storage import open_output, status
+
+    try:
+        status(place)
+    except FileNotFoundError:
+        with open_output(place) as output:
+            output.write(data)
+            output.commit(durable=True)
+        return
+    raise FileExistsError(errno.EEXIST, "File exists", place.text)

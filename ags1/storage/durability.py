@@ -1,0 +1,91 @@
+"""Durability of many files at once: what was written is on the disk before anything names it."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from ags1.storage.location import Location
+
+__all__ = ["Unsynced"]
+
+# Up to so many files, each is synced by itself; more make one sync of their file system cheaper.
+_FEW = 64
+
+
+class Unsynced:
+    """Files below a directory that were written and may not be on the disk yet. Safe to use from several threads.
+
+    Object stores reply when an object is durable, so behind a URL there is nothing to do.
+
+    Parameters
+    ----------
+    root : Location
+        The directory.
+    """
+
+    def __init__(self, root: Location) -> None:
+        self._root = root
+        self._names: list[str] = []
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def add(self, *names: str) -> None:
+        """Note files, relative to the directory."""
+        if not self._root.is_local:
+            return
+        with self._lock:
+            self._count += len(names)
+            if self._count <= _FEW:
+                self._names += names
+
+    def sync(self) -> None:
+        """Return when all that was noted so far is on the disk, with its names.
+
+        Raises
+        ------
+        OSError
+            The disk reports a fault, or a file is gone.
+        """
+        with self._lock:
+            names, count = self._names, self._count
+            self._names, self._count = [], 0
+        if not count:
+            return
+        if count > _FEW:
+            _sync_file_system(self._root.path)
+            return
+        directories = {os.path.dirname(os.path.abspath(self._root.path)), self._root.path}
+        for name in names:
+            _sync(self._root.join(name).path)
+            above = name.rpartition("/")[0]
+            while above:
+                directories.add(self._root.join(above).path)
+                above = above.rpartition("/")[0]
+        for directory in sorted(directories, key=len, reverse=True):
+            _sync(directory)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_file_system(path: str) -> None:
+    """Write all that the file system of a path holds back: one call, where there are thousands of files."""
+    import ctypes
+
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(descriptor)
