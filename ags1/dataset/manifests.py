@@ -20,6 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.entries import Entry
@@ -169,7 +170,7 @@ class Manifests:
             if found is not None:
                 self._kept.move_to_end(node.name)
                 return found
-        level, items = self._read(node.name, node.key_metadata, node.level)
+        _, items = self._read(node.name, node.key_metadata, node.level)
         if (_first(items[0]), _last(items[-1]), *_totals(items)) != (
             node.first, node.last, node.file_count, node.plaintext_bytes
         ):  # fmt: skip
@@ -217,7 +218,7 @@ class Manifests:
         else:
             items = [Entry.from_json(each, place.text) for each in files]
         ends = [key for each in items for key in ((each.first, each.last) if isinstance(each, Node) else (each.key,))]
-        if any(a > b for a, b in zip(ends, ends[1:], strict=False)):
+        if any(a > b for a, b in pairwise(ends)):
             raise FormatError(f"{place}: the files of this manifest are in no order")
         return found, items
 
@@ -297,8 +298,7 @@ class Manifests:
             found: Iterable[list[Item]] = map(self.children, leaves)
         else:
             found = in_order(self.children, leaves, at_once=_AHEAD)
-        for each in found:
-            yield each  # type: ignore[misc]
+        yield from found  # type: ignore[misc]
 
     def has_below(self, root: Node | None, directory: str) -> bool:
         """Whether there are files below a directory."""

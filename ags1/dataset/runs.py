@@ -2,7 +2,7 @@
 
     _ags1/runs/4f1c2a9be07d/run.json            dataset, version that it began on, its classes of keys
     _ags1/runs/4f1c2a9be07d/class-1a2b3c4d.json the run's key for a class, wrapped under that class's master key alone
-    _ags1/runs/4f1c2a9be07d/done-000001.ags1    files that are complete and durable, each with the identity of its source
+    _ags1/runs/4f1c2a9be07d/done-000001.ags1    files that are complete and durable, and what their sources were like
 
 The run has one random key for each class that it writes files of. The key and the AAD prefix of an object are derived
 from it and from the object's name, which nobody else has:

@@ -313,7 +313,7 @@ class Transaction:
                 found, path = editor.put(replace(after, version=head.version + 1)), after.path
             if not _is_same(found, before) and not _is_same(found, after):
                 raise ConflictError(
-                    f"{self.location}: somebody else has changed {path} meanwhile: nothing was committed; run this again"
+                    f"{self.location}: somebody else has changed {path} meanwhile: nothing was committed; run it again"
                 )
         return editor.finish()
 
@@ -338,7 +338,7 @@ class Transaction:
             )
             if editor.put(replace(entry, parts=parts, key_class=to, version=head.version + 1)) is not None:
                 raise ConflictError(
-                    f"{self.location}: somebody else has made this dataset meanwhile, and {entry.path} in it: run this again"
+                    f"{self.location}: somebody else has made this dataset, and {entry.path} in it: run this again"
                 )
         root = editor.finish()
         # From here on it is a change of their dataset.

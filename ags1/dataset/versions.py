@@ -10,7 +10,7 @@
       "operation": "add",
       "created-ms": ...,
       "classes": [...],           patterns, master keys, wrapped keys (ags1.dataset.classes)
-      "manifest": {"name": ..., "key": ...}  or null: the root, and the entry of its wrapped key (ags1.dataset.manifests)
+      "manifest": {"name": ..., "key": ...},  the root, and the entry of its wrapped key (ags1.dataset.manifests)
       "file-count": 2, "plaintext-bytes": 10,
       "fenced": ["1b22..."],      runs that nothing of may be committed any more (ags1.dataset.expiry)
       "single-writer": false,     whether the store lacks create-if-absent, and one writer was promised
