@@ -189,12 +189,12 @@ def merge_classes(
             f"the dataset {name} is under the master key {default.key_id!r}, not {keys['**']!r}: name that, or rewrap "
             "the dataset"
         )
-    if not all(isinstance(each, str) and each for pair in keys.items() for each in pair):
+    if not all(isinstance(each, str) and each for pair in keys.items() for each in pair):  # type: ignore[redundant-expr]
         raise TypeError("keys must be patterns with the names of master keys, all of them text")
-    before = {(each.pattern, each.key_id): each for each in classes}
+    before: dict[tuple[str | None, str], KeyClass] = {(each.pattern, each.key_id): each for each in classes}
     # The default matches everything, so it is the last one asked.
     wanted = [pair for pair in keys.items() if pair[0] != "**"] + [("**", keys["**"])]
-    now = [before.pop(pair, None) or KeyClass.create(*pair, kms) for pair in wanted]
+    now = [before.pop(pair) if pair in before else KeyClass.create(*pair, kms) for pair in wanted]
     return (*now, *(replace(each, pattern=None) for each in before.values()))
 
 

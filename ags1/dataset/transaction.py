@@ -86,6 +86,7 @@ class Transaction:
         self._mine: Node | None = None
         self._runs = {self.run.id}
         self._reclassified = base is None or base.classes != classes
+        self._is_rewrap = False
 
     @classmethod
     def begin(
@@ -190,6 +191,20 @@ class Transaction:
         """Leave a file out; return it. In the order of paths."""
         return self._editor.remove(path)
 
+    def rewrap(self, class_id: str, new_key_id: str, new_kms: Any) -> KeyClass:
+        """Put the keys of a class under another master key, with the commit; return the class as it was.
+
+        Raises
+        ------
+        KeyAccessError
+            One of the services refused.
+        """
+        old = next(each for each in self.classes if each.id == class_id)
+        renewed = old.rewrapped(self._kms, new_key_id, new_kms)
+        self.classes = tuple(renewed if each.id == class_id else each for each in self.classes)
+        self._reclassified = self._is_rewrap = True
+        return old
+
     # -- the commit ------------------------------------------------------------------------------------------------
 
     def commit(self, *, always: bool = False) -> Version | None:
@@ -246,8 +261,8 @@ class Transaction:
         if root is not None:
             default = next(each for each in classes if each.pattern == "**")
             metadata = KeyMetadata.decode(root.key_metadata)
-            known = head is not None and root.name == head.manifest
-            if known and head is not None:
+            wrapped_keys = {each["key-id"] for each in default.encryption_keys}
+            if head is not None and root.name == head.manifest and head.manifest_key in wrapped_keys:
                 key = head.manifest_key
             else:
                 wrapped, key = default.wrapping(metadata, self._kms)
@@ -274,18 +289,15 @@ class Transaction:
         """The classes of the new version, where `head` may have been rewrapped or got other classes meanwhile."""
         if head is None or self.base is None or head.version == self.base.version:
             return self.classes
-        theirs = {each.id: each for each in head.classes}
         if not self._reclassified:
-            missing = [each for each in self.classes if each.id not in theirs]
-            return (*head.classes, *(replace(each, pattern=None) for each in missing))
-        before = {each.id: each for each in self.base.classes}
-        if {each.id: (each.pattern, each.key_id) for each in head.classes} != {
-            each.id: (each.pattern, each.key_id) for each in before.values()
-        }:
+            theirs = {each.id for each in head.classes}
+            return (*head.classes, *(each for each in self.classes if each.id not in theirs))
+        before, now = ({each.id: each.only() for each in version.classes} for version in (self.base, head))
+        if self._is_rewrap or before != now:
             raise ConflictError(
-                f"{self.location}: somebody else has changed the classes of keys meanwhile: run this again"
+                f"{self.location}: somebody else has changed the dataset or its keys meanwhile: run this again"
             )
-        return tuple(theirs.get(each.id, each) for each in self.classes)
+        return self.classes
 
     def _on_top(self) -> tuple[Version, Node | None]:
         """The last version, and its files with what this transaction has changed."""

@@ -29,6 +29,7 @@ import hmac
 import json
 from dataclasses import dataclass, field, replace
 
+from ags1._typing import Buffer
 from ags1.dataset.classes import ClassKeys, KeyClass
 from ags1.dataset.names import CONTROL, run_of, version_name, version_number
 from ags1.errors import AuthenticationError, FormatError, UnsupportedError
@@ -130,7 +131,7 @@ class Version:
             )
 
     @classmethod
-    def parse(cls, data: bytes, number: int, name: str) -> Version:
+    def parse(cls, data: Buffer, number: int, name: str) -> Version:
         """Read the file of a version. Nothing in it is authentic before :meth:`authenticate`.
 
         Raises
@@ -141,7 +142,7 @@ class Version:
             Another version of the format.
         """
         try:
-            fields = json.loads(data)
+            fields = json.loads(bytes(memoryview(data)))
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
@@ -150,16 +151,18 @@ class Version:
             raise UnsupportedError(
                 f"{name} has format-version {fields.get('format-version')!r}; only {FORMAT_VERSION} is known"
             )
-        kinds = {
+        kinds: dict[str, type] = {
             "uuid": str, "version": int, "run": str, "operation": str, "created-ms": int, "classes": list,
             "file-count": int, "plaintext-bytes": int, "fenced": list, "single-writer": bool, "properties": dict,
             "tag": str,
         }  # fmt: skip
         for each, kind in kinds.items():
             value = fields.get(each)
-            if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or not 0 <= value < 1 << 63)):
+            if not isinstance(value, kind):
                 problem = "has no" if each not in fields else "has a damaged"
                 raise FormatError(f"{name} {problem} {each}: it is damaged, or this is no ags1 dataset")
+            if kind is int and (isinstance(value, bool) or not 0 <= value < 1 << 63):  # type: ignore[operator]
+                raise FormatError(f"{name} has a {each} of {value}, which no writer makes")
         manifest, parent = fields.get("manifest"), fields.get("parent")
         if not (parent is None or isinstance(parent, str)) or not all(
             isinstance(each, str) for each in fields["fenced"]

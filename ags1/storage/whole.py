@@ -31,7 +31,7 @@ def read_whole(location: Location, maximum: int) -> Buffer:
         It has more bytes.
     """
     if location.is_local:
-        data = _read_local(location.path, maximum)
+        data: Buffer = _read_local(location.path, maximum)
     elif location.is_object:
         import ags1.storage._objects as _objects
 
@@ -44,7 +44,7 @@ def read_whole(location: Location, maximum: int) -> Buffer:
         with naming(location.text):
             with file_system.open(path, "rb") as file:
                 data = file.read(maximum + 1)
-    if len(data) > maximum:
+    if memoryview(data).nbytes > maximum:
         raise _too_long(location, maximum)
     return data
 

@@ -1,0 +1,392 @@
+"""A run that puts files into a dataset: encrypt, sync, add and repair are this.
+
+    source, in the order of paths  --+
+    manifests of the last version  --+--> compare --> unchanged      nothing is written
+    what an interrupted run did    --+            --> done before    its objects are taken over
+                                                  --> to be done     units, for workers
+
+    workers --> objects, in any order --> synced --> recorded --> put into the transaction, in order --> commit
+
+What a run holds in memory does not grow with the dataset, only with what an interrupted run left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ags1.dataset.entries import Entry
+from ags1.dataset.execution import execute
+from ags1.dataset.names import CONTROL, new_object_name
+from ags1.dataset.reports import RunReport
+from ags1.dataset.runs import Done, Interrupted, interrupted, remove_record
+from ags1.dataset.selection import Filter
+from ags1.dataset.sources import Found, scan
+from ags1.dataset.transaction import Transaction
+from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome
+from ags1.storage import Location, Unsynced, list_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.files import Progress
+
+__all__ = ["Options", "Present", "refuse_overlap", "write_files"]
+
+_RECORD_BYTES = 1 << 30
+_RECORD_SECONDS = 10.0
+
+
+@dataclass
+class Options:
+    """How a run is to be made; see :func:`ags1.dataset.encrypt`."""
+
+    wanted: Filter = field(default_factory=Filter)
+    threads: int | None = None
+    on_error: str = "fail"
+    resume: bool = True
+    progress: Progress | None = None
+    durable: bool = True
+    dry_run: bool = False
+    delete: bool = False
+    single_writer: bool = False
+    complete: bool = True
+    """Whether all files of the dataset are looked at: those that are missing or cut short are encrypted again."""
+    only: frozenset[str] | None = None
+    """The only files that are encrypted, and those are whatever the dataset has of them: what repair does."""
+
+
+def refuse_overlap(source: Location, target: Location) -> None:
+    """Refuse a source that lies in the dataset.
+
+    Raises
+    ------
+    ValueError
+        It does: plaintext would stand among what is encrypted.
+    """
+    if (source.scheme, source.container) != (target.scheme, target.container):
+        return
+    inner, outer = source.path, target.path
+    if source.is_local:
+        inner, outer = os.path.realpath(inner), os.path.realpath(outer)
+    if f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/"):
+        raise ValueError(f"the source {source} lies in the dataset {target}: a dataset holds encrypted files only")
+
+
+def write_files(
+    source: Location,
+    target: Location,
+    prefix: str,
+    kms: Any,
+    keys: Mapping[str, str] | None,
+    operation: str,
+    options: Options,
+) -> RunReport:
+    """Put the files of a source into a dataset.
+
+    Parameters
+    ----------
+    prefix : str
+        Directory of the dataset that they go to, "" for its top.
+    keys : mapping, optional
+        Patterns and master keys; None if the dataset has to be there, and keeps its own.
+    operation : str
+        What the new version calls it.
+
+    Raises
+    ------
+    As :func:`ags1.dataset.encrypt`.
+    """
+    refuse_overlap(source, target)
+    with Transaction.begin(
+        target, kms, operation, keys=keys, single_writer=options.single_writer, durable=options.durable
+    ) as transaction:
+        return _Writing(source, target, prefix, transaction, kms, options).run()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What is put into the transaction in its turn: a unit that a worker is at, or something that is known already."""
+
+    unit: EncryptUnit | None = None
+    done: Done | None = None
+    old: Interrupted | None = None
+    removed: str | None = None
+
+
+class _Writing:
+    def __init__(
+        self, source: Location, target: Location, prefix: str, transaction: Transaction, kms: Any, options: Options
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._prefix = prefix
+        self._transaction = transaction
+        self._kms = kms
+        self._options = options
+        self._report = RunReport(version=0 if transaction.base is None else transaction.base.version)
+        self._present = Present(target)
+        self._unsynced = Unsynced(target)
+        self._waiting: deque[_Waiting] = deque()
+        self._unrecorded: list[Done] = []
+        self._unrecorded_bytes = 0
+        self._recorded_at = time.monotonic()
+        self._adopted: dict[str, tuple[Done, Interrupted]] = {}
+        self._old_runs: dict[str, Interrupted] = {}
+        self._advanced = 0
+        self._total: int | None = None
+
+    def run(self) -> RunReport:
+        """Do all of it."""
+        options, report = self._options, self._report
+        if options.resume:
+            self._take_over()
+        if options.progress is not None and not options.dry_run:
+            self._total = sum(found.identity.size for found in self._found(lambda path, why: None))
+            options.progress(0, self._total)
+        if options.dry_run:
+            for unit in self._units():
+                report.done += 1
+                report.done_bytes += unit.size
+                report.paths.append(unit.path)
+            return report
+        try:
+            self._execute()
+        except BaseException:
+            # What is complete is not done again by the next run. The first error is the one to be told.
+            with suppress(Exception):
+                self._record()
+            raise
+        if options.durable:
+            self._unsynced.sync()
+        made = self._transaction.commit()
+        if made is not None:
+            report.version, report.changed = made.version, True
+        for run in self._old_runs:
+            remove_record(self._target, run)
+        return report
+
+    def _execute(self) -> None:
+        run = self._transaction.run
+        worker = EncryptWorker(self._source, self._target, run.keys, progress=self._tell_bytes)
+        for outcome in execute(worker, self._units(), threads=self._options.threads, on_error=self._options.on_error):
+            self._settle(outcome)
+        self._put_known()
+
+    # -- what an interrupted run did -------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        base = self._transaction.base
+        for old in interrupted(self._target, self._kms, self._report.notes):
+            if old.base_version > (0 if base is None else base.version):
+                continue
+            if base is not None and old.run in base.fenced:
+                continue
+            self._old_runs[old.run] = old
+            for done in old.done:
+                self._adopted[done.path] = (done, old)
+
+    def _adoptable(self, found: Found) -> tuple[Done, Interrupted] | None:
+        """What an interrupted run has made of the same source, if it is still there and under the right master key."""
+        pair = self._adopted.get(found.path)
+        if pair is None or found.identity is None:
+            return None
+        done, old = pair
+        key_class, now = old.classes.get(done.key_class), self._transaction.class_of(found.path)
+        if done.source != found.identity or key_class is None or key_class.key_id != now.key_id:
+            return None
+        return pair if self._present.has_all((name, length) for name, length in done.parts) else None
+
+    # -- comparing -------------------------------------------------------------------------------------------------
+
+    def _found(self, skipped: Callable[[str, str], object]) -> Iterator[Found]:
+        yield from scan(self._source, self._prefix, self._options.wanted, self._target, skipped)
+
+    def _pairs(self) -> Iterator[tuple[Found | None, Entry | None]]:
+        """For each path, in order: what the source and what the dataset have of it."""
+        manifests, root, only = self._transaction.manifests, self._transaction.root, self._options.only
+        found_files = self._found(lambda path, why: self._report.skipped.append((path, why)))
+        if not self._options.complete or only is not None:
+            # Each is looked for by itself: a file more costs the same, however many there are.
+            for found in found_files:
+                if only is None or found.path in only:
+                    yield found, manifests.find(root, found.path)
+            return
+        entries = manifests.files(root, f"{self._prefix}/" if self._prefix else "")
+        found, entry = next(found_files, None), next(entries, None)
+        while found is not None or entry is not None:
+            if entry is None or (found is not None and found.key < entry.key):
+                yield found, None
+                found = next(found_files, None)
+            elif found is None or entry.key < found.key:
+                yield None, entry
+                entry = next(entries, None)
+            else:
+                yield found, entry
+                found, entry = next(found_files, None), next(entries, None)
+
+    def _units(self) -> Iterator[EncryptUnit]:
+        """What workers are to do. What needs none is put into its turn beside it."""
+        for found, entry in self._pairs():
+            if found is None:
+                assert entry is not None
+                self._left_over(entry)
+            elif found.error is not None:
+                self._fail(found.path, found.error)
+            elif entry is not None and self._is_same(found, entry):
+                self._report.unchanged += 1
+                self._advance(found.identity.size)
+            elif self._options.only is not None and (entry is None or entry.source != found.identity):
+                text = "was changed since it was encrypted, so it cannot replace what is damaged: encrypt it instead"
+                self._fail(found.path, OSError(errno.ESTALE, text, found.location.text))
+            elif (pair := self._adoptable(found)) is not None:
+                self._take(_Waiting(done=pair[0], old=pair[1]))
+                self._report.resumed += 1
+                self._advance(found.identity.size)
+            else:
+                unit = self._unit(found)
+                if not self._options.dry_run:
+                    self._transaction.run.use([unit.key_class])
+                    self._waiting.append(_Waiting(unit=unit))
+                yield unit
+
+    def _left_over(self, entry: Entry) -> None:
+        """A file that the source does not have."""
+        if self._options.delete and self._options.wanted.accepts(entry.path):
+            self._report.removed += 1
+            self._take(_Waiting(removed=entry.path))
+        else:
+            self._report.others += 1
+
+    def _is_same(self, found: Found, entry: Entry) -> bool:
+        """Whether the dataset has this source as it is, whole, and under the master key that it belongs under."""
+        if self._options.only is not None or entry.source != found.identity:
+            return False
+        if self._transaction.class_of(entry.path).id != entry.key_class:
+            return False
+        if not self._options.complete:
+            return True
+        if self._present.has_all((part.name, part.plaintext_length) for part in entry.parts):
+            return True
+        self._report.repaired += 1
+        return False
+
+    def _unit(self, found: Found) -> EncryptUnit:
+        return EncryptUnit(
+            path=found.path,
+            size=found.identity.size,
+            source=found.source,
+            identity=found.identity,
+            key_class=self._transaction.class_of(found.path).id,
+            name=new_object_name(found.path, self._transaction.run.id),
+            mode=found.mode,
+        )
+
+    # -- what came of it -------------------------------------------------------------------------------------------
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Take what a worker has done; outcomes come in the order of units."""
+        unit = outcome.unit
+        while self._waiting[0].unit is not unit:
+            self._put(self._waiting.popleft())
+        waiting = self._waiting.popleft()
+        if outcome.error is not None:
+            self._fail(unit.path, outcome.error)
+        else:
+            assert outcome.done is not None
+            run = self._transaction.run.id
+            waiting.done = Done(unit.path, unit.key_class, tuple(outcome.done), unit.identity, unit.mode, run)
+            self._unsynced.add(*(name for name, _ in outcome.done))
+            self._put(waiting)
+            self._unrecorded.append(waiting.done)
+            self._unrecorded_bytes += unit.size
+            self._report.done += 1
+            self._report.done_bytes += unit.size
+            late = time.monotonic() - self._recorded_at > _RECORD_SECONDS
+            if late or self._unrecorded_bytes > _RECORD_BYTES:
+                self._record()
+        self._advance(unit.size)
+
+    def _take(self, waiting: _Waiting) -> None:
+        if self._options.dry_run:
+            return
+        self._waiting.append(waiting)
+        if all(each.unit is None for each in self._waiting):
+            self._put_known()
+
+    def _put_known(self) -> None:
+        while self._waiting and self._waiting[0].unit is None:
+            self._put(self._waiting.popleft())
+
+    def _put(self, waiting: _Waiting) -> None:
+        if waiting.removed is not None:
+            self._transaction.remove(waiting.removed)
+        elif waiting.done is not None:
+            keys = None if waiting.old is None else waiting.old.keys
+            self._transaction.put(self._transaction.entry(waiting.done, keys))
+
+    def _record(self) -> None:
+        if self._options.durable:
+            self._unsynced.sync()
+        self._transaction.run.record(self._unrecorded)
+        self._unrecorded, self._unrecorded_bytes, self._recorded_at = [], 0, time.monotonic()
+
+    def _fail(self, path: str, error: Exception) -> None:
+        if self._options.on_error == "fail":
+            raise error
+        self._report.errors.append((path, error))
+
+    def _advance(self, size: int) -> None:
+        self._advanced += size
+        if self._options.progress is not None and not self._options.dry_run:
+            self._options.progress(self._advanced, self._total)
+
+    def _tell_bytes(self, done: int) -> None:
+        """A large file is told of as it goes."""
+        if self._options.progress is not None:
+            self._options.progress(self._advanced + done, self._total)
+
+
+class Present:
+    """Which objects of a dataset are there, with the right length: from one listing, not by a look at each.
+
+    A local directory is listed when one of its files is asked for; behind a URL, everything is listed once.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._directory: str | None = None
+        self._sizes: dict[str, int] = {}
+
+    def has_all(self, parts: Iterator[tuple[str, int]]) -> bool:
+        """Whether all objects are there, each with the length that so many bytes of plaintext have encrypted."""
+        from ags1.layout import encrypted_length
+
+        return all(self._size(name) == encrypted_length(length) for name, length in parts)
+
+    def _size(self, name: str) -> int | None:
+        if not self._location.is_local:
+            if self._directory is None:
+                self._directory = ""
+                listed = list_files(self._location)
+                self._sizes = {each.name: each.size for each in listed if not each.name.startswith(f"{CONTROL}/")}
+            return self._sizes.get(name)
+        directory, _, last = name.rpartition("/")
+        if directory != self._directory:
+            self._directory, self._sizes = directory, {}
+            try:
+                with os.scandir(self._location.join(directory).path if directory else self._location.path) as found:
+                    self._sizes = {
+                        each.name: each.stat(follow_symlinks=False).st_size
+                        for each in found
+                        if each.is_file(follow_symlinks=False)
+                    }
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+        return self._sizes.get(last)
