@@ -18,7 +18,7 @@ import json
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -336,14 +336,14 @@ class Manifests:
             elif item.key >= key:
                 yield item
 
-    def object_names(self, root: Node | None) -> Iterator[str]:
-        """Names of all objects that a version needs: manifests, and those of files."""
-        if root is None:
+    def object_names(self, root: Node | None, known: Collection[str] = ()) -> Iterator[str]:
+        """Names of all objects that a version needs: manifests, and those of files. What is below `known` is not read."""
+        if root is None or root.name in known:
             return
         yield root.name
         for item in self.children(root):
             if isinstance(item, Node):
-                yield from self.object_names(item)
+                yield from self.object_names(item, known)
             else:
                 yield from (part.name for part in item.parts)
 

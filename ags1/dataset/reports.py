@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Problem", "RewrapReport", "RunReport", "TreeReport"]
+__all__ = ["ExpireReport", "Problem", "RewrapReport", "RunReport", "TreeReport"]
 
 
 @dataclass
@@ -25,10 +25,16 @@ class RunReport:
         Files that the dataset had as they are.
     resumed : int
         Files that an unfinished run had encrypted.
+    repaired : int
+        Those of `done` that the dataset had, but not whole: an object was missing, or had another length.
     others : int
         Files of the dataset that the source does not have; they stay.
+    removed : int
+        Files that were left out of the new version.
     skipped : list of (str, str)
         What was left out, and why: links to directories, pipes, sockets, devices.
+    notes : list of (str, str)
+        What else is worth knowing: an interrupted run whose keys cannot be had any more.
     errors : list of (str, Exception)
         Files that failed, with ``on_error="collect"``.
     paths : list of str
@@ -41,8 +47,11 @@ class RunReport:
     done_bytes: int = 0
     unchanged: int = 0
     resumed: int = 0
+    repaired: int = 0
     others: int = 0
+    removed: int = 0
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
     errors: list[tuple[str, Exception]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
 
@@ -100,19 +109,52 @@ class TreeReport:
 
 @dataclass(frozen=True)
 class RewrapReport:
-    """What a change of the master key did.
+    """What a change of a master key did.
 
     Attributes
     ----------
+    version : int
+        Version of the dataset afterwards.
     old_key_id, new_key_id : str
         Names of the master keys.
     keys : int
-        Key encryption keys that were wrapped anew, those of unfinished runs too.
+        Key encryption keys that were wrapped anew.
+    older_versions : int
+        Versions that still have their keys wrapped under the old master key: `expire` removes them.
+    unfinished_runs : int
+        Interrupted runs whose keys are under the old master key: without it they cannot be resumed.
     dry_run : bool
         Whether nothing was written: every call to the KMS was made, and worked.
     """
 
+    version: int
     old_key_id: str
     new_key_id: str
     keys: int
+    older_versions: int
+    unfinished_runs: int
+    dry_run: bool
+
+
+@dataclass
+class ExpireReport:
+    """What `expire` removed, or would remove.
+
+    Attributes
+    ----------
+    version : int
+        Version of the dataset afterwards.
+    versions, kept : list of int
+        Versions that were removed, and those that stay.
+    objects, object_bytes : int
+        Objects that no version names, and their bytes.
+    dry_run : bool
+        Whether nothing was removed.
+    """
+
+    version: int
+    versions: list[int]
+    kept: list[int]
+    objects: int
+    object_bytes: int
     dry_run: bool

@@ -23,7 +23,7 @@ from __future__ import annotations
 import errno
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
@@ -85,6 +85,7 @@ class Transaction:
         self._editor = Editor(self.manifests, self.root, self.run.id)
         self._mine: Node | None = None
         self._runs = {self.run.id}
+        self._fenced: set[str] = set()
         self._reclassified = base is None or base.classes != classes
         self._is_rewrap = False
 
@@ -205,6 +206,10 @@ class Transaction:
         self._reclassified = self._is_rewrap = True
         return old
 
+    def fence(self, runs: Iterable[str]) -> None:
+        """Refuse, with the commit, whatever these runs would still commit."""
+        self._fenced |= set(runs)
+
     # -- the commit ------------------------------------------------------------------------------------------------
 
     def commit(self, *, always: bool = False) -> Version | None:
@@ -243,6 +248,10 @@ class Transaction:
                 if now.run == self.run.id:
                     # The answer to our own creation was lost.
                     made = now
+                elif self._fenced:
+                    raise ConflictError(
+                        f"{self.location}: somebody else has committed meanwhile: run this again"
+                    ) from None
                 else:
                     head, root = self._on_top()
                     continue
@@ -280,7 +289,7 @@ class Transaction:
             manifest_key=key,
             file_count=0 if root is None else root.file_count,
             plaintext_bytes=0 if root is None else root.plaintext_bytes,
-            fenced=frozenset() if head is None else head.fenced,
+            fenced=frozenset(self._fenced | (set() if head is None else head.fenced)),
             single_writer=self._single_writer,
             properties=self._properties,
         )

@@ -316,9 +316,10 @@ class _Writing:
     def _take(self, waiting: _Waiting) -> None:
         if self._options.dry_run:
             return
-        self._waiting.append(waiting)
-        if all(each.unit is None for each in self._waiting):
-            self._put_known()
+        if self._waiting:
+            self._waiting.append(waiting)
+        else:
+            self._put(waiting)
 
     def _put_known(self) -> None:
         while self._waiting and self._waiting[0].unit is None:

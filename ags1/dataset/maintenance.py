@@ -1,0 +1,171 @@
+"""Changes of a dataset that read no source: files removed and renamed, another master key."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ags1.dataset.classes import KeyClass
+from ags1.dataset.entries import Entry
+from ags1.dataset.joined import open_parts
+from ags1.dataset.names import RUNS, check_path, new_object_name, sort_key
+from ags1.dataset.reports import RewrapReport, RunReport
+from ags1.dataset.runs import Done
+from ags1.dataset.transaction import Transaction
+from ags1.dataset.versions import numbers
+from ags1.errors import ConflictError
+from ags1.storage import Location, Unsynced, list_files
+from ags1.stream import Writer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["move", "remove", "rewrap"]
+
+_PIECE = 8 << 20
+_ATTEMPTS = 20
+
+
+def _named(transaction: Transaction, path: str) -> list[Entry]:
+    """A file, or all files below a directory.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is neither.
+    """
+    manifests, root = transaction.manifests, transaction.root
+    entry = manifests.find(root, path)
+    found = [entry] if entry is not None else list(manifests.files(root, f"{path}/" if path else ""))
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, "the dataset has no such file or directory", path)
+    return found
+
+
+def remove(location: Location, kms: Any, paths: Sequence[str], *, dry_run: bool) -> RunReport:
+    """Make a version without some files; directories stand for all that is below them.
+
+    Raises
+    ------
+    FileNotFoundError
+        One is not there. Nothing was removed.
+    """
+    transaction = Transaction.begin(location, kms, "rm")
+    going = sorted({entry.path for path in paths for entry in _named(transaction, path)}, key=sort_key)
+    report = RunReport(version=transaction.next_version - 1, removed=len(going), paths=going if dry_run else [])
+    if not dry_run:
+        for path in going:
+            transaction.remove(path)
+        made = transaction.commit()
+        assert made is not None
+        report.version, report.changed = made.version, True
+    return report
+
+
+def move(location: Location, kms: Any, source: str, target: str, *, replace_existing: bool, dry_run: bool) -> RunReport:
+    """Make a version in which a file or a directory has another path. Objects stay where they are.
+
+    Files that come under another class of keys are encrypted anew, under a key of that class.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file or directory.
+    FileExistsError
+        A file has the new path already.
+    """
+    check_path(target)
+    transaction = Transaction.begin(location, kms, "mv")
+    moved: dict[str, Entry | None] = {}
+    entries = _named(transaction, source)
+    for entry in entries:
+        path = check_path(target + entry.path[len(source) :])
+        if path == entry.path:
+            raise ValueError(f"{source} and {target} are the same")
+        if (
+            not replace_existing
+            and transaction.manifests.find(transaction.root, path) is not None
+            and path not in moved
+        ):
+            raise FileExistsError(errno.EEXIST, "the dataset has a file of that name", path)
+        moved.setdefault(entry.path, None)
+        moved[path] = entry
+    report = RunReport(version=transaction.next_version - 1, paths=list(moved) if dry_run else [])
+    report.done = len(entries)
+    if dry_run:
+        return report
+    unsynced = Unsynced(location)
+    for path in sorted(moved, key=sort_key):
+        old = moved[path]
+        if old is None:
+            transaction.remove(path)
+            continue
+        new_class = transaction.class_of(path)
+        if new_class.id == old.key_class:
+            transaction.put(replace(old, path=path, version=transaction.next_version))
+        else:
+            transaction.put(_encrypted_again(transaction, old, path, new_class, unsynced))
+            report.done_bytes += old.plaintext_length
+    unsynced.sync()
+    made = transaction.commit()
+    assert made is not None
+    report.version, report.changed = made.version, True
+    return report
+
+
+def _encrypted_again(
+    transaction: Transaction, entry: Entry, path: str, key_class: KeyClass, unsynced: Unsynced
+) -> Entry:
+    transaction.run.use([key_class.id])
+    name = new_object_name(path, transaction.run.id)
+    metadata = transaction.run.keys.object_key(key_class.id, name)
+    target = transaction.location.join(name)
+    from ags1.storage import make_parent
+
+    make_parent(target)
+    with (
+        open_parts(transaction.location, entry, transaction.keys, transaction.location.text) as reader,
+        Writer(target, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"") as writer,
+    ):
+        while piece := reader.read(_PIECE):
+            writer.write(piece)
+    unsynced.add(name)
+    done = Done(path, key_class.id, ((name, entry.plaintext_length),), entry.source, entry.mode, transaction.run.id)
+    return transaction.entry(done)
+
+
+def rewrap(
+    location: Location, kms: Any, new_key_id: str, new_kms: Any, *, key_id: str | None, dry_run: bool
+) -> RewrapReport:
+    """Put one class of keys under another master key; see :meth:`ags1.dataset.Dataset.rewrap`."""
+    for _ in range(_ATTEMPTS):
+        transaction = Transaction.begin(location, kms, "rewrap")
+        assert transaction.base is not None
+        old_key_id = transaction.base.key_id if key_id is None else key_id
+        going = [each for each in transaction.classes if each.key_id == old_key_id]
+        if not going:
+            known = ", ".join(sorted({each.key_id for each in transaction.classes}))
+            raise ValueError(f"no class of keys of {location} is under {old_key_id!r}; there are: {known}")
+        older, runs = len(numbers(location)), _unfinished(location)
+        keys = 0
+        for each in going:
+            transaction.rewrap(each.id, new_key_id, new_kms)
+            keys += sum(1 for entry in each.encryption_keys if entry.get("encrypted-by-id") == old_key_id)
+        if dry_run:
+            return RewrapReport(transaction.base.version, old_key_id, new_key_id, keys, older - 1, runs, True)
+        try:
+            made = transaction.commit(always=True)
+        except ConflictError:
+            continue
+        assert made is not None
+        return RewrapReport(made.version, old_key_id, new_key_id, keys, older, runs, False)
+    raise ConflictError(f"{location}: others have committed all the time: rewrap it again later")
+
+
+def _unfinished(location: Location) -> int:
+    try:
+        return len({each.name.partition("/")[0] for each in list_files(location.join(RUNS))})
+    except FileNotFoundError:
+        return 0
