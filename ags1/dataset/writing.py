@@ -16,15 +16,15 @@ import errno
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
 from ags1.dataset.names import CONTROL, new_object_name
 from ags1.dataset.reports import RunReport
-from ags1.dataset.runs import Done, Interrupted, interrupted, remove_record
+from ags1.dataset.runs import Done, Interrupted, Run, interrupted, remove_record
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import Transaction
@@ -60,6 +60,13 @@ class Options:
     """Whether all files of the dataset are looked at: those that are missing or cut short are encrypted again."""
     only: frozenset[str] | None = None
     """The only files that are encrypted, and those are whatever the dataset has of them: what repair does."""
+    perform: Callable[[Run, Iterator[EncryptUnit]], Generator[Outcome | None, None, None]] | None = None
+    """Has the units done somewhere else than in threads of this process, and yields their outcomes in the same order.
+
+    None among them: what was done so far is to be recorded. What is done there is durable when its outcome is yielded.
+    """
+    noted: Callable[[str, int, OSError | None], object] | None = None
+    """Called with path, bytes and fault of a file that is settled without a unit: done before, or not to be read."""
 
 
 def refuse_overlap(source: Location, target: Location) -> None:
@@ -173,10 +180,19 @@ class _Writing:
         return report
 
     def _execute(self) -> None:
-        run = self._transaction.run
-        worker = EncryptWorker(self._source, self._target, run.keys, progress=self._tell_bytes)
-        for outcome in execute(worker, self._units(), threads=self._options.threads, on_error=self._options.on_error):
-            self._settle(outcome)
+        run, options = self._transaction.run, self._options
+        outcomes: Generator[Outcome | None, None, None]
+        if options.perform is not None:
+            outcomes = options.perform(run, self._units())
+        else:
+            worker = EncryptWorker(self._source, self._target, run.keys, progress=self._tell_bytes)
+            outcomes = execute(worker, self._units(), threads=options.threads, on_error=options.on_error)
+        with closing(outcomes):
+            for outcome in outcomes:
+                if outcome is None:
+                    self._record()
+                else:
+                    self._settle(outcome)
         self._put_known()
 
     # -- what an interrupted run did -------------------------------------------------------------------------------
@@ -238,17 +254,19 @@ class _Writing:
                 assert entry is not None
                 self._left_over(entry)
             elif found.error is not None:
-                self._fail(found.path, found.error)
+                self._refuse(found, found.error)
             elif entry is not None and self._is_same(found, entry):
                 self._report.unchanged += 1
                 self._advance(found.identity.size)
             elif self._options.only is not None and (entry is None or entry.source != found.identity):
                 text = "was changed since it was encrypted, so it cannot replace what is damaged: encrypt it instead"
-                self._fail(found.path, OSError(errno.ESTALE, text, found.location.text))
+                self._refuse(found, OSError(errno.ESTALE, text, found.location.text))
             elif (pair := self._adoptable(found)) is not None:
                 self._take(_Waiting(done=pair[0], old=pair[1]))
                 self._report.resumed += 1
                 self._advance(found.identity.size)
+                if self._options.noted is not None:
+                    self._options.noted(found.path, found.identity.size, None)
             else:
                 unit = self._unit(found)
                 if not self._options.dry_run:
@@ -302,7 +320,8 @@ class _Writing:
             assert outcome.done is not None
             run = self._transaction.run.id
             waiting.done = Done(unit.path, unit.key_class, tuple(outcome.done), unit.identity, unit.mode, run)
-            self._unsynced.add(*(name for name, _ in outcome.done))
+            if self._options.perform is None:
+                self._unsynced.add(*(name for name, _ in outcome.done))
             self._put(waiting)
             self._unrecorded.append(waiting.done)
             self._unrecorded_bytes += unit.size
@@ -337,6 +356,11 @@ class _Writing:
             self._unsynced.sync()
         self._transaction.run.record(self._unrecorded)
         self._unrecorded, self._unrecorded_bytes, self._recorded_at = [], 0, time.monotonic()
+
+    def _refuse(self, found: Found, error: OSError) -> None:
+        if self._options.noted is not None:
+            self._options.noted(found.path, 0, error)
+        self._fail(found.path, error)
 
     def _fail(self, path: str, error: Exception) -> None:
         if self._options.on_error == "fail":
