@@ -1,4 +1,4 @@
-"""A directory of encrypted files under one master key, with the key hierarchy of an Iceberg table.
+"""A directory of encrypted files, here or in an object store, under one master key or several.
 
 >>> import tempfile, pathlib
 >>> from ags1 import dataset, kms
@@ -10,28 +10,38 @@
 ...     vault.open("a.txt").read()
 b'hello'
 
-    master key in a KMS  ->  key encryption key  ->  key of the manifest  ->  a key and an identity for each file
+    v-7.json  --names-->  manifests  --name-->  objects: each written once, under a name that nobody else has
+    v-8.json  --names-->  most of the same, and what is new
 
-One call to the KMS opens any number of files. A file that was truncated, swapped for another, replaced by an older
-version, damaged, removed or added is detected and named, and so is an older manifest. A whole directory that was put
-back from an older copy cannot be: keep :attr:`Dataset.version` elsewhere, and pin it with
-``open(..., expected_version=)``.
+Nothing that is written is ever changed. The creation of one small file makes a new version, at once and whole, on every
+store. docs/dataset-format.md shows each byte; :mod:`ags1.dataset.transaction` has the commit.
+
+    master key in a KMS  ->  key encryption key  ->  class key  ->  a key and an identity for each file
+
+One call to the KMS for each master key opens any number of files. A file that was truncated, swapped for another,
+damaged, removed or added is detected and named, and so is an older manifest. A whole dataset that was put back from an
+older copy cannot be: keep :attr:`Dataset.digest` elsewhere, and pin it with ``open(..., expected_digest=)``.
 """
 
 from __future__ import annotations
 
-from ags1.dataset._dataset import Dataset, Files, encrypt, open, preview
-from ags1.dataset._manifest import Entry
-from ags1.dataset.reports import Problem, RewrapReport, RunReport, TreeReport
+from ags1.dataset._dataset import Dataset
+from ags1.dataset._files import Files
+from ags1.dataset._opening import encrypt, open, preview
+from ags1.dataset.entries import Entry
+from ags1.dataset.reports import ExpireReport, Problem, RewrapReport, RunReport, TreeReport
+from ags1.dataset.versions import Version
 
 __all__ = [
     "Dataset",
     "Entry",
+    "ExpireReport",
     "Files",
     "Problem",
     "RewrapReport",
     "RunReport",
     "TreeReport",
+    "Version",
     "encrypt",
     "open",
     "preview",

@@ -1,25 +1,29 @@
-"""The Dataset: what :func:`ags1.dataset.open` and :func:`ags1.dataset.encrypt` answer."""
+"""The Dataset: what :func:`ags1.dataset.open` and :func:`ags1.dataset.encrypt` return."""
 
 from __future__ import annotations
 
 import errno
-import os
-import posixpath
+import io
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
-import ags1.dataset._read as _read
-import ags1.dataset._tree as _tree
-import ags1.dataset._write as _write
-from ags1.dataset._control import CONTROL, METADATA, Metadata
-from ags1.dataset._keys import KeyRing
-from ags1.dataset._manifest import Entry, Manifest, checked_metadata
-from ags1.dataset._rewrap import rewrap
-from ags1.dataset._store import LocalStore, RemoteStore, open_manifest, open_store, read_metadata
-from ags1.dataset.reports import RewrapReport, RunReport, TreeReport
-from ags1.errors import AuthenticationError, FormatError, KeyAccessError
+import ags1.dataset.expiry as _expiry
+import ags1.dataset.maintenance as _maintenance
+from ags1._text import check_text_options
+from ags1.dataset._arguments import check_run, kms_client, relative
+from ags1.dataset._files import Files, View
+from ags1.dataset.classes import KeyClass
+from ags1.dataset.decrypting import decrypt_files
+from ags1.dataset.joined import open_parts
+from ags1.dataset.manifests import Change, changes
+from ags1.dataset.reports import ExpireReport, RewrapReport, RunReport, TreeReport
+from ags1.dataset.selection import Filter
+from ags1.dataset.verification import verify
+from ags1.dataset.versions import Version, latest_number, numbers, read_version
+from ags1.dataset.writing import Options, write_files
+from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
-from ags1.stream import Reader
+from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,67 +31,16 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from ags1.dataset._arguments import Path, Patterns
     from ags1.files import Progress
 
-    Patterns = str | Sequence[str] | None
+__all__ = ["Dataset"]
 
-__all__ = ["Dataset", "Files", "encrypt", "open"]
-
-_ATTEMPTS = 10
-
-
-class Files:
-    """The files of one version of a dataset, in the order of their paths. Nothing of them is kept in memory.
-
-    Iterating gives :class:`Entry` objects; ``len()``, ``path in files`` and ``files[path]`` cost little, whatever the
-    number of files.
-    """
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return self._dataset._view().manifest.file_count
-
-    def __iter__(self) -> Iterator[Entry]:
-        return self._dataset._view().manifest.entries()
-
-    def __contains__(self, path: object) -> bool:
-        if not isinstance(path, (str, bytes, os.PathLike)):
-            return False
-        return self._dataset._view().manifest.find(_relative(path)) is not None
-
-    def __getitem__(self, path: str | bytes | os.PathLike[str]) -> Entry:
-        """The entry of a path.
-
-        Raises
-        ------
-        FileNotFoundError
-            The dataset has no such file.
-        """
-        return self._dataset._entry(_relative(path))
-
-    def below(self, directory: str) -> Iterator[Entry]:
-        """The files below a directory, "" for all."""
-        name = _relative(directory) if directory else ""
-        return self._dataset._view().manifest.entries(f"{name}/" if name else "")
-
-    def children(self, directory: str = "") -> Iterator[tuple[str, Entry | None]]:
-        """Names in a directory, each with its entry, or None for a directory."""
-        name = _relative(directory) if directory else ""
-        return self._dataset._view().manifest.children(name)
-
-    def is_directory(self, path: str) -> bool:
-        """Whether there are files below a path."""
-        manifest = self._dataset._view().manifest
-        return manifest.file_count > 0 if not path else manifest.has_below(_relative(path))
-
-    def __repr__(self) -> str:
-        return f"<ags1.dataset.Files of {self._dataset!r}>"
+_DAY = 24 * 3600.0
 
 
 class Dataset:
-    """A tree of encrypted files under one master key. Made by :func:`ags1.dataset.open` and :func:`encrypt`.
+    """A tree of encrypted files under one master key, or several; :func:`ags1.dataset.open` returns it.
 
     Attributes
     ----------
@@ -98,146 +51,156 @@ class Dataset:
 
     Notes
     -----
-    Safe to share between threads. It shows one version: what another process commits later is not seen, and a file
-    that such a commit replaced is refused with a hint. It holds keys, so it cannot be pickled: open it again there.
+    Safe to share between threads. It shows one version; :meth:`refresh` shows the last one. It holds keys, so it
+    cannot be pickled: open it again there.
     """
 
     def __init__(
         self,
-        store: LocalStore | RemoteStore,
-        metadata: Metadata,
-        manifest: Manifest,
+        location: Location,
+        version: Version,
         kms: Any,
         threads: int | None,
         close_kms: Callable[[], object] | None,
     ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._current: _read.View | None = _read.View(store, manifest, metadata.version, metadata.staged)
+        self._location = location
         self._kms = kms
         self._threads = threads
         self._close_kms = close_kms
         self._lock = threading.Lock()
-        self.files = Files(self)
+        self._current: View | None = View.of(location, version, kms)
+        self.files = Files(self._view, location.text)
         self.report: RunReport | None = None
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
-        """Where it is."""
-        return self._store.root
+        """Path or URL."""
+        return self._location.text
 
     @property
     def uuid(self) -> str:
         """Its identity."""
-        return self._metadata.uuid
+        return self._view().version.uuid
 
     @property
     def version(self) -> int:
-        """Counts the commits that changed files. Keep it elsewhere, and pin it with ``expected_version``."""
-        return self._metadata.version
+        """Number of the version that this shows."""
+        return self._view().version.version
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the version's file. Keep it elsewhere, and pin it with ``open(..., expected_digest=)``."""
+        return self._view().version.digest
 
     @property
     def key_id(self) -> str:
-        """The master key in the KMS."""
-        return self._metadata.table_key_id
+        """The master key of the default class."""
+        return self._view().version.key_id
+
+    @property
+    def classes(self) -> tuple[KeyClass, ...]:
+        """The classes of keys: patterns with their master keys."""
+        return self._view().version.classes
 
     @property
     def plaintext_bytes(self) -> int:
         """Plaintext of all files."""
-        return self._view().manifest.plaintext_bytes
+        return self._view().version.plaintext_bytes
 
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._current is None
 
-    def _view(self) -> _read.View:
+    def _view(self) -> View:
         view = self._current
         if view is None:
             raise ValueError("this dataset is closed")
         return view
 
-    def _entry(self, path: str) -> Entry:
-        found = self._view().manifest.find(path)
-        if found is None:
-            text = "the dataset has no such file"
-            if self._view().manifest.has_below(path):
-                raise IsADirectoryError(errno.EISDIR, "is a directory of the dataset", path)
-            raise FileNotFoundError(errno.ENOENT, text, path)
-        return found
-
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def open(self, path: str | bytes | os.PathLike[str]) -> Reader:
+    def open(
+        self,
+        path: Path,
+        mode: str = "rb",
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any:
         """Open the plaintext of one file.
 
         Parameters
         ----------
         path : path
             Relative to the dataset.
+        mode : {"rb", "r", "rt"}
+            Binary, or text with `encoding`, `errors` and `newline` as the builtin ``open`` has them.
 
         Returns
         -------
-        Reader
+        Reader, or io.TextIOWrapper
             With the length that the manifest says, so that a truncated file is refused here.
 
         Raises
         ------
         FileNotFoundError
-            The dataset has no such file, or it has and the file is missing.
+            The dataset has no such file, or it has and the object is missing.
         TruncatedError, FormatError
-            The file is shorter or longer than it was.
+            The object is shorter or longer than it was.
         AuthenticationError
-            From the Reader: the file was replaced or damaged.
+            From the reader: the object was replaced or damaged.
+        KeyAccessError
+            The KMS refused the key of the file's class.
         """
-        view = self._view()
-        entry = self._entry(_relative(path))
-        try:
-            return self._open(view, entry)
-        except FileNotFoundError:
-            # It may have been moved, between a look at where it was and the opening.
-            if view.staged is None:
-                raise
-            return self._open(view, entry)
+        if mode not in ("rb", "br", "r", "rt", "tr"):
+            raise ValueError(f"mode must be 'rb', 'r' or 'rt', got {mode!r}: use add to change a dataset")
+        if mode in ("rb", "br"):
+            if (encoding, errors, newline) != (None, None, None):
+                raise ValueError("binary mode takes no encoding, errors or newline")
+            return self._open(path)
+        encoding = check_text_options(encoding, errors, newline)
+        return io.TextIOWrapper(self._open(path), encoding=encoding, errors=errors, newline=newline)
 
-    def _open(self, view: _read.View, entry: Entry) -> Reader:
-        metadata = checked_metadata(entry, view.manifest.name)
-        stored = entry.path
+    def _open(self, path: Path) -> Any:
+        view = self._view()
+        entry = self.files[path]
         try:
-            if isinstance(self._store, LocalStore):
-                stored = os.path.relpath(view.source(entry.path), self._store.root)
-            elif view.staged is not None:
-                stored = view.locate(entry.path)[len(self._store.root) :].lstrip("/")
-            return self._store.open(stored, metadata, self._threads)
-        except FileNotFoundError:
-            text = "is in the manifest, but missing from the dataset"
-            raise FileNotFoundError(errno.ENOENT, text, self._store.join(entry.path)) from None
-        except FormatError as error:
-            hint = self._hint()
-            if hint:
-                raise type(error)(f"{error}{hint}") from None
-            raise
+            return open_parts(self._location, entry, view.keys, threads=self._threads)
+        except FileNotFoundError as error:
+            text = f"is in the manifest, but its object is missing{self._hint()}"
+            raise FileNotFoundError(errno.ENOENT, text, error.filename or entry.path) from None
 
     def _hint(self) -> str:
-        """What to say of a file that is not as it should be, if the dataset has become another one."""
+        """What to say of an object that is missing, if its version may have been expired."""
         try:
-            now = read_metadata(self._store).version
+            now = latest_number(self._location)
         except (OSError, FormatError):
             return ""
-        if now == self._metadata.version:
+        if now == self.version:
             return ""
-        return (
-            f" (the dataset has version {now} by now, and version {self._metadata.version} was opened: open it again)"
-        )
+        return f" (the dataset has version {now} by now, and version {self.version} was opened: open it again)"
 
-    def key_metadata(self, path: str | bytes | os.PathLike[str]) -> KeyMetadata:
-        """Key, AAD prefix and length of one file: all that any AGS1 reader needs for it."""
-        return checked_metadata(self._entry(_relative(path)), self._view().manifest.name)
+    def key_metadata(self, path: Path) -> KeyMetadata:
+        """Key, AAD prefix and length of one file: all that any AGS1 reader needs for its object.
+
+        Raises
+        ------
+        ValueError
+            The file has several objects, each with a key of its own.
+        """
+        view, entry = self._view(), self.files[path]
+        if len(entry.parts) != 1:
+            raise ValueError(
+                f"{entry.path} has {len(entry.parts)} objects, each with a key of its own: open it instead"
+            )
+        return view.keys.open(entry.key_class, entry.parts[0])
 
     def verify(self, *, threads: int | None = None, progress: Progress | None = None) -> TreeReport:
-        """Authenticate every block of every file, and compare the tree with the manifest.
+        """Authenticate every block of every file, and compare what is there with the manifests.
 
         Parameters
         ----------
@@ -249,19 +212,23 @@ class Dataset:
         Returns
         -------
         TreeReport
-            Names what is truncated, swapped, replaced, missing, foreign or damaged.
+            Names what is truncated, swapped, replaced, missing, damaged, unreadable, unreferenced or foreign.
 
         Notes
         -----
-        A whole directory that was put back from an older copy is authentic. Only a version number that was kept
-        elsewhere shows that: ``open(..., expected_version=)``.
+        A whole dataset that was put back from an older copy is authentic. Only a version number or a digest that was
+        kept elsewhere shows that: ``open(..., expected_version=)``.
         """
-        _check("fail", threads)
-        return _read.verify(self._view(), threads=threads or self._threads, progress=progress)
+        check_run("fail", threads)
+        view = self._view()
+        return verify(
+            self._location, view.manifests, view.root, view.version, view.keys,
+            threads=threads or self._threads, progress=progress,
+        )  # fmt: skip
 
     def decrypt(
         self,
-        target: str | os.PathLike[str],
+        target: Any,
         *,
         include: Patterns = None,
         exclude: Patterns = None,
@@ -270,19 +237,23 @@ class Dataset:
         progress: Progress | None = None,
         durable: bool = False,
         dry_run: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
-        """Decrypt all files, or some, into a directory, under the names that they have here.
+        """Decrypt all files, or some, into a directory, under their paths and with their modes.
 
         Parameters
         ----------
-        target : path
-            Made if it is missing. Files of the same names in it are replaced, each atomically.
+        target : path or URL
+            Made if it is missing. Files of the same names in it are replaced, each atomically. Nothing is written
+            through a link or into a special file.
         include, exclude, threads, on_error, progress
             As :func:`ags1.dataset.encrypt`.
         durable : bool
-            Wait until each file is on the disk.
+            Wait until everything is on the disk.
         dry_run : bool
             Only report what would be decrypted.
+        storage_options : mapping, optional
+            What is needed to reach a URL and is not in the environment.
 
         Raises
         ------
@@ -291,23 +262,95 @@ class Dataset:
         OSError
             Reading or writing failed.
         """
-        _check(on_error, threads)
-        return _read.decrypt(
-            self._view(),
-            target,
-            _tree.Filter(include, exclude),
-            threads=threads or self._threads,
-            on_error=on_error,
-            progress=progress,
-            durable=durable,
-            dry_run=dry_run,
+        check_run(on_error, threads)
+        view = self._view()
+        report = RunReport(version=view.version.version)
+        return decrypt_files(
+            self._location, view.manifests, view.root, view.keys, Location(target, storage_options),
+            Filter(include, exclude), report,
+            threads=threads or self._threads, on_error=on_error, progress=progress, durable=durable, dry_run=dry_run,
+        )  # fmt: skip
+
+    # -- versions --------------------------------------------------------------------------------------------------
+
+    def versions(self) -> list[Version]:
+        """All versions that are kept, ascending."""
+        found = []
+        for number in numbers(self._location):
+            try:
+                found.append(read_version(self._location, number))
+            except FileNotFoundError:
+                # Expired just now.
+                continue
+        return found
+
+    def diff(self, before: int, after: int | None = None) -> Iterator[Change]:
+        """What differs between two versions, in the order of paths. What they share is not read.
+
+        Parameters
+        ----------
+        before, after : int
+            Numbers of versions; `after` is by default the one that this shows.
+
+        Yields
+        ------
+        (Entry or None, Entry or None)
+            A file before and after; None where it does not exist.
+        """
+        view = self._view()
+        number = view.version.version if after is None else after
+        pair = []
+        for each in (before, number):
+            opened = View.of(self._location, read_version(self._location, each), self._kms)
+            pair.append(opened.root)
+        return changes(view.manifests, *pair)
+
+    def refresh(self) -> bool:
+        """Show the last version; return whether it is another one than before."""
+        before = self._view().version.version
+        number = latest_number(self._location, after=before)
+        if number == before:
+            return False
+        view = View.of(self._location, read_version(self._location, number), self._kms)
+        with self._lock:
+            self._current = view
+        return True
+
+    def expire(
+        self, *, keep: int = 1, older_than: float | None = 5 * _DAY, grace: float = _DAY, dry_run: bool = False
+    ) -> ExpireReport:
+        """Remove old versions, and the objects that no version names any more.
+
+        Parameters
+        ----------
+        keep : int
+            Versions that stay in any case, the last ones; at least 1.
+        older_than : float or None
+            Seconds since a version was replaced by the next one: younger ones stay. None removes all but `keep`.
+        grace : float
+            Seconds: what is younger and belongs to no version stays, because its writer may be about to commit it.
+            By the store's own time. A writer that takes longer fails, and loses no committed file.
+        dry_run : bool
+            Only report what would be removed.
+
+        Raises
+        ------
+        ConflictError
+            Others have committed all the time.
+        """
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, got {keep}")
+        report = _expiry.expire(
+            self._location, self._kms, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run
         )
+        self.refresh()
+        return report
 
     # -- changing --------------------------------------------------------------------------------------------------
 
     def add(
         self,
-        source: str | os.PathLike[str],
+        source: Any,
         *,
         prefix: str = "",
         include: Patterns = None,
@@ -316,14 +359,17 @@ class Dataset:
         on_error: str = "fail",
         resume: bool = True,
         progress: Progress | None = None,
-        durable: bool = False,
+        durable: bool = True,
         dry_run: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
         """Add the files of a directory, or one file; those that are there and unchanged are left as they are.
 
+        Nothing else of the dataset is looked at, so the cost does not grow with it.
+
         Parameters
         ----------
-        source : path
+        source : path or URL
             A directory, whose files keep their relative paths, or a file.
         prefix : str
             Directory of the dataset that they go to.
@@ -331,56 +377,154 @@ class Dataset:
             As :func:`ags1.dataset.encrypt`.
         dry_run : bool
             Only report what would be done.
+        storage_options : mapping, optional
+            What is needed to reach the source and is not in the environment.
 
         Returns
         -------
         RunReport
             Also as :attr:`report`. This object shows the new version afterwards.
+
+        Raises
+        ------
+        ConflictError
+            Somebody else has changed one of the same paths meanwhile.
         """
-        store = self._writable()
-        _check(on_error, threads)
-        wanted = _tree.Filter(include, exclude)
-        options = _write.Options(
-            wanted, threads or self._threads, on_error, resume, progress, durable=durable, dry_run=dry_run
-        )
-        name = _relative(prefix) if prefix else ""
-        report = _write.run(store, os.fspath(source), name, self._kms, self.key_id, options)
-        if not dry_run:
-            self._renew()
+        check_run(on_error, threads)
+        options = Options(
+            Filter(include, exclude), threads or self._threads, on_error, resume, progress, durable, dry_run,
+            complete=False,
+        )  # fmt: skip
+        return self._write(source, storage_options, relative(prefix) if prefix else "", "add", options)
+
+    def repair(
+        self,
+        source: Any,
+        *,
+        prefix: str = "",
+        threads: int | None = None,
+        progress: Progress | None = None,
+        dry_run: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> RunReport:
+        """Verify every file, and encrypt anew from the source what is missing, of another length or not authentic.
+
+        A file whose source has changed since is an error: encrypt that instead.
+
+        Returns
+        -------
+        RunReport
+            ``errors`` has every damaged file that could not be repaired.
+        """
+        check_run("fail", threads)
+        name = relative(prefix) if prefix else ""
+        problems = self.verify(threads=threads, progress=progress).problems
+        damaged = {each.path: each for each in problems if each.kind not in ("foreign", "unreferenced", "leftover")}
+        readable = frozenset(path for path, each in damaged.items() if each.kind != "unreadable")
+        options = Options(
+            Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, only=readable
+        )  # fmt: skip
+        found: set[str] = set()
+        report = self._write(source, storage_options, name, "repair", options) if readable else RunReport(self.version)
+        report.repaired = report.done
+        view = self._view()
+        told = {path for path, _ in report.errors}
+        if not dry_run and readable:
+            found = {path for path in readable if self.files[path].version == view.version.version and report.changed}
+        for path, each in damaged.items():
+            if path not in found and path not in told and not (dry_run and path in report.paths):
+                report.errors.append(
+                    (path, FileNotFoundError(errno.ENOENT, f"{each.kind}, and not in the source", path))
+                )
+        return report
+
+    def _write(
+        self, source: Any, storage_options: Mapping[str, Any] | None, prefix: str, operation: str, options: Options
+    ) -> RunReport:
+        self._view()
+        where = Location(source, storage_options)
+        report = write_files(where, self._location, prefix, self._kms, None, operation, options)
+        if not options.dry_run:
+            self.refresh()
         self.report = report
         return report
 
-    def rewrap(self, new_key_id: str, new_kms: Any = None, *, dry_run: bool = False) -> RewrapReport:
-        """Put the dataset under another master key. Only wrapped keys are written: no file changes.
+    def rm(self, *paths: Path, dry_run: bool = False) -> RunReport:
+        """Make a version without some files, or directories with all that is below them.
+
+        Older versions keep them until :meth:`expire`.
+
+        Raises
+        ------
+        FileNotFoundError
+            One is not there. Nothing was removed.
+        """
+        names = [relative(path) for path in paths]
+        if not names or "" in names:
+            raise ValueError("name the files or directories of the dataset that are to be removed")
+        self._view()
+        report = _maintenance.remove(self._location, self._kms, names, dry_run=dry_run)
+        self.refresh()
+        self.report = report
+        return report
+
+    def mv(self, source: Path, target: Path, *, replace: bool = False, dry_run: bool = False) -> RunReport:
+        """Make a version in which a file or a directory has another path. No object is written.
+
+        Only files that come under another class of keys are encrypted anew.
+
+        Parameters
+        ----------
+        replace : bool
+            Whether files that have the new paths are replaced.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such file or directory.
+        FileExistsError
+            A file has the new path already.
+        """
+        self._view()
+        report = _maintenance.move(
+            self._location, self._kms, relative(source), relative(target), replace_existing=replace, dry_run=dry_run
+        )
+        self.refresh()
+        self.report = report
+        return report
+
+    def rewrap(
+        self, new_key_id: str, new_kms: Any = None, *, key_id: str | None = None, dry_run: bool = False
+    ) -> RewrapReport:
+        """Put the dataset, or one class of keys, under another master key. Only wrapped keys are written.
 
         Parameters
         ----------
         new_key_id : str
             The new master key.
         new_kms : client or URL, optional
-            The service that has it; by default the one that this dataset was opened with.
+            The service that has it; by default the one that this dataset was opened with. With several classes under
+            different master keys, the service that this dataset uses from then on must have all of them.
+        key_id : str, optional
+            The master key to be replaced; by default that of the default class.
         dry_run : bool
             Make every call to the services, and write nothing.
-
-        Returns
-        -------
-        RewrapReport
 
         Raises
         ------
         KeyAccessError
-            A service refused, or did not answer the same key again. The dataset is as it was.
+            A service refused, or did not give the same key back. The dataset is as it was.
+        ValueError
+            No class is under `key_id`.
 
         Notes
         -----
-        The old master key still opens copies of the old ``metadata.json``. Until this has returned, both keys are
-        needed; called again after an interruption, it does what is left to be done.
+        The old master key still opens the older versions, until :meth:`expire` has removed them, and copies of them.
         """
-        store = self._store
         self._view()
-        client, close = _client(new_kms) if new_kms is not None else (None, None)
+        client, close = kms_client(new_kms) if new_kms is not None else (None, None)
         try:
-            report = rewrap(store, self._kms, new_key_id, client, dry_run)
+            report = _maintenance.rewrap(self._location, self._kms, new_key_id, client, key_id=key_id, dry_run=dry_run)
         except BaseException:
             if close is not None:
                 close()
@@ -393,33 +537,17 @@ class Dataset:
             if self._close_kms is not None:
                 self._close_kms()
             self._kms, self._close_kms = client, close
-        self._renew()
+        self.refresh()
         return report
-
-    def _writable(self) -> LocalStore:
-        self._view()
-        if not isinstance(self._store, LocalStore):
-            raise ValueError(f"{self._store.root} is remote: datasets are changed where they are local directories")
-        return self._store
-
-    def _renew(self) -> None:
-        metadata, manifest = _load(self._store, self._kms, None, None)
-        with self._lock:
-            old, self._current = self._current, _read.View(self._store, manifest, metadata.version, metadata.staged)
-            self._metadata = metadata
-        if old is not None:
-            old.manifest.close()
 
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the manifest, and the KMS client if it was made here. Readers that are open stay usable."""
+        """Close the KMS client if it was made here. Readers that are open stay usable."""
         with self._lock:
             view, self._current = self._current, None
-        if view is not None:
-            view.manifest.close()
-            if self._close_kms is not None:
-                self._close_kms()
+        if view is not None and self._close_kms is not None:
+            self._close_kms()
 
     def __enter__(self) -> Self:
         return self
@@ -428,220 +556,9 @@ class Dataset:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"version {self.version}, {self._metadata.file_count} files"
-        return f"<ags1.dataset.Dataset {self._store.root!r}: {state}>"
+        view = self._current
+        state = "closed" if view is None else f"version {view.version.version}, {view.version.file_count} files"
+        return f"<ags1.dataset.Dataset {self.path!r}: {state}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Dataset cannot be pickled or copied: it holds keys; open it where it is needed")
-
-
-def encrypt(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    kms: Any,
-    key_id: str,
-    *,
-    include: Patterns = None,
-    exclude: Patterns = None,
-    threads: int | None = None,
-    on_error: str = "fail",
-    resume: bool = True,
-    progress: Progress | None = None,
-    durable: bool = False,
-) -> Dataset:
-    """Encrypt a directory into a dataset: each file with a key of its own, all of them under one master key.
-
-    Parameters
-    ----------
-    source : path
-        A directory, or one file. It must not change meanwhile: a file that does is an error. Links to files stand for
-        their contents; links to directories, pipes, sockets and devices are left out and reported; empty directories
-        are not kept.
-    target : path
-        A directory, made if it is missing. If there is a dataset in it, only files that are new, or whose size or
-        modification time differs, are encrypted. Files that the source has no more stay. What is not of the dataset
-        is never touched; if it is in the way, that is an error.
-    kms : client or URL
-        Where the master key is: a client of :mod:`ags1.kms`, or what :func:`ags1.kms.load` takes.
-    key_id : str
-        The master key.
-    include, exclude : str or sequence of str, optional
-        Glob patterns. One without ``/`` is compared with each component of a relative path, one with ``/`` with the
-        whole path.
-    threads : int, optional
-        Threads to use; by default every usable CPU. 1 starts none.
-    on_error : {"fail", "collect"}
-        What a file that cannot be read or written does: end the run, or be reported while the others go on. A full
-        disk always ends the run.
-    resume : bool
-        Whether to take over what an interrupted run has done; otherwise that is done again.
-    progress : callable, optional
-        Called as ``progress(done, total)`` with bytes of plaintext. An exception in it stops the run.
-    durable : bool
-        Wait until each file is on the disk, so that not even a power cut loses one. Manifest and metadata always are.
-
-    Returns
-    -------
-    Dataset
-        With a :attr:`~Dataset.report` of what was done.
-
-    Raises
-    ------
-    OSError
-        Reading or writing failed. What was encrypted by then is kept for the next run.
-    BlockingIOError
-        Another process is changing this dataset.
-    KeyAccessError
-        The master key could not be used.
-    ValueError
-        The dataset is under another master key; source and target overlap.
-    FormatError, AuthenticationError
-        The dataset that is there is damaged, or was changed by somebody else.
-
-    Notes
-    -----
-    ``metadata.json`` is replaced last, atomically: whatever interrupts a run, the dataset is the old version or the
-    new one, whole. An interrupted first run leaves a directory that :func:`open` refuses, to be completed by another.
-    """
-    _check(on_error, threads)
-    store = open_store(target)
-    if not isinstance(store, LocalStore):
-        raise ValueError(f"{target} is remote: encrypt into a local directory, and upload that")
-    if not key_id:
-        raise ValueError("key_id must be the name of a master key")
-    client, close = _client(kms)
-    try:
-        options = _write.Options(_tree.Filter(include, exclude), threads, on_error, resume, progress, durable=durable)
-        report = _write.run(store, os.fspath(source), "", client, key_id, options)
-        metadata, manifest = _load(store, client, None, None)
-    except BaseException:
-        if close is not None:
-            close()
-        raise
-    dataset = Dataset(store, metadata, manifest, client, threads, close)
-    dataset.report = report
-    return dataset
-
-
-def preview(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    kms: Any,
-    key_id: str,
-    *,
-    include: Patterns = None,
-    exclude: Patterns = None,
-    on_error: str = "fail",
-) -> RunReport:
-    """What :func:`encrypt` would do; nothing is written. The KMS is asked only if there is a dataset already."""
-    store = open_store(target)
-    if not isinstance(store, LocalStore):
-        raise ValueError(f"{target} is remote: encrypt into a local directory, and upload that")
-    client, close = _client(kms)
-    try:
-        options = _write.Options(_tree.Filter(include, exclude), None, on_error, dry_run=True)
-        return _write.run(store, os.fspath(source), "", client, key_id, options)
-    finally:
-        if close is not None:
-            close()
-
-
-def open(
-    target: str | os.PathLike[str],
-    kms: Any,
-    *,
-    expected_version: int | None = None,
-    key_id: str | None = None,
-    threads: int | None = None,
-) -> Dataset:
-    """Open a dataset: one call to the KMS, whatever the number of files.
-
-    Parameters
-    ----------
-    target : path or URL
-        Its directory; a URL of fsspec's can be read, not changed.
-    kms : client or URL
-        A client of :mod:`ags1.kms`, or what :func:`ags1.kms.load` takes.
-    expected_version : int, optional
-        The version that it must have. Nothing else shows that somebody put back the whole directory from an older
-        copy, because that is authentic.
-    key_id : str, optional
-        The master key that it must be under. Whoever can write the directory and use another key of the same service
-        could otherwise bring a dataset of their own.
-    threads : int, optional
-        Threads for reading; by default every usable CPU for large reads.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no dataset, its first run was not completed, or its manifest is missing.
-    KeyAccessError
-        The master key could not be used, or is not `key_id`.
-    FormatError
-        What is there is damaged, or no dataset.
-    AuthenticationError
-        The manifest or the metadata was changed, or put back from an older version; or the version is not
-        `expected_version`.
-    """
-    _check("fail", threads)
-    store = open_store(target)
-    client, close = _client(kms)
-    try:
-        metadata, manifest = _load(store, client, expected_version, key_id)
-    except BaseException:
-        if close is not None:
-            close()
-        raise
-    return Dataset(store, metadata, manifest, client, threads, close)
-
-
-def _load(
-    store: LocalStore | RemoteStore, kms: Any, expected_version: int | None, key_id: str | None
-) -> tuple[Metadata, Manifest]:
-    for attempt in range(_ATTEMPTS):
-        metadata = read_metadata(store)
-        name = store.join(CONTROL, METADATA)
-        if expected_version is not None and metadata.version != expected_version:
-            raise AuthenticationError(
-                f"{name} says version {metadata.version}, but {expected_version} is expected: "
-                + ("an older copy was put back" if metadata.version < expected_version else "it was changed since")
-            )
-        if key_id is not None and metadata.table_key_id != key_id:
-            raise KeyAccessError(f"{name} names the master key {metadata.table_key_id!r}, but {key_id!r} is expected")
-        keys = KeyRing(metadata.encryption_keys, metadata.table_key_id, name)
-        try:
-            return metadata, open_manifest(store, metadata, keys, kms)
-        except FileNotFoundError:
-            # A commit between the two reads removes the old manifest.
-            if attempt + 1 == _ATTEMPTS or read_metadata(store).manifest == metadata.manifest:
-                text = "the manifest of this dataset is missing: restore it from a copy"
-                raise FileNotFoundError(errno.ENOENT, text, store.join(CONTROL, metadata.manifest)) from None
-    raise AssertionError
-
-
-def _client(kms: Any) -> tuple[Any, Callable[[], object] | None]:
-    """A KMS client, and how to close it if it was made here."""
-    if isinstance(kms, str):
-        from ags1.kms import load
-
-        client = load(kms)
-        return client, client.close
-    if not (hasattr(kms, "wrap_key") and hasattr(kms, "unwrap_key")):
-        raise TypeError(
-            f"kms must be a client with wrap_key and unwrap_key, or a URL such as local:keys.json, "
-            f"not {type(kms).__name__}"
-        )
-    return kms, None
-
-
-def _relative(path: str | bytes | os.PathLike[str]) -> str:
-    """A path as the manifest has it."""
-    clean = posixpath.normpath(os.fsdecode(path).lstrip("/"))
-    return "" if clean == "." else clean
-
-
-def _check(on_error: str, threads: int | None) -> None:
-    if on_error not in ("fail", "collect"):
-        raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")

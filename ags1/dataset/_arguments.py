@@ -1,0 +1,69 @@
+"""Arguments that the functions of a dataset share."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    Patterns: TypeAlias = str | Sequence[str] | None
+    Path: TypeAlias = str | bytes | os.PathLike[str]
+
+__all__ = ["check_run", "kms_client", "patterns_of", "relative"]
+
+
+def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str, str]:
+    """Patterns and master keys, from the two ways in which they are given.
+
+    Raises
+    ------
+    ValueError
+        There is no master key for files that no pattern names, or two.
+    """
+    found = dict(keys or {})
+    if key_id:
+        if found.get("**", key_id) != key_id:
+            raise ValueError(f"key_id is {key_id!r}, and keys has {found['**']!r} for '**': give one of them")
+        found["**"] = key_id
+    if "**" not in found:
+        raise ValueError("key_id must be the name of a master key, or keys must have one for the pattern '**'")
+    return found
+
+
+def kms_client(kms: Any) -> tuple[Any, Callable[[], object] | None]:
+    """A KMS client, and how to close it if it was made here."""
+    if isinstance(kms, str):
+        from ags1.kms import load
+
+        client = load(kms)
+        return client, client.close
+    if not (hasattr(kms, "wrap_key") and hasattr(kms, "unwrap_key")):
+        raise TypeError(
+            f"kms must be a client with wrap_key and unwrap_key, or a URL such as local:keys.json, "
+            f"not {type(kms).__name__}"
+        )
+    return kms, None
+
+
+def relative(path: Path) -> str:
+    """A path as the manifest has it."""
+    clean = posixpath.normpath(os.fsdecode(path).lstrip("/"))
+    return "" if clean == "." else clean
+
+
+def check_run(on_error: str, threads: int | None) -> None:
+    """Check what a run is given.
+
+    Raises
+    ------
+    ValueError
+        `on_error` is neither "fail" nor "collect", or `threads` is below 1.
+    """
+    if on_error not in ("fail", "collect"):
+        raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")

@@ -1,0 +1,117 @@
+"""One version of a dataset, opened, and its files as a mapping."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ags1.dataset._arguments import relative
+from ags1.dataset.classes import ClassKeys
+from ags1.dataset.entries import Entry
+from ags1.dataset.manifests import Manifests, Node
+from ags1.dataset.transaction import open_root
+from ags1.dataset.versions import Version
+from ags1.storage import Location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ags1.dataset._arguments import Path
+
+__all__ = ["Files", "View"]
+
+
+@dataclass(frozen=True)
+class View:
+    """One version of a dataset, opened."""
+
+    version: Version
+    manifests: Manifests
+    root: Node | None
+    keys: ClassKeys
+
+    @classmethod
+    def of(cls, location: Location, version: Version, kms: Any) -> View:
+        """Check a version, and read the root of its manifests.
+
+        Raises
+        ------
+        KeyAccessError, FormatError, AuthenticationError, OSError
+            As :func:`ags1.dataset.open`.
+        """
+        keys = ClassKeys(version.classes, kms, location.text)
+        version.authenticate(keys, f"version {version.version} of {location}")
+        manifests = Manifests(location, version.uuid)
+        return cls(version, manifests, open_root(manifests, version, kms), keys)
+
+
+class Files(Mapping[str, Entry]):
+    """The files of one version of a dataset, in the order of their paths. Nothing of them is kept in memory.
+
+    A mapping of paths to :class:`Entry`. ``len()``, ``path in files`` and ``files[path]`` cost little, whatever the
+    number of files.
+    """
+
+    def __init__(self, view: Callable[[], View], name: str) -> None:
+        self._view = view
+        self._name = name
+
+    def __len__(self) -> int:
+        return self._view().version.file_count
+
+    def __iter__(self) -> Iterator[str]:
+        return (entry.path for entry in self.below(""))
+
+    def values(self) -> Iterator[Entry]:  # type: ignore[override]
+        """The entries."""
+        return self.below("")
+
+    def items(self) -> Iterator[tuple[str, Entry]]:  # type: ignore[override]
+        """Paths and entries."""
+        return ((entry.path, entry) for entry in self.below(""))
+
+    def __contains__(self, path: object) -> bool:
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return False
+        view = self._view()
+        return view.manifests.find(view.root, relative(path)) is not None
+
+    def __getitem__(self, path: Path) -> Entry:
+        """The entry of a path.
+
+        Raises
+        ------
+        FileNotFoundError
+            The dataset has no such file.
+        IsADirectoryError
+            It is a directory.
+        """
+        view, name = self._view(), relative(path)
+        found = view.manifests.find(view.root, name)
+        if found is None:
+            if view.manifests.has_below(view.root, name):
+                raise IsADirectoryError(errno.EISDIR, "is a directory of the dataset", name)
+            raise FileNotFoundError(errno.ENOENT, "the dataset has no such file", name)
+        return found
+
+    def below(self, directory: str) -> Iterator[Entry]:
+        """The files below a directory, "" for all."""
+        view, name = self._view(), relative(directory) if directory else ""
+        return view.manifests.files(view.root, f"{name}/" if name else "")
+
+    def children(self, directory: str = "") -> Iterator[tuple[str, Entry | None]]:
+        """Names in a directory, each with its entry, or None for a directory."""
+        view = self._view()
+        return view.manifests.names_below(view.root, relative(directory) if directory else "")
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there are files below a path."""
+        view = self._view()
+        return view.manifests.has_below(view.root, relative(path) if path else "")
+
+    def __repr__(self) -> str:
+        return f"<ags1.dataset.Files of {self._name}>"
