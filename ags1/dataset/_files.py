@@ -1,10 +1,10 @@
-"""One version of a dataset, opened, and its files as a mapping."""
+"""One version of a dataset, opened, and its files."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ags1.dataset._arguments import relative
@@ -49,10 +49,10 @@ class View:
         return cls(version, manifests, open_root(manifests, version, kms), keys)
 
 
-class Files(Mapping[str, Entry]):
+class Files:
     """The files of one version of a dataset, in the order of their paths. Nothing of them is kept in memory.
 
-    A mapping of paths to :class:`Entry`. ``len()``, ``path in files`` and ``files[path]`` cost little, whatever the
+    Iterating gives :class:`Entry` objects; ``len()``, ``path in files`` and ``files[path]`` cost little, whatever the
     number of files.
     """
 
@@ -63,16 +63,8 @@ class Files(Mapping[str, Entry]):
     def __len__(self) -> int:
         return self._view().version.file_count
 
-    def __iter__(self) -> Iterator[str]:
-        return (entry.path for entry in self.below(""))
-
-    def values(self) -> Iterator[Entry]:  # type: ignore[override]
-        """The entries."""
+    def __iter__(self) -> Iterator[Entry]:
         return self.below("")
-
-    def items(self) -> Iterator[tuple[str, Entry]]:  # type: ignore[override]
-        """Paths and entries."""
-        return ((entry.path, entry) for entry in self.below(""))
 
     def __contains__(self, path: object) -> bool:
         if not isinstance(path, (str, bytes, os.PathLike)):

@@ -337,7 +337,7 @@ class Manifests:
                 yield item
 
     def object_names(self, root: Node | None, known: Collection[str] = ()) -> Iterator[str]:
-        """Names of all objects that a version needs: manifests and objects of files; below `known` nothing is read."""
+        """Names of the objects that a version needs: manifests and those of files. Nothing below `known` is read."""
         if root is None or root.name in known:
             return
         yield root.name
