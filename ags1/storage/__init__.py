@@ -32,7 +32,7 @@ from ags1.storage.outputs import FsspecOutput, Output, open_output
 from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
 from ags1.storage.sources import DescriptorSource, MemorySource, PipeSource, Source, octets, open_source
-from ags1.storage.whole import read_whole
+from ags1.storage.whole import read_identified, read_whole
 
 __all__ = [
     "SEQUENTIAL_PIECE",
@@ -69,6 +69,7 @@ __all__ = [
     "octets",
     "open_output",
     "open_source",
+    "read_identified",
     "read_whole",
     "remove",
     "start",

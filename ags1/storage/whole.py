@@ -10,9 +10,10 @@ from ags1._typing import Buffer
 from ags1.errors import FormatError
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
+from ags1.storage.listing import Entry, status
 from ags1.storage.location import Location
 
-__all__ = ["read_whole"]
+__all__ = ["read_identified", "read_whole"]
 
 
 def read_whole(location: Location, maximum: int) -> Buffer:
@@ -33,12 +34,7 @@ def read_whole(location: Location, maximum: int) -> Buffer:
     if location.is_local:
         data: Buffer = _read_local(location.path, maximum)
     elif location.is_object:
-        import ags1.storage._objects as _objects
-
-        data, size, _, _ = _objects.get_beginning(location, maximum + 1)
-        if size > maximum:
-            raise _too_long(location, maximum)
-        return data
+        return read_identified(location, maximum)[0]
     else:
         file_system, path = file_system_of(location)
         with naming(location.text):
@@ -47,6 +43,25 @@ def read_whole(location: Location, maximum: int) -> Buffer:
     if memoryview(data).nbytes > maximum:
         raise _too_long(location, maximum)
     return data
+
+
+def read_identified(location: Location, maximum: int) -> tuple[Buffer, Entry]:
+    """Read all of a file, and what it was like then: in an object store, with the etag of that very answer.
+
+    Raises
+    ------
+    FileNotFoundError, OSError, FormatError
+        As :func:`read_whole`.
+    """
+    if not location.is_object:
+        data = read_whole(location, maximum)
+        return data, status(location)
+    import ags1.storage._objects as _objects
+
+    data, size, etag, modified = _objects.get_beginning(location, maximum + 1)
+    if size > maximum:
+        raise _too_long(location, maximum)
+    return data, Entry(location.name, location, size, modified, etag)
 
 
 def _too_long(location: Location, maximum: int) -> FormatError:

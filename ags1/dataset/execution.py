@@ -1,0 +1,84 @@
+"""Workers in threads of this process: units in, outcomes out, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from ags1.dataset.worker import Outcome, Worker, batches, is_fatal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from typing import Any
+
+__all__ = ["execute"]
+
+# A larger file gets all threads, after what was begun before it: alone, one thread would be at the last one for long.
+_LARGE = 32 << 20
+_WAITING = 4
+
+
+def execute(
+    worker: Worker, units: Iterable[Any], *, threads: int | None = None, on_error: str = "fail"
+) -> Iterator[Outcome]:
+    """Run a worker over units in some threads.
+
+    Parameters
+    ----------
+    units : iterable
+        Taken on the calling thread, a bounded number ahead of the outcomes.
+    threads : int, optional
+        By default as many as this process may use CPUs. With 1, no thread is started.
+    on_error : {"fail", "collect"}
+        Whether the first failure is raised, or is an outcome like others. One that would meet every other unit as well
+        (a full disk, a KMS that refuses everything) is always raised.
+
+    Yields
+    ------
+    Outcome
+        In the order of units.
+
+    Notes
+    -----
+    Closing the iterator, or an error, begins nothing more and waits for what was begun.
+    """
+    if on_error not in ("fail", "collect"):
+        raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
+    for outcome in _run(worker, units, _usable() if threads is None else threads):
+        if outcome.error is not None and (on_error == "fail" or is_fatal(outcome.error)):
+            raise outcome.error
+        yield outcome
+
+
+def _usable() -> int:
+    from ags1._backend import backend
+
+    return int(backend()["threads"])
+
+
+def _run(worker: Worker, units: Iterable[Any], threads: int) -> Iterator[Outcome]:
+    if threads <= 1:
+        for batch in batches(units, worker.size_of):
+            yield from worker.work(batch)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="ags1-dataset")
+    quiet, whole = worker.using(1, quiet=True), worker.using(threads)
+    waiting: deque[Future[list[Outcome]]] = deque()
+    try:
+        for batch in batches(units, worker.size_of):
+            large = worker.size_of(batch[0]) > _LARGE
+            while waiting and (large or len(waiting) >= _WAITING * threads):
+                yield from waiting.popleft().result()
+            if large:
+                yield from whole.work(batch)
+            else:
+                waiting.append(pool.submit(quiet.work, batch))
+            while waiting and waiting[0].done():
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,430 @@
+"""Sources: which files a tree has, in the order of a manifest, and whether one is still what was listed.
+
+Links to files stand for what they point to; links to directories are not followed. What is neither a file nor a
+directory is left out and named. Empty directories are not kept: a dataset has files.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ags1._typing import Buffer
+from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.names import CONTROL, MAX_PATH, check_path, sort_key
+from ags1.dataset.selection import Filter
+from ags1.errors import FormatError, TruncatedError
+from ags1.storage import (
+    TEMPORARY_SUFFIX,
+    DescriptorSource,
+    Entry,
+    Location,
+    PipeSource,
+    Source,
+    list_files,
+    open_source,
+    read_identified,
+    status,
+)
+
+__all__ = ["Found", "Skipped", "open_same", "place_of", "read_regular", "read_same", "refuse_changed", "scan"]
+
+Skipped = Callable[[str, str], object]
+"""Called with the path and the reason of what is left out."""
+
+# Without O_NONBLOCK, opening a pipe that somebody put there would wait for its other end.
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_NONE = SourceIdentity(0)
+
+
+class Found:
+    """A file of a source, or what is wrong with it.
+
+    Attributes
+    ----------
+    path : str
+        Of the file in the dataset.
+    source : str
+        Relative to the source; "" if the source is the file itself.
+    identity : SourceIdentity
+        What it was like when it was listed.
+    mode : int or None
+        Permission bits; None where there are no such things.
+    error : OSError or None
+        Why it, or what is below it, cannot be read.
+    """
+
+    __slots__ = ("_root", "error", "identity", "mode", "path", "source")
+
+    def __init__(
+        self,
+        path: str,
+        source: str,
+        root: Location,
+        identity: SourceIdentity = _NONE,
+        mode: int | None = None,
+        error: OSError | None = None,
+    ) -> None:
+        self.path = path
+        self.source = source
+        self.identity = identity
+        self.mode = mode
+        self.error = error
+        self._root = root
+
+    @property
+    def key(self) -> bytes:
+        """What files are sorted by."""
+        return sort_key(self.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.identity.size
+
+    @property
+    def location(self) -> Location:
+        """Where it is."""
+        return place_of(self._root, self.source)
+
+    def __repr__(self) -> str:
+        return f"Found({self.path!r}, size={self.size})"
+
+
+def place_of(root: Location, source: str) -> Location:
+    """Where a file of a source is; the source itself if that is a file."""
+    return root.join(source) if source else root
+
+
+# -- listing -------------------------------------------------------------------------------------------------------
+
+
+def scan(source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped) -> Iterator[Found]:
+    """Files of a source, sorted by their paths in the dataset.
+
+    Parameters
+    ----------
+    source : Location
+        A directory, a prefix, or a file.
+    prefix : str
+        Directory of the dataset that they go to, "" for its top.
+    wanted : Filter
+        Compared with paths relative to the source.
+    outside : Location, optional
+        A directory that is no part of the source, though it may lie in it.
+    skipped : callable
+        Called with the path and the reason of what is left out.
+
+    Raises
+    ------
+    FileNotFoundError, OSError
+        There is no such source, or it is neither a file nor a directory.
+    ValueError
+        A path would begin with ``_ags1``.
+    """
+    if source.is_local:
+        yield from _Local(source, prefix, wanted, outside, skipped).scan()
+    else:
+        yield from _remote(source, prefix, wanted, outside, skipped)
+
+
+def _refuse_reserved(path: str, source: Location) -> None:
+    if path.partition("/")[0] == CONTROL:
+        raise ValueError(
+            f"{source} would become {path}, but {CONTROL} is reserved for what a dataset knows of itself: exclude it"
+        )
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
+
+
+_TEMPORARY = "is a temporary file of an interrupted ags1"
+
+
+class _Local:
+    """A tree of this machine."""
+
+    def __init__(
+        self, source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped
+    ) -> None:
+        self._source = source
+        self._above = f"{prefix}/" if prefix else ""
+        self._wanted = wanted
+        self._skipped = skipped
+        self._outside: tuple[int, int] | None = None
+        if outside is not None and outside.is_local and os.path.isdir(outside.path):
+            found = os.stat(outside.path)
+            self._outside = found.st_ino, found.st_dev
+
+    def scan(self) -> Iterator[Found]:
+        path = self._source.path
+        mode = os.stat(path).st_mode
+        if stat.S_ISREG(mode):
+            found = self._found(os.path.basename(os.path.abspath(path)), path)
+            found.source = ""
+            yield found
+        elif stat.S_ISDIR(mode):
+            yield from self._scan(path, "")
+        else:
+            raise OSError(errno.EINVAL, "is neither a file nor a directory", self._source.text)
+
+    def _scan(self, directory: str, relative: str) -> Iterator[Found]:
+        try:
+            with os.scandir(directory) as listing:
+                entries = sorted(listing, key=_in_order)
+        except OSError as error:
+            # The whole of it is missing then: that is an error, not something to be left out.
+            name = relative.rstrip("/")
+            yield Found(self._above + name, name, self._source, error=error)
+            return
+        for entry in entries:
+            relative_path = relative + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if not self._wanted.prunes(relative_path) and not self._is_outside(entry):
+                    self._refuse_reserved(relative_path)
+                    yield from self._scan(entry.path, f"{relative_path}/")
+            elif self._wanted.accepts(relative_path):
+                found = self._file(relative_path, entry)
+                if found is not None:
+                    yield found
+
+    def _is_outside(self, entry: os.DirEntry[str]) -> bool:
+        if self._outside is None or entry.inode() != self._outside[0]:
+            return False
+        return entry.stat(follow_symlinks=False).st_dev == self._outside[1]
+
+    def _refuse_reserved(self, relative: str) -> None:
+        if (self._above or relative).partition("/")[0] == CONTROL:
+            _refuse_reserved(self._above + relative, self._source.join(relative))
+
+    def _file(self, relative: str, entry: os.DirEntry[str]) -> Found | None:
+        path = self._above + relative
+        if _is_temporary(entry.name):
+            self._skipped(path, _TEMPORARY)
+            return None
+        if entry.is_symlink() and os.path.isdir(entry.path):
+            self._skipped(path, "is a link to a directory")
+            return None
+        found = self._found(relative, entry.path)
+        if found.error is not None and found.error.errno == errno.EINVAL:
+            self._skipped(path, found.error.strerror or "")
+            return None
+        self._refuse_reserved(relative)
+        return found
+
+    def _found(self, relative: str, full: str) -> Found:
+        path = self._above + relative
+        try:
+            seen = os.stat(full)
+        except OSError as error:
+            return Found(path, relative, self._source, error=fault)
+        if not stat.S_ISREG(seen.st_mode):
+            fault = OSError(errno.EINVAL, "is a pipe, a socket or a device", full)
+            return Found(path, relative, self._source, error=fault)
+        if len(path) > MAX_PATH // 4 and len(sort_key(path)) > MAX_PATH:
+            text = f"has a path of more than {MAX_PATH} bytes"
+            return Found(path, relative, self._source, error=OSError(errno.ENAMETOOLONG, text, full))
+        identity = SourceIdentity(seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
+        return Found(path, relative, self._source, identity, stat.S_IMODE(seen.st_mode))
+
+
+def _in_order(entry: os.DirEntry[str]) -> bytes:
+    # With the slash, depth first is the order of the whole paths.
+    return sort_key(entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name)
+
+
+def _remote(
+    source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped
+) -> Iterator[Found]:
+    above = f"{prefix}/" if prefix else ""
+    try:
+        listed = list_files(source, outside=outside)
+    except FileNotFoundError:
+        found = status(source)
+        yield Found(above + source.name, "", source, _identity_of(found))
+        return
+    directories = _directories(listed)
+    for each in listed:
+        path = above + each.name
+        if not wanted.accepts(each.name) or _is_below_pruned(each.name, wanted):
+            continue
+        if _is_temporary(each.location.name):
+            skipped(path, _TEMPORARY)
+            continue
+        if each.size == 0 and source.is_object and (each.name in directories or _is_marker(each)):
+            skipped(path, "is no object but the mark of a directory")
+            continue
+        _refuse_reserved(path, each.location)
+        fault = None
+        try:
+            check_path(path)
+        except FormatError as refusal:
+            fault = OSError(errno.EINVAL, str(refusal), each.path)
+        if len(sort_key(path)) > MAX_PATH:
+            fault = OSError(errno.ENAMETOOLONG, f"has a path of more than {MAX_PATH} bytes", each.path)
+        yield Found(path, each.name, source, _identity_of(each), error=fault)
+
+
+def _directories(listed: list[Entry]) -> set[str]:
+    """Names of empty objects that have others below them: some tools mark directories so."""
+    empty = {each.name for each in listed if each.size == 0}
+    found: set[str] = set()
+    if empty:
+        for each in listed:
+            above = each.name.rpartition("/")[0]
+            while above:
+                if above in empty:
+                    found.add(above)
+                above = above.rpartition("/")[0]
+    return found
+
+
+def _is_marker(listed: Entry) -> bool:
+    # The listing leaves out the slash that such a name ends in; under the name without it there is nothing.
+    try:
+        status(listed.location)
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _is_below_pruned(name: str, wanted: Filter) -> bool:
+    if not wanted:
+        return False
+    above = name.rpartition("/")[0]
+    while above:
+        if wanted.prunes(above):
+            return True
+        above = above.rpartition("/")[0]
+    return False
+
+
+def _identity_of(listed: Entry) -> SourceIdentity:
+    return SourceIdentity(listed.size, listed.modified, etag=listed.etag or "")
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def refuse_changed(name: str) -> OSError:
+    """The error for a source that is not what was listed."""
+    return OSError(errno.EBUSY, "was changed while it was being encrypted: encrypt what nobody writes to", name)
+
+
+def read_same(place: Location, identity: SourceIdentity) -> Buffer:
+    """All of a small source, if it is, and stays while it is read, what was listed.
+
+    Raises
+    ------
+    OSError
+        EBUSY: it was changed. Any other: it cannot be read.
+    """
+    if place.is_local:
+        return read_same_file(place.path, identity)
+    try:
+        data, found = read_identified(place, identity.size)
+    except FormatError:
+        raise refuse_changed(place.text) from None
+    if not _is_same_entry(found, identity) or memoryview(data).nbytes != identity.size:
+        raise refuse_changed(place.text)
+    return data
+
+
+def read_same_file(path: str, identity: SourceIdentity) -> bytes:
+    """As :func:`read_same`, for a file of this machine."""
+    data, before, after = read_regular(path, identity.size)
+    if len(data) != identity.size or not (_is_same_file(before, identity) and _is_same_file(after, identity)):
+        raise refuse_changed(path)
+    return data
+
+
+def read_regular(path: str, size: int) -> tuple[bytes, os.stat_result, os.stat_result]:
+    """Up to one byte more than `size` of a regular file, and what it was like before and afterwards.
+
+    Raises
+    ------
+    OSError
+        It cannot be read; EINVAL: it is no regular file.
+    """
+    descriptor = os.open(path, _READ)
+    try:
+        before = os.fstat(descriptor)
+        if not stat.S_ISREG(before.st_mode):
+            raise OSError(errno.EINVAL, "is no regular file any more", path)
+        # One byte more shows whether the file grew; for an unchanged one, one call is enough.
+        data = os.read(descriptor, size + 1)
+        while 0 < len(data) < size:
+            piece = os.read(descriptor, size + 1 - len(data))
+            if not piece:
+                break
+            data += piece
+        return data, before, os.fstat(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        os.close(descriptor)
+
+
+def _is_same_file(seen: os.stat_result, identity: SourceIdentity) -> bool:
+    return (
+        seen.st_ctime_ns == identity.ctime_ns
+        and seen.st_mtime_ns == identity.mtime_ns
+        and seen.st_size == identity.size
+        and seen.st_ino == identity.inode
+    )
+
+
+def _is_same_entry(found: Entry, identity: SourceIdentity) -> bool:
+    if found.etag and identity.etag:
+        return found.size == identity.size and found.etag == identity.etag
+    return (found.size, found.modified) == (identity.size, identity.mtime_ns)
+
+
+@contextmanager
+def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Source, Callable[[], None]]]:
+    """A source to be read by position, and a function that raises if it is not any more what was listed.
+
+    Raises
+    ------
+    OSError
+        EBUSY: it was changed. Any other: it cannot be read.
+    """
+    source = _open_local(place) if place.is_local else open_source(place)
+    assert not isinstance(source, PipeSource)
+
+    def check() -> None:
+        if isinstance(source, DescriptorSource):
+            same = _is_same_file(os.fstat(source.fileno()), identity)
+        else:
+            # Every answer has had the etag of the first, where there is one; without one, this look is all there is.
+            etag = getattr(source, "etag", None)
+            same = etag == identity.etag if etag and identity.etag else _is_same_entry(status(place), identity)
+        if not same or source.size != identity.size:
+            raise refuse_changed(place.text)
+
+    try:
+        check()
+        yield source, check
+    except TruncatedError:
+        raise refuse_changed(place.text) from None
+    except OSError as error:
+        if error.errno in (None, errno.ESTALE):
+            raise refuse_changed(place.text) from error
+        raise
+    finally:
+        source.close()
+
+
+def _open_local(place: Location) -> DescriptorSource:
+    descriptor = os.open(place.path, _READ)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file any more", place.text)
+        return DescriptorSource(descriptor, place.text)
+    except BaseException:
+        os.close(descriptor)
+        raise

@@ -1,0 +1,358 @@
+"""Targets: how files get into a tree, here or behind a URL. Nothing is written through a link, or into a special file.
+
+    new        an object under a name that nobody has: written straight there, because nobody looks before the commit
+    replaced   a file that people read: written without a name or under a temporary one, and renamed when it is whole
+
+Locally each directory is opened from the one above it, without following links, and files are made inside it: what
+somebody changes above it meanwhile leads nowhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+
+from ags1 import _descriptors
+from ags1._gcm import random_bytes
+from ags1._typing import Buffer
+from ags1.storage import TEMPORARY_SUFFIX, Location, Output, make_parent, open_output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["LocalTarget", "RemoteTarget", "Target", "open_target"]
+
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _CLOEXEC
+_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _CLOEXEC
+# What open() says where a file system, or an old kernel, has no unnamed files.
+_NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+
+
+class Target:
+    """Where files are written. Use it from one thread."""
+
+    is_local = False
+
+    def write_new(self, name: str, data: Buffer) -> None:
+        """Write a whole object under a name, relative to the target, that nobody has.
+
+        Raises
+        ------
+        OSError
+            It cannot be written. What was written of it is removed.
+        """
+        raise NotImplementedError
+
+    def open_new(self, name: str, expected: int) -> Output:
+        """The same for a large object, written in pieces; `expected` is its length in bytes."""
+        raise NotImplementedError
+
+    def write(self, path: str, data: Buffer, mode: int | None) -> None:
+        """Write a whole file, in place of what has its path; `mode` are the permission bits that it has at most.
+
+        Raises
+        ------
+        OSError
+            It cannot be written, or a directory has the path. What was there is still there.
+        """
+        raise NotImplementedError
+
+    def open(self, path: str, expected: int, mode: int | None) -> Output:
+        """The same for a large file, written in pieces."""
+        raise NotImplementedError
+
+
+@contextmanager
+def open_target(location: Location) -> Iterator[Target]:
+    """A target, made if it is a directory that does not exist."""
+    if not location.is_local:
+        yield RemoteTarget(location)
+        return
+    target = LocalTarget(location.path)
+    try:
+        yield target
+    finally:
+        target.close()
+
+
+class RemoteTarget(Target):
+    """A prefix in an object store, or a directory of another file system. Safe to use from several threads."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._made: set[str] = set()
+
+    def write_new(self, name: str, data: Buffer) -> None:
+        """As :meth:`Target.write_new`."""
+        with self.open_new(name, memoryview(data).nbytes) as output:
+            output.write_owned(data)
+            output.commit()
+
+    def open_new(self, name: str, expected: int) -> Output:
+        """As :meth:`Target.open_new`."""
+        place = self._location.join(name)
+        above = name.rpartition("/")[0]
+        if above not in self._made:
+            make_parent(place)
+            self._made.add(above)
+        return open_output(place, expected=expected)
+
+    def write(self, path: str, data: Buffer, mode: int | None) -> None:
+        """As :meth:`Target.write`."""
+        self.write_new(path, data)
+
+    def open(self, path: str, expected: int, mode: int | None) -> Output:
+        """As :meth:`Target.open`."""
+        return self.open_new(path, expected)
+
+
+class LocalTarget(Target):
+    """A directory of this machine."""
+
+    is_local = True
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        try:
+            self._top = os.open(root, _DIRECTORY)
+        except FileNotFoundError:
+            os.makedirs(root, exist_ok=True)
+            self._top = os.open(root, _DIRECTORY)
+        self._name = ""
+        self._current = self._top
+        self._unnamed = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
+
+    def close(self) -> None:
+        """Give back the descriptors."""
+        if self._current != self._top:
+            os.close(self._current)
+        os.close(self._top)
+
+    def write_new(self, name: str, data: Buffer) -> None:
+        """As :meth:`Target.write_new`."""
+        above, _, base = name.rpartition("/")
+        try:
+            directory = self._current if above == self._name else self._enter(above)
+            descriptor = os.open(base, _NEW, 0o666, dir_fd=directory)
+        except OSError as error:
+            raise self._named(error, name) from None
+        try:
+            _write_all(descriptor, data)
+        except BaseException as error:
+            os.unlink(base, dir_fd=directory)
+            if isinstance(error, OSError):
+                raise self._named(error, name) from None
+            raise
+        finally:
+            os.close(descriptor)
+
+    def open_new(self, name: str, expected: int) -> Output:
+        """As :meth:`Target.open_new`."""
+        above, _, base = name.rpartition("/")
+        try:
+            directory = self._enter(above)
+            descriptor = os.open(base, _NEW, 0o666, dir_fd=directory)
+        except OSError as error:
+            raise self._named(error, name) from None
+        return _reserved(_NewFile(directory, descriptor, base, os.path.join(self._root, name)), expected)
+
+    def write(self, path: str, data: Buffer, mode: int | None) -> None:
+        """As :meth:`Target.write`."""
+        output = self._open(path, mode)
+        try:
+            _write_all(output.descriptor, data)
+            output.commit()
+        except OSError as error:
+            raise self._named(error, path) from None
+        finally:
+            output.abort()
+
+    def open(self, path: str, expected: int, mode: int | None) -> Output:
+        """As :meth:`Target.open`."""
+        return _reserved(self._open(path, mode), expected)
+
+    def _open(self, path: str, mode: int | None) -> _ReplacedFile:
+        above, _, base = path.rpartition("/")
+        permissions = 0o666 if mode is None else mode & 0o777
+        temporary: str | None = None
+        try:
+            directory = self._enter(above)
+            descriptor = self._open_unnamed(directory, permissions)
+            if descriptor is None:
+                temporary = _temporary_name(base)
+                descriptor = os.open(temporary, _NEW, permissions, dir_fd=directory)
+        except OSError as error:
+            raise self._named(error, path) from None
+        most = None if mode is None else permissions
+        return _ReplacedFile(directory, descriptor, base, temporary, most, os.path.join(self._root, path))
+
+    def _open_unnamed(self, directory: int, permissions: int) -> int | None:
+        if self._unnamed:
+            try:
+                return os.open(".", os.O_TMPFILE | os.O_WRONLY | _CLOEXEC, permissions, dir_fd=directory)
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED:
+                    raise
+                self._unnamed = False
+        return None
+
+    def _enter(self, name: str) -> int:
+        """The descriptor of a directory, made if it is missing; it lasts until the next call."""
+        if name == self._name:
+            return self._current
+        if self._current != self._top:
+            os.close(self._current)
+        self._name, self._current = "", self._top
+        current = self._top
+        try:
+            for part in name.split("/") if name else ():
+                below = _enter_one(current, part)
+                if current != self._top:
+                    os.close(current)
+                current = below
+        except BaseException:
+            if current != self._top:
+                os.close(current)
+            raise
+        self._name, self._current = name, current
+        return current
+
+    def _named(self, error: OSError, name: str) -> OSError:
+        path = os.path.join(self._root, name)
+        return error if error.filename == path else OSError(error.errno, error.strerror, path)
+
+
+def _enter_one(above: int, name: str) -> int:
+    """Open a directory in another one; make it if it is missing."""
+    for _ in range(2):
+        try:
+            return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+        except FileNotFoundError:
+            try:
+                os.mkdir(name, dir_fd=above)
+            except FileExistsError:
+                # Somebody else made it just now.
+                pass
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            # A link: what would be written through it would not be in the tree.
+            text = f"{name} is in the way of a directory of that name"
+            raise NotADirectoryError(errno.ENOTDIR, text) from None
+    return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+
+
+def _write_all(descriptor: int, data: Buffer) -> None:
+    done = os.write(descriptor, data)
+    view = memoryview(data)
+    while done < view.nbytes:
+        done += os.write(descriptor, view[done:])
+
+
+def _temporary_name(base: str) -> str:
+    # 255 bytes is the longest name that file systems take.
+    short = os.fsdecode(os.fsencode(base)[:200])
+    return f".{short}.{random_bytes(6).hex()}{TEMPORARY_SUFFIX}"
+
+
+class _File(Output):
+    """A file in an open directory, whose descriptor is ours and the directory's is not."""
+
+    descriptor: int
+
+    def __init__(self, directory: int, descriptor: int, base: str, path: str) -> None:
+        self._directory = os.dup(directory)
+        self.descriptor = descriptor
+        self._base = base
+        self.name = self.path = path
+
+    def _write(self, data: memoryview) -> None:
+        done = 0
+        while done < len(data):
+            try:
+                done += os.pwrite(self.descriptor, data[done:], self.position + done)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self.path) from None
+
+    def reserve(self, size: int) -> None:
+        """Take the disk space; the whole of it is written later."""
+        _descriptors.reserve(self.descriptor, size, self.path)
+
+    def _close(self) -> None:
+        os.close(self.descriptor)
+        os.close(self._directory)
+
+
+class _NewFile(_File):
+    """An object under its own name from the beginning."""
+
+    def _commit(self, durable: bool) -> None:
+        self._close()
+
+    def _abort(self, mark: bytes) -> None:
+        try:
+            os.unlink(self._base, dir_fd=self._directory)
+        finally:
+            self._close()
+
+
+class _ReplacedFile(_File):
+    """A file that gets its name when it is whole."""
+
+    def __init__(
+        self, directory: int, descriptor: int, base: str, temporary: str | None, most: int | None, path: str
+    ) -> None:
+        super().__init__(directory, descriptor, base, path)
+        self._temporary = temporary
+        self._most = most
+
+    def _commit(self, durable: bool) -> None:
+        if self._temporary is not None or not self._link(self._base):
+            self._keep_mode()
+            if self._temporary is None:
+                temporary = _temporary_name(self._base)
+                self._link(temporary)
+                self._temporary = temporary
+            # What is there is replaced, a link or a pipe too; never what a link points to.
+            os.rename(self._temporary, self._base, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._close()
+
+    def _link(self, name: str) -> bool:
+        """Give the unnamed file a name; return False if something has that."""
+        unnamed = f"/proc/self/fd/{self.descriptor}"
+        try:
+            # The link in /proc is followed only if a directory is given.
+            os.link(unnamed, name, src_dir_fd=self._directory, dst_dir_fd=self._directory, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        return True
+
+    def _keep_mode(self) -> None:
+        """Give the file no more permissions than the one that it replaces."""
+        try:
+            seen = os.stat(self._base, dir_fd=self._directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if stat.S_ISREG(seen.st_mode):
+            most = 0o7777 if self._most is None else self._most
+            os.fchmod(self.descriptor, stat.S_IMODE(seen.st_mode) & most)
+
+    def _abort(self, mark: bytes) -> None:
+        try:
+            if self._temporary is not None:
+                os.unlink(self._temporary, dir_fd=self._directory)
+        finally:
+            self._close()
+
+
+def _reserved(output: _File, expected: int) -> Output:
+    try:
+        output.reserve(expected)
+    except BaseException:
+        output.abort()
+        raise
+    return output

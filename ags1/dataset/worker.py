@@ -1,0 +1,351 @@
+"""Workers: what encrypts, decrypts and verifies files. A thread pool runs them, and a Spark task, the same code.
+
+    units --> run() --> outcomes, in the order of the units
+
+    up to 1 MiB     read many --> one native call --> write each
+    more            block after block, by positions of files where both sides are local, else by requests at once
+
+An encrypted file is one object, or several for a big one: each is a whole stream under a name that nobody else has, so
+it is written straight under that name, and what is left of it after a failure is in nobody's way.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from ags1 import _descriptors, layout
+from ags1._cipher import BlockCipher
+from ags1._typing import Buffer
+from ags1.codec import encrypt_many
+from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.names import part_name
+from ags1.dataset.runs import RunKeys
+from ags1.dataset.sources import open_same, place_of, read_same
+from ags1.dataset.targets import Target, open_target
+from ags1.errors import Ags1Error
+from ags1.keys import KeyMetadata
+from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
+from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Location, Output, Source, in_order
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    from typing_extensions import Self
+
+    Item = TypeVar("Item")
+    Result = TypeVar("Result")
+
+__all__ = ["FATAL", "SMALL", "EncryptUnit", "EncryptWorker", "Outcome", "cut", "is_fatal"]
+
+SMALL = 1 << 20
+"""Up to so many bytes of plaintext, files are worked on together."""
+FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""After these, nothing else can be written either."""
+BATCH_FILES = 64
+BATCH_BYTES = 4 << 20
+_WINDOW = 32 << 20
+_REQUESTS = 32
+_PIECES = STREAM_BUDGET // (2 * SEQUENTIAL_PIECE)
+_MOST_PARTS = 99_999
+
+
+class EncryptUnit(NamedTuple):
+    """A file, or a range of a big one, that is to become an object. It holds no key, so it travels as it is.
+
+    Attributes
+    ----------
+    path : str
+        Of the file in the dataset.
+    size : int
+        Bytes of plaintext.
+    source : str
+        Where it is, relative to the source; "" if the source is the file.
+    identity : SourceIdentity
+        What the whole source was like when it was listed.
+    key_class : str
+        Class of its keys.
+    name : str
+        Of the object, relative to the dataset.
+    mode : int or None
+        Permission bits of the source.
+    start : int
+        Offset of a range.
+    whole : int
+        Bytes of the file that this is a range of; -1 if it is none.
+    """
+
+    path: str
+    size: int
+    source: str
+    identity: SourceIdentity
+    key_class: str
+    name: str
+    mode: int | None = None
+    start: int = 0
+    whole: int = -1
+
+
+class Outcome(NamedTuple):
+    """What came of a unit. It can be pickled, as the unit can.
+
+    Attributes
+    ----------
+    unit : EncryptUnit or Entry
+        As it was given.
+    done : tuple of (str, int), or None
+        What was written: the name of each object or file, and its bytes of plaintext. None if it failed.
+    error : Exception or None
+        Why it failed.
+    seconds : float
+        What it took; of files that are worked on together, its share.
+    """
+
+    unit: Any
+    done: tuple[tuple[str, int], ...] | None = None
+    error: Exception | None = None
+    seconds: float = 0.0
+
+
+def cut(unit: EncryptUnit, part_bytes: int) -> list[EncryptUnit]:
+    """Ranges of a file, of `part_bytes` each, in whole blocks; the unit itself if it is no longer than one.
+
+    Each becomes an object of its own: a :class:`~ags1.dataset.entries.Part` of the file's entry.
+    """
+    blocks = max(1, part_bytes // DEFAULT_BLOCK_LENGTH, -(-unit.size // (_MOST_PARTS * DEFAULT_BLOCK_LENGTH)))
+    step = blocks * DEFAULT_BLOCK_LENGTH
+    if unit.size <= step:
+        return [unit]
+    return [
+        unit._replace(size=min(step, unit.size - start), name=part_name(unit.name, index), start=start, whole=unit.size)
+        for index, start in enumerate(range(0, unit.size, step))
+    ]
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether whatever comes next would fail for the same reason: a full disk, a KMS that refuses everything."""
+    from ags1.kms import ServiceRefusal
+
+    return isinstance(error, ServiceRefusal) or (isinstance(error, OSError) and error.errno in FATAL)
+
+
+class Worker:
+    """What all workers have in common. :meth:`run` may be called from several threads at once."""
+
+    def __init__(self, threads: int, progress: Callable[[int], object] | None) -> None:
+        self._threads = threads
+        self._progress = progress
+
+    def using(self, threads: int, *, quiet: bool = False) -> Self:
+        """The same worker with another number of threads for one large file, and perhaps without progress."""
+        made = copy.copy(self)
+        made._threads = threads
+        if quiet:
+            made._progress = None
+        return made
+
+    def size_of(self, unit: Any) -> int:
+        """Bytes of plaintext of a unit."""
+        raise NotImplementedError
+
+    def run(self, units: Iterable[Any]) -> Iterator[Outcome]:
+        """Work on units; what fails is an outcome too.
+
+        After a fault that would meet every other unit as well (:func:`is_fatal`), the others fail untried.
+        """
+        waiting = iter(units)
+        fatal: Exception | None = None
+        for batch in batches(waiting, self.size_of):
+            for outcome in self.work(batch):
+                if outcome.error is not None and is_fatal(outcome.error):
+                    fatal = outcome.error
+                yield outcome
+            if fatal is not None:
+                break
+        for unit in waiting:
+            yield Outcome(unit, error=fatal)
+
+    def work(self, units: list[Any]) -> list[Outcome]:
+        """Work on one large unit, or on some small ones together."""
+        if len(units) == 1 and self.size_of(units[0]) > SMALL:
+            started = time.monotonic()
+            try:
+                done = self._large(units[0])
+            except (OSError, Ags1Error) as error:
+                return [Outcome(units[0], None, error, time.monotonic() - started)]
+            return [Outcome(units[0], done, None, time.monotonic() - started)]
+        try:
+            return self._small(units)
+        except (OSError, Ags1Error) as error:
+            # Of the target, or of the cipher: nothing about one of them.
+            return [Outcome(unit, error=error) for unit in units]
+
+    def _small(self, units: list[Any]) -> list[Outcome]:
+        raise NotImplementedError
+
+    def _large(self, unit: Any) -> tuple[tuple[str, int], ...]:
+        raise NotImplementedError
+
+    def _tell(self, done: int) -> None:
+        """Tell of a large file as it goes."""
+        if self._progress is not None:
+            self._progress(done)
+
+
+def batches(units: Iterable[Any], size_of: Callable[[Any], int]) -> Iterator[list[Any]]:
+    """Units in the pieces that they are worked on: large ones by themselves, small ones together."""
+    batch: list[Any] = []
+    total = 0
+    for unit in units:
+        size = size_of(unit)
+        if batch and (size > SMALL or total + size > BATCH_BYTES or len(batch) >= BATCH_FILES):
+            yield batch
+            batch, total = [], 0
+        if size > SMALL:
+            yield [unit]
+        else:
+            batch.append(unit)
+            total += size
+    if batch:
+        yield batch
+
+
+def attempts(
+    function: Callable[[Item], Result], items: Sequence[Item], *, remote: bool
+) -> Iterator[Result | OSError | Ags1Error]:
+    """Call a function for each item, many at once where each is a request; its error is a result too."""
+
+    def attempt(item: Item) -> Result | OSError | Ags1Error:
+        try:
+            return function(item)
+        except (OSError, Ags1Error) as error:
+            return error
+
+    if remote and len(items) > 1:
+        return in_order(attempt, items, at_once=_REQUESTS)
+    return map(attempt, items)
+
+
+# -- encrypting ----------------------------------------------------------------------------------------------------
+
+
+class EncryptWorker(Worker):
+    """Encrypts files into objects of a dataset.
+
+    Parameters
+    ----------
+    source, target : Location
+        What the names in units are relative to.
+    keys : RunKeys
+        Of the run that writes.
+    threads : int
+        Threads that encrypt one large file.
+    progress : callable, optional
+        Called as ``progress(done)`` while a large file is being encrypted, with its bytes so far, on the thread that
+        does it.
+    """
+
+    def __init__(
+        self,
+        source: Location,
+        target: Location,
+        keys: RunKeys,
+        *,
+        threads: int = 1,
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        super().__init__(threads, progress)
+        self._source = source
+        self._target = target
+        self._keys = keys
+
+    def size_of(self, unit: EncryptUnit) -> int:
+        """Bytes of plaintext; a range is never a small file."""
+        return unit.size if unit.whole < 0 else max(unit.size, SMALL + 1)
+
+    def _small(self, units: list[EncryptUnit]) -> list[Outcome]:
+        started = time.monotonic()
+        outcomes: dict[int, Outcome] = {}
+        ready: list[tuple[int, EncryptUnit]] = []
+        plain: list[Buffer] = []
+        metadata: list[KeyMetadata] = []
+        found = attempts(self._read, units, remote=not self._source.is_local)
+        for index, (unit, data) in enumerate(zip(units, found, strict=True)):
+            try:
+                if isinstance(data, Exception):
+                    raise data
+                metadata.append(self._keys.object_key(unit.key_class, unit.name))
+                plain.append(data)
+                ready.append((index, unit))
+            except (OSError, Ags1Error) as error:
+                outcomes[index] = Outcome(unit, error=error)
+        streams = encrypt_many(
+            plain,
+            [each.encryption_key for each in metadata],
+            aad_prefixes=[each.aad_prefix or b"" for each in metadata],
+            threads=1,
+        )
+        names = [unit.name for _, unit in ready]
+        with open_target(self._target) as target:
+            failures = list(self._write(target, names, streams))
+        share = (time.monotonic() - started) / len(units)
+        for (index, unit), failure in zip(ready, failures, strict=True):
+            done = ((unit.name, unit.size),) if failure is None else None
+            outcomes[index] = Outcome(unit, done, failure, share)
+        return [outcomes[index] for index in range(len(units))]
+
+    def _read(self, unit: EncryptUnit) -> Buffer:
+        return read_same(place_of(self._source, unit.source), unit.identity)
+
+    def _write(self, target: Target, names: list[str], streams: list[memoryview]) -> Iterator[Exception | None]:
+        def write(pair: tuple[str, memoryview]) -> None:
+            target.write_new(*pair)
+
+        return attempts(write, list(zip(names, streams, strict=True)), remote=not target.is_local)
+
+    def _large(self, unit: EncryptUnit) -> tuple[tuple[str, int], ...]:
+        metadata = self._keys.object_key(unit.key_class, unit.name)
+        place = place_of(self._source, unit.source)
+        cipher = BlockCipher(metadata.encryption_key, metadata.aad_prefix or b"", DEFAULT_BLOCK_LENGTH, self._threads)
+        with open_target(self._target) as target, open_same(place, unit.identity) as (source, check):
+            with target.open_new(unit.name, encrypted_length(unit.size)) as output:
+                output.write(layout.write_header())
+                with source.descriptor() as descriptor:
+                    if descriptor is not None and output.descriptor is not None:
+                        self._seal_file(descriptor, source.name, unit, output, cipher)
+                    else:
+                        self._seal_pieces(source, unit, output, cipher)
+                check()
+                output.commit()
+        return ((unit.name, unit.size),)
+
+    def _seal_file(
+        self, descriptor: int, name: str | None, unit: EncryptUnit, output: Output, cipher: BlockCipher
+    ) -> None:
+        assert output.descriptor is not None
+        for done in range(0, unit.size, _WINDOW):
+            count = min(_WINDOW, unit.size - done)
+            _descriptors.seal_file(
+                descriptor, unit.start + done, output.descriptor, output.position, count, cipher.key,
+                cipher.aad_prefix, cipher.block_length, done // cipher.block_length, cipher.threads, name, output.name,
+            )  # fmt: skip
+            output.position += cipher.stored(count)
+            self._tell(done + count)
+
+    def _seal_pieces(self, source: Source, unit: EncryptUnit, output: Output, cipher: BlockCipher) -> None:
+        alone = cipher.with_threads(1)
+
+        def piece(begin: int) -> bytes:
+            data = source.read(unit.start + begin, min(SEQUENTIAL_PIECE, unit.size - begin))
+            return alone.sealed(data, begin // cipher.block_length)
+
+        begins = range(0, unit.size, SEQUENTIAL_PIECE)
+        with closing(in_order(piece, begins, at_once=_PIECES)) as sealed:
+            for begin, data in zip(begins, sealed, strict=True):
+                output.write_owned(data)
+                self._tell(min(begin + SEQUENTIAL_PIECE, unit.size))
