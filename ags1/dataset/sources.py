@@ -221,7 +221,7 @@ class _Local:
         try:
             seen = os.stat(full)
         except OSError as error:
-            return Found(path, relative, self._source, error=fault)
+            return Found(path, relative, self._source, error=error)
         if not stat.S_ISREG(seen.st_mode):
             fault = OSError(errno.EINVAL, "is a pipe, a socket or a device", full)
             return Found(path, relative, self._source, error=fault)

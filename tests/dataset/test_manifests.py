@@ -1,5 +1,5 @@
-"""Manifests in levels: the same files as a sorted dictionary, whatever is put, removed and compared, and no more reading
-than that needs."""
+"""Manifests in levels: the same files as a sorted dictionary, whatever is put, removed and compared, and no more
+reading than that needs."""
 
 from __future__ import annotations
 
@@ -156,11 +156,10 @@ def test_a_manifest_of_another_dataset_or_level_or_content_is_refused(tmp_path: 
     inner = Node(1, leaf.first, leaf.last, 2, leaf.plaintext_bytes, leaf.name, leaf.key_metadata)
     with pytest.raises(FormatError, match="another level"):
         Manifests(Location(tmp_path), "uuid").children(inner)
+    unsorted = manifests.write(0, [entry("b", rng), entry("a", rng)], RUN)
+    metadata = KeyMetadata.decode(unsorted.key_metadata)
     with pytest.raises(FormatError, match="in no order"):
-        unsorted = manifests.write(0, [entry("b", rng), entry("a", rng)], RUN)
-        Manifests(Location(tmp_path), "uuid").root(
-            unsorted.name, KeyMetadata.decode(unsorted.key_metadata), 2, unsorted.plaintext_bytes
-        )
+        Manifests(Location(tmp_path), "uuid").root(unsorted.name, metadata, 2, unsorted.plaintext_bytes)
 
 
 def test_a_node_shows_no_key(tmp_path: Path) -> None:
