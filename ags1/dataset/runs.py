@@ -114,6 +114,29 @@ class RunReference:
     classes: dict[str, KeyClass] = field(default_factory=dict)
     default: str = ""
 
+    @classmethod
+    def alone(cls, key_id: str, kms: Any, encryption_keys: Iterable[dict[str, Any]] = ()) -> RunReference:
+        """A run that belongs to no dataset: for what a driver sends to its tasks.
+
+        Parameters
+        ----------
+        key_id : str
+            The master key.
+        kms : client
+        encryption_keys : iterable of dict
+            Wrapped keys under that master key. If there is a key encryption key that is young enough among them, the
+            run's key is wrapped below it, so that the KMS has to unwrap only.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS refused.
+        """
+        begun = KeyClass("run", "**", key_id, tuple(encryption_keys))
+        made, entry = begun.wrapping(KeyMetadata(Key.generate(), random_bytes(AAD_PREFIX_LENGTH)), kms)
+        mine = replace(made, class_key=entry).only(entry)
+        return cls(new_run(), {mine.id: mine}, mine.id)
+
     def unwrap(self, kms: Any) -> RunKeys:
         """The run's keys; the KMS is asked for each class when that is first used."""
         return RunKeys(self, kms)

@@ -146,11 +146,12 @@ class _Task:
     counters: str | None
     first_bin: int
 
-    def units(self, number: int) -> list[Unit]:
+    def units(self, number: int) -> list[Any]:
         data = self.payloads[number]
         if self.opener is not None:
             data = self.opener.open(data, b"%s %d" % (self.label, number))
-        return [Unit(*fields) for fields in pickle.loads(data)]
+        units: list[Any] = pickle.loads(data)
+        return units
 
 
 class _Teller:
@@ -379,8 +380,7 @@ class Engine:
         label = random_bytes(8)
         payloads = []
         for number, units in enumerate(bins):
-            fields = [(unit.path, unit.size, unit.data, unit.start, unit.whole) for unit in units]
-            data = pickle.dumps(fields, pickle.HIGHEST_PROTOCOL)
+            data = pickle.dumps(units, pickle.HIGHEST_PROTOCOL)
             payloads.append(data if self._seal is None else self._seal.seal(data, b"%s %d" % (label, number)))
         opener = None if self._seal is None else self._seal.opener
         task = _Task(self._work, label, payloads, opener, counters.path, first_bin)

@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
-from ags1.dataset._keys import KeyRing
-from ags1.dataset._runs import RunReference
 from ags1.errors import FormatError, KeyAccessError
 from ags1.iceberg._files import PLAINTEXT, TableFile, TableWalk, foreign_blocks, walk
 from ags1.iceberg._table_verify import Checked, FileChecker
@@ -121,9 +119,7 @@ def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_i
             "one: give transfer_key_id"
         )
     # Below a key encryption key of the table, as long as that is young enough: who may only unwrap can verify too.
-    keys = KeyRing(found.keys.to_list(), table_key_id, found.location)
-    _, made = RunReference.create("", 0, keys, kms_client(kms))
-    return Sealer(made, kms)
+    return Sealer.create(kms, table_key_id, found.keys.to_list())
 
 
 def _units(found: TableWalk) -> Iterator[Unit]:

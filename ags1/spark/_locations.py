@@ -1,11 +1,12 @@
-"""Names of trees: which file system a name means, and where in it, for Spark's driver and for its tasks.
+"""Names of trees: what a path or a URL means to Spark's users, with what Spark's configuration says of the storage.
 
     data, file:/data, dbfs:/data          this machine's (or a mounted) file system
-    s3://, s3a://, gs://, abfss://, ...   a file system of fsspec's, with the options that Spark's configuration has
+    s3://, s3a://, gs://, abfss://, ...   an object store, with the options that Spark's configuration has
+    hdfs://, ...                          a file system of fsspec's
 
-Executors open the same file system from the pickled :class:`Location`. Credentials for storage are in it only if they
-are in Spark's configuration, whence the executors have them anyway; otherwise each machine finds its own (environment,
-profiles, instance roles).
+Executors get the :class:`ags1.storage.Location` pickled. Credentials for storage are in it only if they are in Spark's
+configuration, whence the executors have them anyway; otherwise each machine finds its own (environment, profiles,
+instance roles).
 """
 
 from __future__ import annotations
@@ -13,102 +14,25 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from importlib.util import find_spec
 
-from ags1.storage import is_url
+from ags1.storage import Location, is_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Location", "locate"]
+__all__ = ["inside", "locate"]
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _AZURE = frozenset({"abfs", "abfss", "az", "wasb", "wasbs"})
 _GOOGLE = frozenset({"gs", "gcs"})
-_INSTALL = {
-    "s3": "pip install 'ags1[s3]'",
-    "gs": "pip install gcsfs",
-    "abfs": "pip install adlfs",
-    "hdfs": "pip install 'ags1[arrow]', with Hadoop's libhdfs",
-}
 # What Hadoop writes with one slash, and what is so often written without any that it is no local name.
 _ONE_SLASH = re.compile(r"(file|dbfs|hdfs):(?=/(?!/))", re.ASCII)
 _LOST_SLASHES = re.compile(rf"({'|'.join(sorted(_S3 | _AZURE | _GOOGLE | {'file', 'dbfs', 'hdfs'}))}):", re.ASCII)
 _CHAINED = re.compile(r"::[a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
 _DBFS = "/dbfs"
 _ANONYMOUS = "AnonymousAWSCredentialsProvider"
-
-# One file system for each protocol and options of this process; those of the process that it was forked from are of
-# no use to it: their connections and threads stayed behind.
-_opened: dict[tuple[int, str, Any], Any] = {}
-
-
-@dataclass(frozen=True, repr=False)
-class Location:
-    """Where a tree is. Immutable, and can be pickled.
-
-    Parameters
-    ----------
-    root : str
-        Absolute local path, or path in the fsspec file system, without a slash at its end.
-    protocol : str or None
-        fsspec's name of the file system; None is the local one.
-    options : tuple of pairs
-        What the file system is opened with; a tuple of pairs as a value stands for a dict. May hold credentials of
-        the storage, so no repr shows values.
-    name : str
-        What the user wrote.
-    """
-
-    root: str
-    protocol: str | None = None
-    options: tuple[tuple[str, Any], ...] = ()
-    name: str = ""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether this is a path for :mod:`os`."""
-        return self.protocol is None
-
-    def file_system(self) -> Any:
-        """The fsspec file system, one for each process; None for local paths.
-
-        Raises
-        ------
-        ImportError
-            The package for it is missing here.
-        """
-        if self.protocol is None:
-            return None
-        key = (os.getpid(), self.protocol, self.options)
-        found = _opened.get(key)
-        if found is None:
-            for other in [each for each in _opened if each[0] != key[0]]:
-                _opened.pop(other, None)
-            options = {name: _thawed(value) for name, value in self.options}
-            if self.protocol in ("s3", "gs", "abfs"):
-                # The others may hand on options that they do not know to a library that refuses them.
-                options["use_listings_cache"] = False
-            kind = _implementation(self.protocol, self.name)
-            # Two threads may both come here; then both use what the first has put there.
-            found = _opened.setdefault(key, kind(**options, skip_instance_cache=True))
-        return found
-
-    def join(self, *parts: str) -> str:
-        """A path for :meth:`file_system` or :mod:`os`; empty parts are left out."""
-        return "/".join([self.root.rstrip("/"), *(part for part in parts if part)]) or "/"
-
-    def url(self, path: str = "") -> str:
-        """What a person calls a file: its local path, or a URL as the user wrote it."""
-        if self.is_local:
-            return self.join(path)
-        above = self.name.rstrip("/") if self.name else f"{self.protocol}://{self.root}"
-        return f"{above}/{path}" if path else above
-
-    def __repr__(self) -> str:
-        hidden = f", options={', '.join(name for name, _ in self.options)} (values not shown)" if self.options else ""
-        return f"Location({self.name or self.root!r}, protocol={self.protocol!r}{hidden})"
 
 
 def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
@@ -117,10 +41,15 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
     Parameters
     ----------
     name : str or path
-        A local path, which may be relative, ``file:/...``, ``dbfs:/...``, or a URL of a file system that fsspec
-        knows. ``s3a``, ``s3n``, ``wasb`` and ``wasbs`` are understood as Spark's users mean them.
+        A local path, which may be relative, ``file:/...``, ``dbfs:/...``, or a URL. ``s3a``, ``s3n``, ``wasb`` and
+        ``wasbs`` are understood as Spark's users mean them.
     spark : SparkSession, optional
         Where to look for Hadoop's settings of the storage: endpoint, region and credentials.
+
+    Returns
+    -------
+    Location
+        Absolute, without a slash at its end. Its options have the names that Hadoop and obstore have for them.
 
     Raises
     ------
@@ -129,14 +58,14 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
     ValueError
         An unknown scheme, a chained URL, or one with a password in it.
     ImportError
-        The package for this file system is missing; names it.
+        The package for this storage is missing; names it.
     FileNotFoundError
         ``dbfs:`` where it is not mounted.
     """
     if isinstance(name, os.PathLike):
         name = os.fspath(name)
         if isinstance(name, str):
-            return _local(name, name)
+            return _local(name)
     if not isinstance(name, str):
         raise TypeError(f"a tree is named by a path or a URL, not by {type(name).__name__}")
     if not name:
@@ -147,7 +76,7 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
     if not is_url(url):
         if _LOST_SLASHES.match(url):
             raise ValueError(f"{name} is neither a path nor a URL: write {name.partition(':')[0]}://")
-        return _local(name, name)
+        return _local(name)
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
     _refuse_password(scheme, rest.partition("/")[0])
@@ -155,24 +84,42 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
         host, _, path = rest.partition("/")
         if host not in ("", "localhost"):
             raise ValueError(f"{name} names a file on the host {host}: only this machine's are reached by file:")
-        return _local(f"/{path}", name)
+        return _local(f"/{path}")
     if scheme == "dbfs":
-        return _databricks(rest, name)
-    get = _settings(spark)
-    if scheme in _S3 | _AZURE | _GOOGLE and not rest.strip("/"):
+        if not os.path.isdir(_DBFS):
+            text = f"{_DBFS}, where Databricks mounts dbfs:, is not there: use the URL of the storage behind it"
+            raise FileNotFoundError(2, text, name)
+        return _local(f"{_DBFS}/{rest.lstrip('/')}")
+    if scheme not in _S3 | _AZURE | _GOOGLE:
+        _check_fsspec(scheme, name)
+        return Location(url.rstrip("/"))
+    container = rest.partition("/")[0]
+    if not container:
         raise ValueError(f"{name} names no bucket")
+    if find_spec("obstore") is None:
+        raise ImportError(f"{name} needs obstore: pip install 'ags1[objects]'")
+    get = _settings(spark)
     if scheme in _S3:
-        return _s3(rest, name, get)
+        return Location(url.rstrip("/"), _s3_options(container, get))
     if scheme in _AZURE:
-        return _azure(rest, name, get)
-    if scheme in _GOOGLE:
-        _implementation("gs", name)
-        keyfile = get("google.cloud.auth.service.account.json.keyfile")
-        return Location(rest.rstrip("/"), "gs", (("token", keyfile),) if keyfile else (), name)
-    kind = _implementation(scheme, name)
-    options = kind._get_kwargs_from_urls(url)
-    root = kind._strip_protocol(url)
-    return Location(root.rstrip("/"), scheme, tuple(sorted(options.items())), name)
+        if scheme.startswith("wasb"):
+            url = f"abfss://{rest}".replace(".blob.", ".dfs.", 1)
+        return Location(url.rstrip("/"), _azure_options(container, get))
+    keyfile = get("google.cloud.auth.service.account.json.keyfile")
+    return Location(url.rstrip("/"), {"service_account_path": keyfile} if keyfile else None)
+
+
+def inside(outer: Location, inner: Location) -> str | None:
+    """Where in one tree another one lies: "" if they are the same, None if it does not."""
+    if (outer.scheme, outer.container) != (inner.scheme, inner.container) or _endpoint(outer) != _endpoint(inner):
+        return None
+    above, below = (os.path.realpath(each.path) if each.is_local else each.path.strip("/") for each in (outer, inner))
+    above = f"{above.rstrip('/')}/" if above else ""
+    return f"{below}/"[len(above) :].rstrip("/") if f"{below}/".startswith(above) else None
+
+
+def _endpoint(location: Location) -> Any:
+    return location.storage_options.get("fs.s3a.endpoint")
 
 
 def _is_chained(url: str) -> bool:
@@ -181,16 +128,10 @@ def _is_chained(url: str) -> bool:
     return "::" in url.partition("://")[0] or _CHAINED.search(url) is not None
 
 
-def _local(path: str, name: str) -> Location:
-    return Location(os.path.abspath(path), None, (), name)
-
-
-def _databricks(path: str, name: str) -> Location:
-    if not os.path.isdir(_DBFS):
-        raise FileNotFoundError(
-            2, f"{_DBFS}, where Databricks mounts dbfs:, is not there: use the URL of the storage behind it", name
-        )
-    return _local(f"{_DBFS}/{path.lstrip('/')}", name)
+def _local(path: str) -> Location:
+    found = os.path.abspath(path)
+    # A path may look like a URL; with this, Location does not take it for one.
+    return Location(f"file://{found}" if is_url(found) else found)
 
 
 def _refuse_password(scheme: str, authority: str) -> None:
@@ -205,15 +146,15 @@ def _refuse_password(scheme: str, authority: str) -> None:
         )
 
 
-def _implementation(protocol: str, name: str) -> Any:
+def _check_fsspec(protocol: str, name: str) -> None:
     try:
         import fsspec
     except ImportError as error:
         raise ImportError(f"{name} needs fsspec: pip install 'ags1[fsspec]'") from error
     try:
-        return fsspec.get_filesystem_class(protocol)
+        fsspec.get_filesystem_class(protocol)
     except ImportError as error:
-        how = _INSTALL.get(protocol, str(error))
+        how = "pip install 'ags1[arrow]', with Hadoop's libhdfs" if protocol == "hdfs" else str(error)
         raise ImportError(f"{name} needs a package that is not installed: {how}") from error
     except ValueError:
         raise ValueError(f"{name}: {protocol} is no file system that fsspec knows") from None
@@ -238,45 +179,30 @@ def _settings(spark: Any) -> Callable[[str], str | None]:
     return get
 
 
-def _s3(rest: str, name: str, get: Callable[[str], str | None]) -> Location:
-    _implementation("s3", name)
-    bucket = rest.partition("/")[0]
-
+def _s3_options(bucket: str, get: Callable[[str], str | None]) -> dict[str, Any]:
     def setting(key: str) -> str | None:
         return get(f"fs.s3a.bucket.{bucket}.{key}") or get(f"fs.s3a.{key}")
 
-    options: dict[str, Any] = {}
-    encrypted = (setting("connection.ssl.enabled") or "true").lower() != "false"
-    endpoint = setting("endpoint")
+    names = ["connection.ssl.enabled", "path.style.access"]
+    endpoint, region = setting("endpoint"), setting("endpoint.region")
     if endpoint and endpoint.rpartition("://")[2].rstrip("/") != "s3.amazonaws.com":
-        scheme = "https" if encrypted else "http"
-        options["endpoint_url"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
-    elif not encrypted:
-        options["use_ssl"] = False
-    region = setting("endpoint.region")
+        names.append("endpoint")
     if region and region != "sdk":
-        options["client_kwargs"] = (("region_name", region),)
-    if (setting("path.style.access") or "").lower() == "true":
-        options["config_kwargs"] = (("s3", (("addressing_style", "path"),)),)
-    key, secret, token = setting("access.key"), setting("secret.key"), setting("session.token")
-    if key and secret:
-        options.update({"key": key, "secret": secret, **({"token": token} if token else {})})
-    elif _ANONYMOUS in (setting("aws.credentials.provider") or "").partition(",")[0]:
-        options["anon"] = True
-    return Location(rest.rstrip("/"), "s3", tuple(sorted(options.items())), name)
+        names.append("endpoint.region")
+    anonymous = False
+    if setting("access.key") and setting("secret.key"):
+        names += ["access.key", "secret.key", "session.token"]
+    else:
+        anonymous = _ANONYMOUS in (setting("aws.credentials.provider") or "").partition(",")[0]
+    found: dict[str, Any] = {f"fs.s3a.{name}": value for name in names if (value := setting(name))}
+    return {**found, "skip_signature": True} if anonymous else found
 
 
-def _azure(rest: str, name: str, get: Callable[[str], str | None]) -> Location:
-    _implementation("abfs", name)
-    authority, _, path = rest.partition("/")
-    container, at, host = authority.partition("@")
-    options: tuple[tuple[str, Any], ...] = ()
-    if at:
-        account = host.partition(".")[0]
-        key = get(f"fs.azure.account.key.{host}") or get(f"fs.azure.account.key.{account}.dfs.core.windows.net")
-        options = ((("account_key", key),) if key else ()) + (("account_name", account),)
-    return Location(f"{container}/{path}".rstrip("/"), "abfs", options, name)
-
-
-def _thawed(value: Any) -> Any:
-    return {name: _thawed(each) for name, each in value} if isinstance(value, tuple) else value
+def _azure_options(authority: str, get: Callable[[str], str | None]) -> dict[str, Any]:
+    host = authority.partition("@")[2]
+    if not host:
+        return {}
+    account = host.partition(".")[0]
+    hosts = (host, f"{account}.blob.core.windows.net", f"{account}.dfs.core.windows.net")
+    key = next((found for each in hosts if (found := get(f"fs.azure.account.key.{each}"))), None)
+    return {"account_key": key} if key else {}

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode
 
 from ags1._gcm import open_message, random_bytes, seal_message
-from ags1.dataset._keys import KeyRing
-from ags1.dataset._runs import RunKeys, RunReference
+from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import AuthenticationError
 from ags1.kms import load
 
@@ -75,6 +76,8 @@ def run_keys(reference: RunReference, kms: str) -> RunKeys:
         It refused.
     """
     keys: RunKeys = _kept(_run_keys, (os.getpid(), kms, reference.run), lambda: reference.unwrap(kms_client(kms)))
+    # A run that goes on has more classes of keys than it had.
+    keys.reference.classes.update(reference.classes)
     return keys
 
 
@@ -93,7 +96,7 @@ class Opener:
     Parameters
     ----------
     reference : RunReference
-        The wrapped key.
+        The wrapped keys.
     kms : str
         URL of the KMS.
     """
@@ -101,6 +104,10 @@ class Opener:
     def __init__(self, reference: RunReference, kms: str) -> None:
         self.reference = reference
         self.kms = kms
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The driver may add a class of keys while a wave is pickled.
+        return Opener, (replace(self.reference, classes=dict(self.reference.classes)), self.kms)
 
     def keys(self) -> RunKeys:
         """The keys of the run."""
@@ -116,7 +123,7 @@ class Opener:
         KeyAccessError
             The KMS refused.
         """
-        plain = open_message(data[_NONCE:], self.keys().key, data[:_NONCE], b"ags1 payload " + label)
+        plain = open_message(data[_NONCE:], self.keys().key(), data[:_NONCE], b"ags1 payload " + label)
         if plain is None:
             raise AuthenticationError("what this task is to do was changed on its way, or belongs to another task")
         return plain
@@ -128,31 +135,31 @@ class Sealer:
     Parameters
     ----------
     keys : RunKeys
-        The run whose key seals.
+        The run whose key seals: that of its default class.
     kms : str
         URL of the KMS.
     """
 
     def __init__(self, keys: RunKeys, kms: str) -> None:
-        self._key = keys.key
+        self._keys = keys
         self.opener = Opener(keys.reference, kms)
 
     @classmethod
-    def create(cls, kms: str, key_id: str) -> Sealer:
-        """Seal with a key that is made for this, below a master key.
+    def create(cls, kms: str, key_id: str, encryption_keys: Iterable[dict[str, Any]] = ()) -> Sealer:
+        """Seal with a key that is made for this; the arguments are those of :meth:`RunReference.alone`.
 
         Raises
         ------
         KeyAccessError
             The KMS refused.
         """
-        _, keys = RunReference.create("", 0, KeyRing([], key_id, "this run"), kms_client(kms))
-        return cls(keys, kms)
+        client = kms_client(kms)
+        return cls(RunReference.alone(key_id, client, encryption_keys).unwrap(client), kms)
 
     def seal(self, data: bytes, label: bytes) -> bytes:
         """Seal a payload for a task."""
         nonce = random_bytes(_NONCE)
-        return nonce + seal_message(data, self._key, nonce, b"ags1 payload " + label)
+        return nonce + seal_message(data, self._keys.key(), nonce, b"ags1 payload " + label)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Sealer cannot be pickled: it holds a key; send its opener")
