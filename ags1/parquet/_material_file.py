@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from ags1.errors import FormatError, KeyAccessError
-from ags1.storage import Location, file_system_of, is_url, open_output
+from ags1.storage import Location, file_system_of, is_url, open_output, read_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def read_key_material(source: Any) -> bytes:
 
     Parameters
     ----------
-    source : path, URL or file object of an fsspec file system
-        The Parquet file. The file system of a file object is the one that its key material is read from.
+    source : path, URL, Location or file object of an fsspec file system
+        The Parquet file. The options of a Location, or the file system of a file object, are what its key material is
+        read with.
 
     Raises
     ------
@@ -62,9 +63,11 @@ def read_key_material(source: Any) -> bytes:
         It is far too long for one.
     """
     file_system = getattr(source, "fs", None)
-    path = key_material_path(source if file_system is None else source.path)
+    given = source.text if isinstance(source, Location) else source if file_system is None else source.path
+    path = key_material_path(given)
+    options = source.storage_options if isinstance(source, Location) else None
     try:
-        return read_key_material_file(path, file_system)
+        return read_key_material_file(path, file_system, options)
     except FileNotFoundError:
         raise KeyAccessError(
             f"its key material is stored outside of it, and there is no file {path}: it was lost, or not moved "
@@ -72,22 +75,15 @@ def read_key_material(source: Any) -> bytes:
         ) from None
 
 
-def read_key_material_file(path: str, file_system: Any = None) -> bytes:
+def read_key_material_file(path: str, file_system: Any = None, storage_options: Any = None) -> bytes:
     """The contents of a key material file, in a given fsspec file system or by path or URL."""
-    with _open(path) if file_system is None else file_system.open(path, "rb") as file:
+    if file_system is None:
+        return bytes(memoryview(read_whole(Location(path, storage_options), _LONGEST)))
+    with file_system.open(path, "rb") as file:
         data: bytes = file.read(_LONGEST + 1)
     if len(data) > _LONGEST:
         raise FormatError(f"{path} is longer than {_LONGEST} bytes, which no key material is")
     return data
-
-
-def _open(path: str) -> Any:
-    if is_url(path):
-        if path.startswith("file://"):
-            return open(path[len("file://") :], "rb")
-        file_system, inside = file_system_of(Location(path))
-        return file_system.open(inside, "rb")
-    return open(path, "rb")
 
 
 def write_key_material_file(path: str, data: bytes) -> None:

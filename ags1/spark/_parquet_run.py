@@ -16,7 +16,8 @@ from contextlib import closing, contextmanager
 from itertools import chain, islice
 
 from ags1._gcm import Key
-from ags1.dataset._tree import Filter
+from ags1.dataset.selection import Filter
+from ags1.dataset.sources import place_of, scan
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.parquet._expected import ExpectedFiles
 from ags1.parquet._kms_keys import as_key_service
@@ -26,7 +27,7 @@ from ags1.parquet._verify_report import NOT_PROTECTED
 from ags1.parquet.footer import read_footer
 from ags1.spark._engine import Engine, Outcome
 from ags1.spark._errors import raise_for
-from ags1.spark._locations import Location, locate
+from ags1.spark._locations import inside, locate
 from ags1.spark._parquet_work import (
     LEFT_OUT,
     Copying,
@@ -35,12 +36,12 @@ from ags1.spark._parquet_work import (
     Transferring,
     Verifying,
     Writing,
-    storage_of,
+    unit_of,
 )
 from ags1.spark._planning import Unit
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import kms_client
-from ags1.storage import PipeSource, open_source
+from ags1.storage import Location, PipeSource, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class Run:
         self._spark = spark
         self._source = locate(source, spark)
         self._target = None if target is None else locate(target, spark)
-        self._inside = None if self._target is None else _target_in_source(self._source, self._target)
+        if self._target is not None:
+            _refuse_overlap(self._source, self._target)
         self._wanted = Filter(include, exclude)
         self._parallelism = parallelism
         self._on_error = on_error
@@ -176,16 +178,13 @@ class Run:
 
     def _list(self, files: _Spool, recorder: Recorder) -> None:
         """Put the files of the source down; those that cannot be looked at have failed."""
-        inside = None if self._inside is None else f"{self._inside}/"
 
         def leave_out(path: str, reason: str) -> None:
             self._record(recorder, [Outcome(path, status=LEFT_OUT, error=reason)])
 
         def units() -> Iterator[Unit]:
-            for each in storage_of(self._source).walk(self._wanted, leave_out):
-                if inside is not None and each.path.startswith(inside):
-                    continue
-                unit = Unit(each.path, each.size, {"mtime_ns": each.mtime_ns})
+            for each in scan(self._source, "", self._wanted, self._target, leave_out):
+                unit = unit_of(each.path, each.source, each.identity)
                 if each.error is None:
                     yield unit
                 else:
@@ -201,15 +200,15 @@ class Run:
         KeyAccessError
             None of them can be had a key for.
         """
-        storage = storage_of(self._source)
         likely = (each for each in files if each.path.endswith(_SUFFIXES))
         refusal = None
         for unit in list(islice(likely, _TRIED)) or list(islice(files, _TRIED)):
             try:
-                opened = open_source(storage.opened(unit.path))
+                place = place_of(self._source, unit.data["source"])
+                opened = open_source(place)
                 try:
                     if not isinstance(opened, PipeSource):
-                        read_footer(opened, reading.config(unit.path).for_file(storage.opened(unit.path)))
+                        read_footer(opened, reading.config(unit.path).for_file(place))
                         return
                 finally:
                     opened.close()
@@ -352,27 +351,18 @@ def _is_clear(unit: Unit) -> bool:
     return name.startswith(("_", ".")) and unit.size == 0
 
 
-def _target_in_source(source: Location, target: Location) -> str | None:
-    """Where in the source the target lies, if it does.
+def _refuse_overlap(source: Location, target: Location) -> None:
+    """Refuse a source that is the target or lies in it: a file of the one could replace a source of another.
 
     Raises
     ------
     ValueError
-        They are the same, or it is the other way round: a file of the one could replace a source of another.
     """
-    if source.protocol != target.protocol or _endpoint(source) != _endpoint(target):
-        return None
-    one, other = (os.path.realpath(each.root) if each.is_local else each.root.strip("/") for each in (source, target))
-    if one == other:
-        raise ValueError(f"source and target are the same directory ({source.name}): write to another, then rename")
-    if f"{one}/".startswith(f"{other.rstrip('/')}/"):
-        raise ValueError(f"the source ({source.name}) lies in the target ({target.name}): write to another directory")
-    above = f"{one.rstrip('/')}/"
-    return other[len(above) :] if other.startswith(above) else None
-
-
-def _endpoint(location: Location) -> Any:
-    return dict(location.options).get("endpoint_url")
+    where = inside(target, source)
+    if where == "":
+        raise ValueError(f"source and target are the same directory ({source}): write to another, then rename")
+    if where is not None:
+        raise ValueError(f"the source ({source}) lies in the target ({target}): write to another directory")
 
 
 def _try_to_wrap(writing: Writing) -> None:

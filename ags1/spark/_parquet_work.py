@@ -4,17 +4,21 @@
     worker:   URL  -->  KMS client, one configuration for the process  -->  file after file
 
 Two attempts at one file do not disturb each other: each makes data keys of its own and keeps them in the file, and the
-file appears whole, so that the last of them counts. Key material beside the files would be exchanged between the two,
-which is why nothing here writes any.
+file appears whole and durable, so that the last of them counts. Key material beside the files would be exchanged
+between the two, which is why nothing here writes any.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.sources import place_of
 from ags1.errors import Ags1Error, FormatError
 from ags1.kms import ServiceRefusal
 from ags1.parquet._material import KeyMaterial, parse_key_metadata
@@ -31,12 +35,12 @@ from ags1.parquet._treatment import (
     copy_file,
 )
 from ags1.parquet._verify_report import NOT_PROTECTED
-from ags1.parquet.footer import read_footer
+from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from ags1.spark._engine import Outcome
+from ags1.spark._planning import Unit
 from ags1.spark._sealing import kms_client
-from ags1.spark._storage import Listed, Storage
-from ags1.storage import PipeSource, open_source
+from ags1.storage import Entry, Location, PipeSource, make_parent, open_source, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,8 +48,6 @@ if TYPE_CHECKING:
 
     from ags1.parquet.footer import Footer
     from ags1.parquet.verify import VerifyFinding, VerifyReport
-    from ags1.spark._locations import Location
-    from ags1.spark._planning import Unit
 
     Tell = Callable[[int, int], None]
     T = TypeVar("T")
@@ -62,8 +64,8 @@ __all__ = [
     "failed",
     "of_process",
     "prefix_of",
-    "storage_of",
     "timed",
+    "unit_of",
 ]
 
 LEFT_OUT = "left out"
@@ -180,26 +182,88 @@ def prefix_of(given: str | bytes, name: str) -> bytes:
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
-def storage_of(location: Location) -> Storage:
-    """The storage of a tree, one for each process."""
-    return of_process(location, lambda: Storage(location))
+def unit_of(path: str, source: str, identity: SourceIdentity) -> Unit:
+    """The unit of a file that was listed; `source` is its name in the source."""
+    return Unit(path, identity.size, {"source": source, "identity": identity.to_json()})
 
 
-def _check_unchanged(source: Storage, unit: Unit) -> None:
-    """Refuse an object that was replaced while its ranges were read; of local files the reader looks itself."""
-    now = source.stat(unit.path)
-    if (now.size, now.mtime_ns) != (unit.size, unit.data.get("mtime_ns", now.mtime_ns)):
-        raise OSError(f"{unit.path} was changed since it was listed; nothing was kept: use one that nobody writes to")
+def _identity(unit: Unit) -> SourceIdentity:
+    return SourceIdentity.from_json(unit.data["identity"])
+
+
+def _check_unchanged(place: Location, unit: Unit) -> None:
+    """Refuse a source that was replaced since it was listed."""
+    now, before = status(place), _identity(unit)
+    etags = now.etag and before.etag
+    same = now.etag == before.etag if etags else now.modified == before.mtime_ns
+    if now.size != unit.size or not same:
+        text = "was changed since it was listed; nothing was kept: use one that nobody writes to"
+        raise OSError(errno.EBUSY, text, place.text)
+
+
+def _ready(root: Location, name: str) -> Location:
+    """Where a file of a target goes, with the directories above it. Nothing is written through a link.
+
+    Raises
+    ------
+    OSError
+        A link, or something else that is neither a directory nor a regular file, is in the way.
+    """
+    place = root.join(name)
+    if not place.is_local:
+        make_parent(place)
+        return place
+    above = root.path
+    os.makedirs(above, exist_ok=True)
+    for part in name.split("/")[:-1]:
+        above = os.path.join(above, part)
+        try:
+            os.mkdir(above)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.lstat(above).st_mode):
+                text = "is in the way of a directory of that name"
+                raise NotADirectoryError(errno.ENOTDIR, text, above) from None
+    try:
+        mode = os.lstat(place.path).st_mode
+    except FileNotFoundError:
+        return place
+    if not stat.S_ISREG(mode):
+        raise FileExistsError(errno.EEXIST, "is in the way, and no regular file: move it away", place.text)
+    return place
+
+
+def _refuse_foreign(place: Location) -> None:
+    """Refuse to replace what is no Parquet file: no earlier run can have made it.
+
+    Raises
+    ------
+    FileExistsError
+    """
+    try:
+        opened = open_source(place)
+    except FileNotFoundError:
+        return
+    try:
+        assert not isinstance(opened, PipeSource)
+        begin = bytes(memoryview(opened.read(0, min(4, opened.size))))
+    finally:
+        opened.close()
+    if begin and begin not in (MAGIC, ENCRYPTED_MAGIC):
+        text = "a file that is no Parquet file is in the way: move it away"
+        raise FileExistsError(errno.EEXIST, text, place.text)
 
 
 class _Names:
     """The names of a tree, of which one is looked for now and then."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, root: Location) -> None:
+        self._root = root
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(self._storage.exists(name))
+        try:
+            return isinstance(name, str) and status(self._root.join(name)) is not None
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
 
 
 @dataclass
@@ -231,10 +295,13 @@ class _TreeWork:
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         raise NotImplementedError
 
+    def _place(self, unit: Unit) -> Location:
+        return place_of(self.source, unit.data["source"])
+
     def _classify(self, unit: Unit) -> tuple[str, str]:
-        source = storage_of(self.source)
-        names: Any = _Names(source)
-        return classify(source.opened(unit.path), unit.path, names)
+        place: Any = self._place(unit)
+        names: Any = _Names(self.source)
+        return classify(place, unit.path, names)
 
 
 class Advance:
@@ -304,14 +371,14 @@ class Copying(_TreeWork):
     resume: bool = True
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
-        storage = storage_of(self.target)
+        target = _ready(self.target, unit.path)
         if self.resume:
-            there = _newer(storage, unit)
+            there = _newer(target, unit)
             if there is not None and there.size == unit.size:
-                return Outcome(unit.path, self.target.url(unit.path), unit.size, unit.size, status="skipped")
-        with storage.target(unit.path) as target:
-            copy_file(storage_of(self.source).opened(unit.path), target, progress=advance)
-        return Outcome(unit.path, self.target.url(unit.path), unit.size, storage.stat(unit.path).size)
+                return Outcome(unit.path, target.text, unit.size, unit.size, status="skipped")
+        source: Any = self._place(unit)
+        copy_file(source, target, progress=advance, durable=True)
+        return Outcome(unit.path, target.text, unit.size, status(target).size)
 
 
 @dataclass
@@ -358,17 +425,17 @@ class Transferring(_TreeWork):
         return self._transfer(unit, advance)
 
     def _transfer(self, unit: Unit, advance: Advance) -> Outcome:
-        work, url = self._treatment(), self.target.url(unit.path)
+        work, target = self._treatment(), _ready(self.target, unit.path)
         if self.resume:
-            length = self._finished_length(work, unit)
+            length = self._finished_length(work, unit, target)
             if length is not None:
-                return self._outcome(unit, url, length, status="skipped")
-        source, storage = storage_of(self.source), storage_of(self.target)
-        with storage.target(unit.path) as target:
-            work.do(source.opened(unit.path), target, unit.path, threads=self.threads, progress=advance)
-            if not self.source.is_local:
-                _check_unchanged(source, unit)
-        return self._outcome(unit, url, storage.stat(unit.path).size)
+                return self._outcome(unit, target.text, length, status="skipped")
+        _refuse_foreign(target)
+        source: Any = self._place(unit)
+        into: Any = target
+        _check_unchanged(source, unit)
+        work.do(source, into, unit.path, threads=self.threads, progress=advance, durable=True)
+        return self._outcome(unit, target.text, status(target).size)
 
     def _outcome(self, unit: Unit, url: str, length: int, status: str = "ok") -> Outcome:
         # What the plaintext of an encrypted source would take, nobody knows without decrypting it.
@@ -388,18 +455,17 @@ class Transferring(_TreeWork):
             drop_bloom_filters=self.drop_bloom_filters,
         )
 
-    def _finished_length(self, work: Treatment, unit: Unit) -> int | None:
+    def _finished_length(self, work: Treatment, unit: Unit, target: Location) -> int | None:
         """Bytes of the target if an earlier run has finished it, as :meth:`Treatment.is_finished` sees it."""
-        storage = storage_of(self.target)
-        there = _newer(storage, unit)
+        there = _newer(target, unit)
         if there is None:
             return None
         try:
-            opened = open_source(storage.opened(unit.path))
+            opened = open_source(target)
             try:
                 if isinstance(opened, PipeSource):
                     return None
-                finished = work.check(read_footer(opened, None), self.target.url(unit.path), unit.path)
+                finished = work.check(read_footer(opened, None), target.text, unit.path)
             finally:
                 opened.close()
         except (Ags1Error, OSError, ValueError):
@@ -407,15 +473,15 @@ class Transferring(_TreeWork):
         return there.size if finished else None
 
 
-def _newer(storage: Storage, unit: Unit) -> Listed | None:
+def _newer(target: Location, unit: Unit) -> Entry | None:
     """A file of a target, if there is one that is newer than its source was when it was listed."""
-    before = unit.data.get("mtime_ns")
+    before = _identity(unit).mtime_ns
     try:
-        there = storage.stat(unit.path)
+        there = status(target)
     except (OSError, ValueError):
         return None
     # As old as the source is not enough: clocks of file systems are coarse.
-    return there if before and there.mtime_ns > before else None
+    return there if before and there.modified > before else None
 
 
 class _EncryptingUnder(Encrypting):
@@ -482,9 +548,8 @@ class Verifying(_TreeWork):
             return Outcome(unit.path, status=LEFT_OUT, error=reason)
         known = self.reading.kms is not None or dict(self.reading.options).get("allow_plaintext")
         config = self.reading.config(unit.path) if known else None
-        source = storage_of(self.source).opened(unit.path)
         report = verify_file(
-            source,
+            self._place(unit),
             config,
             missing_keys=self.missing_keys,
             require_encrypted=self.require_encrypted,
