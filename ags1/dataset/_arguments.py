@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,25 +13,7 @@ if TYPE_CHECKING:
     Patterns: TypeAlias = str | Sequence[str] | None
     Path: TypeAlias = str | bytes | os.PathLike[str]
 
-__all__ = ["check_run", "kms_client", "patterns_of", "relative"]
-
-
-def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str, str]:
-    """Patterns and master keys, from the two ways in which they are given.
-
-    Raises
-    ------
-    ValueError
-        There is no master key for files that no pattern names, or two.
-    """
-    found = dict(keys or {})
-    if key_id:
-        if found.get("**", key_id) != key_id:
-            raise ValueError(f"key_id is {key_id!r}, and keys has {found['**']!r} for '**': give one of them")
-        found["**"] = key_id
-    if "**" not in found:
-        raise ValueError("key_id must be the name of a master key, or keys must have one for the pattern '**'")
-    return found
+__all__ = ["check_run", "kms_client", "relative"]
 
 
 def kms_client(kms: Any) -> tuple[Any, Callable[[], object] | None]:

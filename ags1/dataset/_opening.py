@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 
-from ags1.dataset._arguments import check_run, kms_client, patterns_of
+from ags1.dataset._arguments import check_run, kms_client
 from ags1.dataset._dataset import Dataset
+from ags1.dataset.classes import patterns_of
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.versions import Version, read_latest, read_version

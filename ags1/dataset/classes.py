@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ags1.dataset.entries import Part
 
-__all__ = ["ClassKeys", "KeyClass", "class_of", "merge_classes"]
+__all__ = ["ClassKeys", "KeyClass", "class_of", "merge_classes", "patterns_of"]
 
 _NONCE = 12
 _LABEL = b"ags1 dataset key\0"
@@ -162,6 +162,24 @@ def class_of(classes: Sequence[KeyClass], path: str) -> KeyClass:
         if each.pattern is not None and (each.pattern == "**" or matches(path, each.pattern)):
             return each
     raise ValueError(f"no pattern of keys matches {path}: add the pattern '**' with a master key for all other files")
+
+
+def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str, str]:
+    """Patterns and master keys, from the two ways in which they are given.
+
+    Raises
+    ------
+    ValueError
+        There is no master key for files that no pattern names, or two.
+    """
+    found = dict(keys or {})
+    if key_id:
+        if found.get("**", key_id) != key_id:
+            raise ValueError(f"key_id is {key_id!r}, and keys has {found['**']!r} for '**': give one of them")
+        found["**"] = key_id
+    if "**" not in found:
+        raise ValueError("key_id must be the name of a master key, or keys must have one for the pattern '**'")
+    return found
 
 
 def merge_classes(

@@ -78,12 +78,19 @@ def read_key_material(source: Any) -> bytes:
 def read_key_material_file(path: str, file_system: Any = None, storage_options: Any = None) -> bytes:
     """The contents of a key material file, in a given fsspec file system or by path or URL."""
     if file_system is None:
-        return bytes(memoryview(read_whole(Location(path, storage_options), _LONGEST)))
+        try:
+            return bytes(memoryview(read_whole(Location(path, storage_options), _LONGEST)))
+        except FormatError:
+            raise _too_long(path) from None
     with file_system.open(path, "rb") as file:
         data: bytes = file.read(_LONGEST + 1)
     if len(data) > _LONGEST:
-        raise FormatError(f"{path} is longer than {_LONGEST} bytes, which no key material is")
+        raise _too_long(path)
     return data
+
+
+def _too_long(path: str) -> FormatError:
+    return FormatError(f"{path} is longer than {_LONGEST} bytes, which no key material is")
 
 
 def write_key_material_file(path: str, data: bytes) -> None:

@@ -10,7 +10,7 @@ import ags1.kms as kms
 from ags1.spark._engine import Outcome
 from ags1.spark._results import Result
 
-__all__ = ["FailedFiles", "raise_for"]
+__all__ = ["FailedFiles", "error_of", "raise_for"]
 
 _ERRNO = re.compile(r"\[Errno ([0-9]+)\]")
 
@@ -36,25 +36,35 @@ def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool
         Of the class that it had in the worker, if that is one of this package's or Python's; else RuntimeError. The
         exception has the attribute ``result``.
     """
-    name = outcome.kind or ""
-    kind = next((found for module in (errors, kms, builtins) if (found := getattr(module, name, None))), None)
-    if not (isinstance(kind, type) and issubclass(kind, (errors.Ags1Error, OSError, ValueError))):
-        kind = RuntimeError
     text = outcome.error or ""
     if outcome.path not in text:
         text = f"{outcome.path}: {text}"
     if keeps:
         text += ". What was done is kept: run it again to go on, or with on_error='collect' to do the others."
+    raised = _made(outcome, f"{verb}: {text}")
+    raised.result = result
+    raise raised
+
+
+def error_of(outcome: Outcome) -> FailedFiles:
+    """The exception that a failed outcome was made of, as far as its class can be had here."""
+    return _made(outcome, outcome.error or "")
+
+
+def _made(outcome: Outcome, text: str) -> FailedFiles:
+    name = outcome.kind or ""
+    kind = next((found for module in (errors, kms, builtins) if (found := getattr(module, name, None))), None)
+    if not (isinstance(kind, type) and issubclass(kind, (errors.Ags1Error, OSError, ValueError))):
+        kind = RuntimeError
     try:
-        raised = _with_result(kind, f"{verb}: {text}")
+        made = _with_result(kind, text)
     except TypeError:
         # UnicodeDecodeError, for one, cannot be made of a message.
-        raised = _with_result(RuntimeError, f"{verb}: {text}")
-    raised.result = result
+        made = _with_result(RuntimeError, text)
     number = _ERRNO.match(outcome.error or "")
-    if isinstance(raised, OSError) and number is not None:
-        raised.errno = int(number[1])
-    raise raised
+    if isinstance(made, OSError) and number is not None:
+        made.errno = int(number[1])
+    return made
 
 
 def _with_result(kind: type[Exception], text: str) -> FailedFiles:
