@@ -115,31 +115,33 @@ class RunReference:
     default: str = ""
 
     @classmethod
-    def alone(cls, key_id: str, kms: Any, encryption_keys: Iterable[dict[str, Any]] = ()) -> RunReference:
-        """A run that belongs to no dataset: for what a driver sends to its tasks.
+    def create(cls, classes: Iterable[KeyClass], kms: Any) -> RunReference:
+        """A run that keeps no record: of a program's writes, and of what a driver sends to its tasks.
 
         Parameters
         ----------
-        key_id : str
-            The master key.
+        classes : iterable of KeyClass
+            What it may write files of; one has the pattern ``**``. Of each, only the master key and the key encryption
+            keys are needed: where one of those is young enough, the KMS has to unwrap only.
         kms : client
-        encryption_keys : iterable of dict
-            Wrapped keys under that master key. If there is a key encryption key that is young enough among them, the
-            run's key is wrapped below it, so that the KMS has to unwrap only.
 
         Raises
         ------
         KeyAccessError
             The KMS refused.
         """
-        begun = KeyClass("run", "**", key_id, tuple(encryption_keys))
-        made, entry = begun.wrapping(KeyMetadata(Key.generate(), random_bytes(AAD_PREFIX_LENGTH)), kms)
-        mine = replace(made, class_key=entry).only(entry)
-        return cls(new_run(), {mine.id: mine}, mine.id)
+        made = {each.id: _with_run_key(each, kms) for each in classes}
+        return cls(new_run(), made, next(each.id for each in made.values() if each.pattern == "**"))
 
     def unwrap(self, kms: Any) -> RunKeys:
         """The run's keys; the KMS is asked for each class when that is first used."""
         return RunKeys(self, kms)
+
+
+def _with_run_key(key_class: KeyClass, kms: Any) -> KeyClass:
+    """A class with a new key in the place of its class key, and no other."""
+    made, entry = key_class.wrapping(KeyMetadata(Key.generate(), random_bytes(AAD_PREFIX_LENGTH)), kms)
+    return replace(made, class_key=entry).only(entry)
 
 
 class RunKeys:
@@ -261,8 +263,7 @@ class Run:
             if class_id in self.keys.reference.classes:
                 continue
             each = self._classes[str(class_id)]
-            made, entry = each.wrapping(KeyMetadata(Key.generate(), random_bytes(AAD_PREFIX_LENGTH)), self._kms)
-            mine = replace(made.only(entry), class_key=entry).only(entry)
+            mine = _with_run_key(each, self._kms)
             if not self._begun:
                 self._begun = True
                 self._write("run.json", self._fields)

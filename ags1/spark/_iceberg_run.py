@@ -14,11 +14,11 @@ from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
 from ags1.spark._engine import Engine, Outcome
 from ags1.spark._errors import raise_for
 from ags1.spark._iceberg_work import Opening, TableVerifying, outcome_of, unit_of
-from ags1.spark._locations import Location, locate
+from ags1.spark._locations import locate
 from ags1.spark._parquet_run import check_choice
-from ags1.spark._parquet_work import storage_of
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
+from ags1.storage import Location, list_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 _METADATA = ".metadata.json"
+_PROPERTIES = {
+    "fs.s3a.endpoint": "s3.endpoint",
+    "fs.s3a.endpoint.region": "s3.region",
+    "fs.s3a.access.key": "s3.access-key-id",
+    "fs.s3a.secret.key": "s3.secret-access-key",
+    "fs.s3a.session.token": "s3.session-token",
+    "skip_signature": "s3.anonymous",
+    "account_key": "adls.account-key",
+}
 # 00007-<uuid>.metadata.json of a catalog, v7.metadata.json of a table without one.
 _VERSION = re.compile(r"v?(\d+)(?:-.*)?\.metadata\.json", re.DOTALL)
 
@@ -57,9 +66,8 @@ def verify(
     place = locate(location, spark)
     if not location.endswith(_METADATA):
         location = f"{location.rstrip('/')}/metadata/{newest_metadata(place)}"
-    store = None if place.is_local or properties is not None else place
-    given = tuple(sorted((properties or {}).items()))
-    opening = Opening(given, store, length_policy, allow_plaintext, table_key_id)
+    given = tuple(sorted((properties_of(place) if properties is None else properties).items()))
+    opening = Opening(given, length_policy, allow_plaintext, table_key_id)
     file_io = opening.file_io(kms_client(url))
     recorder = Recorder(spark, "verify")
     started = time.monotonic()
@@ -78,6 +86,17 @@ def verify(
     return recorder.result
 
 
+def properties_of(place: Location) -> dict[str, str]:
+    """What Spark's configuration says of a storage, by the names that PyIceberg has for it."""
+    options = place.storage_options
+    found = {name: str(options[given]) for given, name in _PROPERTIES.items() if given in options}
+    endpoint = found.get("s3.endpoint")
+    if endpoint is not None and "://" not in endpoint:
+        plain = str(options.get("fs.s3a.connection.ssl.enabled", "true")).lower() == "false"
+        found["s3.endpoint"] = f"{'http' if plain else 'https'}://{endpoint}"
+    return found
+
+
 def newest_metadata(table: Location) -> str:
     """Name of the metadata file with the highest number, in the directory ``metadata`` of a table.
 
@@ -88,20 +107,20 @@ def newest_metadata(table: Location) -> str:
     FormatError
         Two have that number: one of them lost a race, and only a catalog knows which.
     """
-    numbered = [
-        (int(found[1]), name)
-        for name in storage_of(table).names("metadata")
-        if (found := _VERSION.fullmatch(name)) is not None
-    ]
+    try:
+        names = list_names(table.join("metadata"))
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    numbered = [(int(found[1]), name) for name in names if (found := _VERSION.fullmatch(name)) is not None]
     if not numbered:
         raise FileNotFoundError(
-            2, "there is no metadata.json of an Iceberg table in the directory metadata", table.name
+            2, "there is no metadata.json of an Iceberg table in the directory metadata", table.text
         )
     highest = max(numbered)[0]
     names = sorted(name for number, name in numbered if number == highest)
     if len(names) > 1:
         raise FormatError(
-            f"{table.name}: {' and '.join(names[:2])} have the same number, and only the table's catalog knows which "
+            f"{table}: {' and '.join(names[:2])} have the same number, and only the table's catalog knows which "
             "counts: give the path of that one"
         )
     return names[0]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ags1.spark._locations import Location
     from ags1.spark._parquet_work import Advance
 
     Tell = Callable[[int, int], None]
@@ -40,8 +39,6 @@ class Opening:
     ----------
     properties : tuple of pairs
         For PyIceberg's FileIO. May hold credentials of the storage, so no repr shows values.
-    store : Location or None
-        The file system of a table that is opened with what Spark's configuration says of it.
     length_policy : str
     allow_plaintext : bool
     table_key_id : str or None
@@ -49,7 +46,6 @@ class Opening:
     """
 
     properties: tuple[tuple[str, str], ...] = ()
-    store: Location | None = None
     length_policy: str = "trusted"
     allow_plaintext: bool = False
     table_key_id: str | None = None
@@ -61,35 +57,11 @@ class Opening:
         given[ALLOW_PLAINTEXT] = "true" if self.allow_plaintext else "false"
         if self.table_key_id is not None:
             given[TABLE_KEY_ID] = self.table_key_id
-        return EncryptedFileIO(given, kms=kms) if self.store is None else _StoreFileIO(given, kms, self.store)
+        return EncryptedFileIO(given, kms=kms)
 
     def __repr__(self) -> str:
         names = ", ".join(name for name, _ in self.properties) or "none"
         return f"Opening(properties {names}, values not shown)"
-
-
-class _StoreFileIO(EncryptedFileIO):
-    """Opens files in the file system of a location, which was told endpoint and credentials."""
-
-    def __init__(self, properties: dict[str, str], kms: Any, store: Location) -> None:
-        super().__init__(properties, kms=kms)
-        self._store = store
-
-    def inner(self, location: str) -> Any:
-        """The FileIO underneath for a location."""
-        return _StoreFiles(self._store.file_system()) if "://" in location else super().inner(location)
-
-
-class _StoreFiles:
-    """Just enough of a FileIO to read from an fsspec file system."""
-
-    def __init__(self, file_system: Any) -> None:
-        self._file_system = file_system
-
-    def new_input(self, location: str) -> Any:
-        from pyiceberg.io.fsspec import FsspecInputFile
-
-        return FsspecInputFile(location, self._file_system)
 
 
 @dataclass

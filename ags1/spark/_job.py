@@ -231,7 +231,7 @@ class _Job:
         if self._spark is not None or self._options.remote or not isinstance(source, str):
             return
         place = locate(source)
-        if place.is_local and not os.path.lexists(place.root):
+        if place.is_local and not os.path.lexists(place.path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
 
     def _check_report(self) -> None:
@@ -300,14 +300,19 @@ class _Job:
 
         place = locate(report, self._spark)
         if place.is_local:
-            result.write_report(place.root)
+            result.write_report(place.path)
             return report
         import tempfile
 
+        from ags1.storage import open_output
+
         with tempfile.TemporaryDirectory(prefix="ags1-report-") as directory:
-            file = os.path.join(directory, os.path.basename(place.root))
+            file = os.path.join(directory, place.name)
             result.write_report(file)
-            place.file_system().put_file(file, place.root)
+            with open(file, "rb") as source, open_output(place, expected=os.path.getsize(file)) as output:
+                while piece := source.read(8 << 20):
+                    output.write_owned(piece)
+                output.commit()
         return report
 
     # -- commands that have no Result ------------------------------------------------------------------------------
@@ -350,16 +355,15 @@ class _Job:
         parallelism: int | None,
         slots: int | None,
     ) -> int:
-        from ags1.dataset._tree import Filter
+        from ags1.dataset.selection import Filter
+        from ags1.dataset.sources import scan
         from ags1.spark._locations import locate
         from ags1.spark._sessions import Session
-        from ags1.spark._storage import Storage
 
         spark = self._session_for(source)
         slots = slots or (os.cpu_count() or 1 if spark is None else Session(spark).slots())
         found = _Plan(part_bytes, parallelism, slots)
-        storage: Any = Storage
-        for each in storage(locate(source, spark)).walk(Filter(include, exclude)):
+        for each in scan(locate(source, spark), "", Filter(include, exclude), None, lambda path, why: None):
             if each.error is not None:
                 found.errors.append((each.path, _described(each.error)))
             else:

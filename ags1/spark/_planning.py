@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 
@@ -39,7 +39,7 @@ class Unit:
         Relative to the tree, with ``/``.
     size : int
         Bytes of plaintext in this unit.
-    data : dict
+    data : object
         What the work needs besides; it can be pickled.
     start : int
         Plaintext offset of the range in its file.
@@ -49,7 +49,7 @@ class Unit:
 
     path: str
     size: int
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Any = None
     start: int = 0
     whole: int = -1
 

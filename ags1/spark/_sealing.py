@@ -1,6 +1,6 @@
 """What a driver sends to its tasks, sealed: no path, and no key, can be read where Spark keeps or shows it.
 
-driver   Sealer: a fresh key, wrapped below the master key  ->  seal(payload)
+driver   Sealer: the key of a run, wrapped below the master key  ->  seal(payload)
 worker   Opener: the wrapped key and the URL of a KMS       ->  one call to the KMS in each worker process
 """
 
@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode
 
 from ags1._gcm import open_message, random_bytes, seal_message
+from ags1.dataset.classes import ClassKeys, KeyClass
 from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import AuthenticationError
 from ags1.kms import load
+from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-__all__ = ["Opener", "Sealer", "kms_client", "kms_reference", "run_keys"]
+__all__ = ["Opener", "Sealer", "class_keys", "kms_client", "kms_reference", "run_keys"]
 
 _NONCE = 12
 _KEPT = 8
 # One per worker process: Spark forks workers from a daemon that has used none of this.
 _clients: OrderedDict[tuple[int, str], Any] = OrderedDict()
 _run_keys: OrderedDict[tuple[int, str, str], RunKeys] = OrderedDict()
+_class_keys: OrderedDict[tuple[Any, ...], ClassKeys] = OrderedDict()
 
 
 def kms_reference(kms: object, name: str = "kms") -> str:
@@ -78,6 +81,13 @@ def run_keys(reference: RunReference, kms: str) -> RunKeys:
     keys: RunKeys = _kept(_run_keys, (os.getpid(), kms, reference.run), lambda: reference.unwrap(kms_client(kms)))
     # A run that goes on has more classes of keys than it had.
     keys.reference.classes.update(reference.classes)
+    return keys
+
+
+def class_keys(classes: Sequence[KeyClass], kms: str, location: Location) -> ClassKeys:
+    """The keys of a version's classes, in this process: the KMS is asked once for each that is used."""
+    key = (os.getpid(), kms, location, tuple((each.id, each.class_key, each.key_id) for each in classes))
+    keys: ClassKeys = _kept(_class_keys, key, lambda: ClassKeys(classes, kms_client(kms), location.text))
     return keys
 
 
@@ -146,7 +156,13 @@ class Sealer:
 
     @classmethod
     def create(cls, kms: str, key_id: str, encryption_keys: Iterable[dict[str, Any]] = ()) -> Sealer:
-        """Seal with a key that is made for this; the arguments are those of :meth:`RunReference.alone`.
+        """Seal with a key that is made for this, below a master key.
+
+        Parameters
+        ----------
+        encryption_keys : iterable of dict
+            Wrapped keys under that master key, of a dataset or a table. Below a key encryption key among them that is
+            young enough, the KMS has to unwrap only.
 
         Raises
         ------
@@ -154,7 +170,8 @@ class Sealer:
             The KMS refused.
         """
         client = kms_client(kms)
-        return cls(RunReference.alone(key_id, client, encryption_keys).unwrap(client), kms)
+        reference = RunReference.create([KeyClass("tasks", "**", key_id, tuple(encryption_keys))], client)
+        return cls(reference.unwrap(client), kms)
 
     def seal(self, data: bytes, label: bytes) -> bytes:
         """Seal a payload for a task."""

@@ -1,7 +1,7 @@
 """Where rows come from: a dataset, plain AGS1 files, or encrypted Parquet files, listed on the driver, opened in tasks.
 
-Keys are found where a file is opened. What travels from the driver to the tasks is paths, ranges and the version that
-was looked at.
+Keys are found where a file is opened. What travels from the driver to the tasks is paths, ranges, and number and digest
+of the version that was looked at.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import glob
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ags1.dataset import open as open_dataset
-from ags1.dataset._store import RemoteStore, _Remote, read_metadata
-from ags1.dataset._tree import Filter
-from ags1.errors import Ags1Error, AuthenticationError
-from ags1.spark._locations import Location, locate
+import ags1.dataset as datasets
+from ags1.dataset.selection import Filter
+from ags1.dataset.versions import latest_number
+from ags1.spark._locations import locate
+from ags1.spark._sealing import kms_client, kms_reference
 from ags1.spark._source_directories import is_hidden
 from ags1.spark._source_keys import KEY_METADATA_SUFFIX, FileKeys
 from ags1.spark._source_options import SourceOptions
 from ags1.spark.decoders import Plain
+from ags1.storage import Location, list_files, match, status
 from ags1.stream import Reader
 
 TYPE_CHECKING = False
@@ -30,9 +31,8 @@ if TYPE_CHECKING:
 else:
     Protocol = object
 
-__all__ = ["Input", "Listed", "cached_input", "open_input"]
+__all__ = ["DatasetFiles", "Input", "Listed", "cached_input", "no_dataset", "open_input"]
 
-_METADATA = "_ags1/metadata.json"
 _KEPT = 4
 _log = logging.getLogger("ags1.spark")
 _warned_of: set[int] = set()
@@ -85,15 +85,12 @@ class Input(Protocol):
             It is not what it was, or its key cannot be had.
         """
 
-    def explained(self, error: AuthenticationError) -> AuthenticationError:
-        """The same error, with what else is known of its reason."""
-
     def close(self) -> None:
         """Close what is open."""
 
 
-def open_input(options: SourceOptions) -> Input:
-    """Open what the options name.
+def open_input(options: SourceOptions, identity: str | None = None) -> Input:
+    """Open what the options name; `identity` is what the driver has seen, for a task that is to see the same.
 
     Raises
     ------
@@ -106,7 +103,10 @@ def open_input(options: SourceOptions) -> Input:
         return _KeyedFiles(options)
     if options.decode == "parquet" and (len(options.path) > 1 or not _is_dataset(locate(options.path[0]))):
         return _ParquetFiles(options)
-    return _DatasetFiles(options)
+    if identity is None:
+        return DatasetFiles(options)
+    number, digest = identity.split(" ")
+    return DatasetFiles(options, int(number), digest)
 
 
 def cached_input(options: SourceOptions, identity: str) -> Input:
@@ -114,20 +114,16 @@ def cached_input(options: SourceOptions, identity: str) -> Input:
 
     Raises
     ------
-    RuntimeError
-        It is not what the driver planned with any more.
+    FileNotFoundError
+        The version that the driver planned with was expired.
+    AuthenticationError
+        It was exchanged.
     """
     key = (os.getpid(), options)
     found = _cache.get(key)
     if found is not None and found.identity == identity:
         return found
-    made = open_input(options)
-    if made.identity != identity:
-        made.close()
-        raise RuntimeError(
-            f"{', '.join(options.path)} has changed while it was being read: this query was planned with "
-            f"{_shown(identity)}, and now there is {_shown(made.identity)}. Run the query again"
-        )
+    made = open_input(options, identity)
     for old in [each for each in _cache if each[0] != key[0]]:
         # Of the process that this one was forked from: not to be closed here.
         del _cache[old]
@@ -139,15 +135,8 @@ def cached_input(options: SourceOptions, identity: str) -> Input:
     return made
 
 
-def _shown(identity: str) -> str:
-    uuid, _, version = identity.partition(" ")
-    return f"version {version} of the dataset {uuid}" if version else "other files"
-
-
 def _is_dataset(location: Location) -> bool:
-    if location.is_local:
-        return os.path.exists(os.path.join(location.root, _METADATA))
-    return bool(location.file_system().exists(location.join(_METADATA)))
+    return latest_number(location) > 0
 
 
 class _Parquets:
@@ -165,78 +154,65 @@ class _Parquets:
         return self._made
 
 
-class _DatasetFiles:
-    """The files of one version of a dataset."""
+class DatasetFiles:
+    """The files of one version of a dataset, by default the last one, which then has to be the expected one."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, number: int | None = None, digest: str | None = None) -> None:
         self._options = options
         location = locate(options.path[0])
-        target: Any = location.root if location.is_local else RemoteStore(location.file_system(), location.root)
-        expected = None if options.expected_version < 0 else options.expected_version
+        expected = options.expected_version if number is None and options.expected_version >= 0 else None
         try:
-            self._dataset = open_dataset(
-                target,
-                options.kms,
+            self.dataset = datasets.open(
+                location,
+                kms_client(kms_reference(options.kms)),
+                version=number,
                 expected_version=expected,
+                expected_digest=digest,
                 key_id=options.key_id or None,
                 threads=options.threads,
             )
         except FileNotFoundError:
-            if _is_dataset(location):
+            if number is not None or _is_dataset(location):
                 raise
-            raise _no_dataset(location) from None
-        self.identity = f"{self._dataset.uuid} {self._dataset.version}"
+            raise no_dataset(location) from None
+        self.identity = f"{self.dataset.version} {self.dataset.digest}"
         self._parquets = _Parquets(options, plaintext=True)
 
     def files(self) -> Iterator[Listed]:
-        wanted = Filter(self._options.include or None, self._options.exclude or None)
         prefix = self._options.prefix
-        if prefix and not self._dataset.files.is_directory(prefix):
-            raise FileNotFoundError(errno.ENOENT, f"the dataset {self._dataset.path} has no directory", prefix)
-        for entry in self._dataset.files.below(prefix):
+        if prefix and not self.dataset.files.is_directory(prefix):
+            raise FileNotFoundError(errno.ENOENT, f"the dataset {self.dataset.path} has no directory", prefix)
+        return self.wanted(self.dataset.files.below(prefix))
+
+    def wanted(self, entries: Iterator[datasets.Entry]) -> Iterator[Listed]:
+        """Those that the options mean."""
+        wanted = Filter(self._options.include or None, self._options.exclude or None)
+        for entry in entries:
             if wanted.accepts(entry.path) and not _left_out(entry.path, self._options):
                 yield Listed(entry.path, 0, entry.plaintext_length, entry.file_length)
 
     def open(self, file: Listed) -> Plain:
-        reader = self._dataset.open(file.path)
-        return Plain(f"{self._dataset.path}/{file.path}", file.path, reader, self._parquets.config)
-
-    def explained(self, error: AuthenticationError) -> AuthenticationError:
-        try:
-            version = read_metadata(self._dataset._store).version
-        except (OSError, Ags1Error):
-            return error
-        if version == self._dataset.version:
-            return error
-        return _again(
-            error,
-            f"{error} (the dataset has version {version} by now, and this query reads version "
-            f"{self._dataset.version}: run it again)",
-        )
+        reader = self.dataset.open(file.path)
+        return Plain(f"{self.dataset.path}/{file.path}", file.path, reader, self._parquets.config)
 
     def close(self) -> None:
-        self._dataset.close()
+        self.dataset.close()
 
 
-def _no_dataset(location: Location) -> FileNotFoundError:
-    above, _, below = location.root.rpartition("/")
-    while above:
-        if _is_dataset(replace(location, root=above)):
+def no_dataset(location: Location) -> FileNotFoundError:
+    """The error for a place where no dataset is, with what may be meant."""
+    above, _, below = location.text.rpartition("/")
+    while above and not above.endswith(("/", ":")):
+        if _is_dataset(Location(above, location.storage_options)):
             text = f"this is inside of the dataset {above}: load that, with the option prefix={below}"
-            return FileNotFoundError(errno.ENOENT, text, location.name)
+            return FileNotFoundError(errno.ENOENT, text, location.text)
         above, _, name = above.rpartition("/")
         below = f"{name}/{below}"
     text = (
         "there is no ags1 dataset here, or its first run was not completed (for single AGS1 files give the option "
         "keyref, for encrypted Parquet files decode=parquet)"
     )
-    return FileNotFoundError(errno.ENOENT, text, location.name)
-
-
-def _again(error: AuthenticationError, text: str) -> AuthenticationError:
-    made = type(error)(text)
-    made.block_index = error.block_index
-    return made
+    return FileNotFoundError(errno.ENOENT, text, location.text)
 
 
 def _left_out(name: str, options: SourceOptions) -> bool:
@@ -267,14 +243,6 @@ class _Files:
             if count == 0:
                 raise FileNotFoundError(errno.ENOENT, "there is no such file, and none that matches", path)
 
-    @staticmethod
-    def _source(path: str) -> Any:
-        location = locate(path)
-        return location.root if location.is_local else _Remote(location.file_system(), location.root)
-
-    def explained(self, error: AuthenticationError) -> AuthenticationError:
-        return error
-
     def close(self) -> None:
         pass
 
@@ -300,7 +268,7 @@ class _KeyedFiles(_Files):
             else:
                 _warn_of_length(file.path)
         reader = Reader(
-            self._source(file.path),
+            locate(file.path),
             metadata.encryption_key,
             aad_prefix=metadata.aad_prefix or b"",
             length=length,
@@ -327,31 +295,22 @@ class _ParquetFiles(_Files):
         self._parquets = _Parquets(options, plaintext=options.allow_plaintext)
 
     def open(self, file: Listed) -> Plain:
-        return Plain(file.path, file.path, self._source(file.path), self._parquets.config)
+        return Plain(file.path, file.path, locate(file.path), self._parquets.config)
 
 
 def _found(location: Location) -> Iterator[tuple[str, int, int]]:
     """Files that a name stands for: path or URL, how much of it is above the directory, size."""
     if location.is_local:
-        yield from _found_locally(location.root)
+        yield from _found_locally(location.path)
         return
-    file_system = location.file_system()
-    above = len(location.url()) - len(location.root)
-    prefix = location.url()[:above]
-
-    def made(base: str, details: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
-        for path, info in sorted(details.items()):
-            if info.get("type") == "file":
-                yield prefix + path, above + len(base), int(info["size"])
-
-    if glob.has_magic(location.root) and not file_system.exists(location.root):
-        yield from made(_above_magic(location.root), file_system.glob(location.root, detail=True))
-        return
-    info = file_system.info(location.root)
-    if info.get("type") == "file":
-        yield from made(location.root.rpartition("/")[0] + "/", {location.root: info})
+    try:
+        one = status(location)
+    except (FileNotFoundError, IsADirectoryError):
+        magic = glob.has_magic(location.path)
+        base = len(_above_magic(location.text)) if magic else len(location.text.rstrip("/")) + 1
+        yield from ((each.path, base, each.size) for each in (match(location) if magic else list_files(location)))
     else:
-        yield from made(location.root.rstrip("/") + "/", file_system.find(location.root, detail=True))
+        yield location.text, len(location.text) - len(location.name), one.size
 
 
 def _found_locally(root: str) -> Iterator[tuple[str, int, int]]:

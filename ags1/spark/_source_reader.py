@@ -171,8 +171,6 @@ def _all_rows(
                     plain, split.start, split.end, data, lambda group, useful=useful: may_have(group, useful, types)
                 ):
                     yield _completed(batch, constants, schema)
-            except AuthenticationError as error:
-                raise source.explained(_named(error, plain.name)) from None
             except Ags1Error as error:
                 raise _named(error, plain.name) from None
     finally:
@@ -189,8 +187,6 @@ def _opened(source: Input, file: Listed, options: SourceOptions) -> Plain | None
             _log.warning("%s is left out, because on_error=skip: %s", file.path, error.strerror or error)
             return None
         raise
-    except AuthenticationError as error:
-        raise source.explained(_named(error, file.path)) from None
     except Ags1Error as error:
         raise _named(error, file.path) from None
 

@@ -3,32 +3,27 @@
     offset   {"version": 7, "dataset": uuid}     all that came with versions up to 7 has been read
     batch    from version 4 to 7                 the files that the manifest says came with 5, 6 or 7
 
-The latest offset is read from ``metadata.json``, without a key; a batch is planned from the manifest, which is
-authentic, as it is by then. So the files of a version that only adds some are read exactly once, also by a query that
-goes on from its checkpoint. A file that was replaced is a new one of the version that replaced it, and its rows come
-(again); rows of a file that was removed stay where they went. A batch in whose time a file is replaced or removed
-fails; begun again, it is planned from what is there.
+The latest offset is read without a key; a batch is planned from the manifests of its two versions, which are authentic:
+what they share is not read. A file that was replaced is a new one of the version that replaced it, and its rows come
+(again); rows of a file that was removed stay where they went. Whatever is committed while a batch is read, the batch
+reads the version that it ends with. Where that was expired before it was read, what is left of it comes.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from ags1.dataset._manifest import Entry
-from ags1.dataset._store import read_metadata
-from ags1.dataset._tree import Filter
+from ags1.dataset import Entry
+from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
 from ags1.spark._locations import locate
-from ags1.spark._source_inputs import Listed, _DatasetFiles, _left_out
+from ags1.spark._source_inputs import DatasetFiles, Listed, cached_input, no_dataset
 from ags1.spark._source_options import STREAM_OPTIONS, SourceOptions, canonical
 from ags1.spark._source_reader import arrow_schema, read_splits
 from ags1.spark._source_splits import packed, plan, unpacked
-from ags1.spark.decoders import Plain
-from ags1.spark.encryption import store_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,48 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["StreamReader", "stream_reader_for"]
-
-_KEPT = 4
-_cache: dict[tuple[Any, ...], _Versions] = {}
-
-
-class _Versions(_DatasetFiles):
-    """The files of a dataset that came with some versions of it."""
-
-    def __init__(self, options: SourceOptions, after: int, last: int) -> None:
-        super().__init__(options)
-        self.after = after
-        self.last = last
-
-    @property
-    def uuid(self) -> str:
-        return self._dataset.uuid
-
-    @property
-    def version(self) -> int:
-        return self._dataset.version
-
-    def files(self) -> Iterator[Listed]:
-        wanted = Filter(self._options.include or None, self._options.exclude or None)
-        for entry in self._dataset.files.below(self._options.prefix):
-            if not self.after < _version_of(entry) <= self.last:
-                continue
-            if wanted.accepts(entry.path) and not _left_out(entry.path, self._options):
-                yield Listed(entry.path, 0, entry.plaintext_length, entry.file_length)
-
-    def open(self, file: Listed) -> Plain:
-        version = _version_of(self._dataset.files[file.path])
-        if version > self.last:
-            raise RuntimeError(
-                f"{file.path} was replaced by version {version} of the dataset while this query read version "
-                f"{self.last}: start it again, and the file comes with the version that it has now"
-            )
-        return super().open(file)
-
-
-def _version_of(entry: Entry) -> int:
-    # In old manifests it was not recorded.
-    return 1 if entry.version is None else entry.version
 
 
 class StreamReader(DataSourceStreamReader):
@@ -107,8 +60,11 @@ class StreamReader(DataSourceStreamReader):
         self._position: dict[str, Any] | None = None
 
     def _now(self) -> dict[str, Any]:
-        metadata = read_metadata(store_of(locate(self._options.path[0])))
-        return {"version": metadata.version, "dataset": metadata.uuid}
+        location = locate(self._options.path[0])
+        found = read_latest(location)
+        if found is None:
+            raise no_dataset(location)
+        return {"version": found.version, "dataset": found.uuid}
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query begins that has no checkpoint."""
@@ -151,14 +107,36 @@ class StreamReader(DataSourceStreamReader):
         self._position = end
         if start == end:
             return []
-        source = _Versions(self._options, start["version"], end["version"])
+        source = self._opened(end["version"])
         try:
-            # What metadata.json says is not authentic; the manifest is.
-            self._refuse_another(end, {"version": source.version, "dataset": source.uuid})
-            identity = f"{source.uuid} {start['version']} {end['version']}"
-            return [InputPartition(packed(identity, splits)) for splits in plan(source.files(), self._options)]
+            # What was read without a key is not authentic; what was opened is.
+            self._refuse_another(end, {"version": source.dataset.version, "dataset": source.dataset.uuid})
+            files = self._files(source, start["version"], end["version"])
+            return [InputPartition(packed(source.identity, splits)) for splits in plan(files, self._options)]
         finally:
             source.close()
+
+    def _opened(self, number: int) -> DatasetFiles:
+        """A version of the dataset; if that was expired, the last one."""
+        try:
+            return DatasetFiles(self._options, number=number)
+        except FileNotFoundError:
+            return DatasetFiles(self._options)
+
+    def _files(self, source: DatasetFiles, after: int, last: int) -> Iterator[Listed]:
+        """What came with the versions after one, up to another."""
+        dataset, prefix = source.dataset, f"{self._options.prefix}/" if self._options.prefix else ""
+        entries: Iterator[Entry]
+        try:
+            if after == 0 or dataset.version != last:
+                raise FileNotFoundError
+            changed = dataset.diff(after)
+            entries = (entry for _, entry in changed if entry is not None and entry.path.startswith(prefix))
+            return source.wanted(entries)
+        except FileNotFoundError:
+            # There is nothing to compare with, or no more.
+            entries = (entry for entry in dataset.files.below(self._options.prefix) if after < entry.version <= last)
+            return source.wanted(entries)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
@@ -166,35 +144,11 @@ class StreamReader(DataSourceStreamReader):
         if value is None:
             return iter(())
         identity, splits = unpacked(value)
-        source = _opened(self._options, identity)
+        source = cached_input(self._options, identity)
         return read_splits(source, splits, arrow_schema(self._schema), self._options, [])
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the dataset keeps what was read."""
-
-
-def _opened(options: SourceOptions, identity: str) -> _Versions:
-    """A version of the dataset that has the files of a batch: kept, so that the next tasks do not ask the KMS."""
-    uuid, after, last = identity.split(" ")
-    key = (os.getpid(), options)
-    found = _cache.get(key)
-    if found is None or found.uuid != uuid or found.version < int(last):
-        made = _Versions(options, int(after), int(last))
-        if made.uuid != uuid or made.version < int(last):
-            made.close()
-            raise AuthenticationError(
-                f"{options.path[0]} was exchanged while this query read version {last} of it: start the query again"
-            )
-        for old in [each for each in _cache if each[0] != key[0]]:
-            # Of the process that this one was forked from: not to be closed here.
-            del _cache[old]
-        if found is not None:
-            found.close()
-        found = _cache[key] = made
-        while len(_cache) > _KEPT:
-            _cache.pop(next(iter(_cache))).close()
-    found.after, found.last = int(after), int(last)
-    return found
 
 
 try:

@@ -1,47 +1,45 @@
-"""The writer of ``format("ags1")``: each task writes encrypted files, and the driver makes them the dataset's.
+"""The writer of ``format("ags1")``: each task writes encrypted objects, and the driver makes them a dataset's files.
 
-    planning   keys and the record of a write              ags1.dataset._writes.begin; no lock
-    a task     rows -> bytes of a format -> AGS1 -> files   under names of its attempt alone, where no reader looks
-    commit     the lock, a new version, metadata.json last; or abort, which removes what is there by the write's name
+    planning   keys of the write, one for each class        ags1.dataset.runs
+    a task     rows -> bytes of a format -> AGS1 -> objects under names of its own, synced
+    commit     a new version that names them; or abort, which removes what tasks have reported
 
-A task that fails has shown nothing to anybody. Of two attempts at one task Spark takes one; what the other wrote is
-removed with the commit.
+Nobody looks at an object before a version names it. Of two attempts at one task Spark takes one; what the other wrote
+stays unreferenced, until the dataset is expired.
 """
 
 from __future__ import annotations
 
 import errno
+import heapq
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-import ags1.dataset._writes as _writes
 from ags1._gcm import random_bytes
-from ags1.dataset._control import check_path
-from ags1.dataset._manifest import Entry, sort_key
-from ags1.dataset._runs import RunKeys, RunReference
-from ags1.dataset._update import Update
-from ags1.errors import FormatError
-from ags1.layout import encrypted_length
-from ags1.spark._locations import Location, locate
-from ags1.spark._sealing import kms_client, run_keys
+from ags1.dataset.classes import ClassKeys, class_of, merge_classes
+from ags1.dataset.entries import Entry
+from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
+from ags1.dataset.runs import Done, RunKeys, RunReference
+from ags1.dataset.transaction import Transaction
+from ags1.dataset.versions import read_latest
+from ags1.errors import ConflictError, FormatError
+from ags1.spark._locations import locate
+from ags1.spark._sealing import kms_client, kms_reference, run_keys
 from ags1.spark._source_reader import arrow_schema
-from ags1.spark._storage import Storage
 from ags1.spark._write_directories import Directories, partitioned_schema
 from ags1.spark._write_options import WriteOptions
 from ags1.spark.decoders.arrow import sliced
 from ags1.spark.encoders import Encoding, encoding_for
-from ags1.spark.encryption import store_of
+from ags1.storage import Location, Unsynced, make_parent, remove
 from ags1.stream import Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from pyspark.sql.types import StructType
 
@@ -55,9 +53,9 @@ _OPEN_FILES = 16
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task says of its files: path, bytes of plaintext, bytes of the file."""
+    """What a task says of its files, which hold no key."""
 
-    files: list[tuple[str, int, int]] = field(default_factory=list)
+    files: list[Done] = field(default_factory=list)
 
 
 def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Ags1Writer:
@@ -77,16 +75,23 @@ def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) 
     _refuse_twins(columns)
     encoding = encoding_for(checked, partitioned_schema(columns, checked.partition_by))
     location = locate(checked.path)
-    client = kms_client(checked.kms)
-    store = store_of(location)
-    try:
-        run = _writes.begin(store, client, checked.key_id or None, len(checked.partition_by))
-    except FileNotFoundError:
-        if checked.key_id:
-            raise
-        text = "there is no ags1 dataset yet: give the option key_id, the master key that it is to be under"
-        raise FileNotFoundError(errno.ENOENT, text, location.name) from None
-    return Ags1Writer(checked, location, run, encoding, overwrite)
+    client = kms_client(kms_reference(checked.kms))
+    base = read_latest(location)
+    if base is None:
+        if not checked.key_id:
+            text = "there is no ags1 dataset yet: give the option key_id, the master key that it is to be under"
+            raise FileNotFoundError(errno.ENOENT, text, location.text)
+        classes = merge_classes((), {"**": checked.key_id}, client, location.text)
+    else:
+        classes = base.classes
+        base.authenticate(ClassKeys(classes, client, location.text), location.text)
+        if checked.key_id and checked.key_id != base.key_id:
+            raise ValueError(
+                f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "
+                "or rewrap the dataset"
+            )
+    run = RunReference.create([each for each in classes if each.pattern is not None], client)
+    return Ags1Writer(checked, location, run, None if base is None else base.uuid, encoding, overwrite)
 
 
 def _refuse_twins(schema: pa.Schema) -> None:
@@ -106,7 +111,9 @@ class Ags1Writer(DataSourceArrowWriter):
     location : Location
         The dataset.
     run : RunReference
-        The write, which has a record.
+        The keys of the write, wrapped.
+    uuid : str or None
+        The dataset; None for one that is to be made.
     encoding : Encoding
         The format.
     overwrite : bool
@@ -114,11 +121,18 @@ class Ags1Writer(DataSourceArrowWriter):
     """
 
     def __init__(
-        self, options: WriteOptions, location: Location, run: RunReference, encoding: Encoding, overwrite: bool
+        self,
+        options: WriteOptions,
+        location: Location,
+        run: RunReference,
+        uuid: str | None,
+        encoding: Encoding,
+        overwrite: bool,
     ) -> None:
         self._options = options
         self._location = location
         self._run = run
+        self._uuid = uuid
         self._encoding = encoding
         self._overwrite = overwrite
 
@@ -130,10 +144,6 @@ class Ags1Writer(DataSourceArrowWriter):
         partition, attempt = (0, random_bytes(4).hex()) if context is None else (
             context.partitionId(), str(context.taskAttemptId())
         )  # fmt: skip
-        if context is not None and context.attemptNumber() > 0:
-            store = store_of(self._location)
-            _writes.claim(store, self._run.run)
-            _writes.note_retry(store, self._run.run)
         stem = f"part-{partition:05d}-{self._run.run}-{attempt}"
         files = _Files(self._location, self._run, self._options, self._encoding, stem)
         try:
@@ -157,50 +167,48 @@ class Ags1Writer(DataSourceArrowWriter):
 
         Raises
         ------
-        BlockingIOError
-            Another process is changing the dataset.
-        FileNotFoundError
-            The write was thrown away meanwhile.
+        ConflictError
+            The dataset was removed or replaced meanwhile; or `expire` has given up this write, which took too long.
         """
         files = sorted(
             (file for each in messages if isinstance(each, Written) for file in each.files),
-            key=lambda file: sort_key(file[0]),
+            key=lambda file: sort_key(file.path),
         )
-        store = store_of(self._location)
-        # A dataset that was there must still be.
-        key_id = None if self._run.base_version else self._run.table_key_id
-        with Update.begin(store, kms_client(self._options.kms), key_id, run=self._run) as update:
-            entries = [self._entry(update.keys, *file) for file in files]
-            _writes.take(store, update.reference, [entry.path for entry in entries])
-            self._merge(update, entries)
-            update.commit()
-
-    def _merge(self, update: Update, entries: list[Entry]) -> None:
-        following = 0
-        for base in update.lines():
+        client = kms_client(self._options.kms)
+        # A dataset that somebody has made meanwhile keeps its classes.
+        keys = {"**": self._options.key_id} if read_latest(self._location) is None else None
+        operation = "overwrite" if self._overwrite else "append"
+        with Transaction.begin(self._location, client, operation, keys=keys) as transaction:
+            if self._uuid is not None and (transaction.base is None or transaction.base.uuid != self._uuid):
+                raise ConflictError(f"{self._location} is another dataset than when this write began: write again")
+            run = run_keys(self._run, self._options.kms)
+            entries = [transaction.entry(self._checked(file), run) for file in files]
+            dropped: Iterator[Entry] = iter(())
             if self._overwrite:
-                update.drop(base)
-                continue
-            while following < len(entries) and sort_key(entries[following].path) < base.key:
-                update.put(entries[following], replaces=False)
-                following += 1
-            update.keep(base)
-        for entry in entries[following:]:
-            update.put(entry, replaces=False)
+                dropped = transaction.manifests.files(transaction.root)
+            new = {entry.path for entry in entries}
+            for entry in heapq.merge(entries, dropped, key=lambda entry: entry.key):
+                if entry.path in new:
+                    transaction.put(entry)
+                else:
+                    transaction.remove(entry.path)
+            transaction.commit()
 
-    def _entry(self, keys: RunKeys, path: str, plaintext_length: int, file_length: int) -> Entry:
-        if f"-{self._run.run}-" not in check_path(path).rpartition("/")[2]:
-            raise FormatError(f"{path}: a task says that it has written this, but it is no name of this write")
-        if file_length != encrypted_length(plaintext_length):
-            raise FormatError(
-                f"{path}: a task says that {plaintext_length} bytes became {file_length}, which cannot be"
-            )
-        metadata = keys.stream_key(path).with_length(file_length)
-        return Entry(path, plaintext_length, file_length, metadata.encode())
+    def _checked(self, file: Done) -> Done:
+        check_path(file.path)
+        if any(run_of(name) != self._run.run for name, _ in file.parts):
+            raise FormatError(f"{file.path}: a task says that it has written this, but its object is of another run")
+        return file
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks wrote: those that failed say nothing of it, so it is found by the name of the write."""
-        _writes.abort(store_of(self._location), self._run.run)
+        """Remove what tasks have reported. What others left is unreferenced, and removed by `expire`."""
+        remove(
+            self._location.join(name)
+            for each in messages
+            if isinstance(each, Written)
+            for file in each.files
+            for name, _ in file.parts
+        )
 
 
 class _Files:
@@ -209,8 +217,8 @@ class _Files:
     def __init__(
         self, location: Location, run: RunReference, options: WriteOptions, encoding: Encoding, stem: str
     ) -> None:
-        self._storage = Storage(location)
-        self._store = store_of(location)
+        self._location = location
+        self._unsynced = Unsynced(location)
         self._run = run
         self._options = options
         self._encoding = encoding
@@ -219,7 +227,7 @@ class _Files:
         # In the order in which they were last used.
         self._open: dict[str, _File] = {}
         self._count = 0
-        self._done: list[tuple[str, int, int]] = []
+        self._done: list[Done] = []
 
     def write_all(self, parts: Iterator[tuple[str, pa.RecordBatch]]) -> None:
         """Write the rows of several directories."""
@@ -243,26 +251,28 @@ class _Files:
 
     def _new(self, directory: str) -> _File:
         if self._keys is None:
-            _writes.claim(self._store, self._run.run)
             # Only a task with rows asks the KMS.
             self._keys = run_keys(self._run, self._options.kms)
         path = f"{directory}{self._stem}-c{self._count:03d}{self._encoding.extension}"
         self._count += 1
         gathered = _GATHERED_OF_MANY if self._options.partition_by else _GATHERED
-        return _File(self._storage, _writes.place(self._store, self._run.run, path), path, self._keys, self._encoding,
-                     min(gathered, self._options.max_file_bytes))  # fmt: skip
+        key_class = class_of(list(self._run.classes.values()), path).id
+        return _File(
+            self._location, path, key_class, self._keys, self._encoding, min(gathered, self._options.max_file_bytes)
+        )
 
     def _finish(self, directory: str) -> None:
         file = self._open[directory]
-        _writes.claim(self._store, self._run.run)
         length = file.close()
         del self._open[directory]
-        self._done.append((file.path, length, file.writer.encrypted_length))
+        self._unsynced.add(file.name)
+        self._done.append(Done(file.path, file.key_class, ((file.name, length),), run=self._run.run))
 
-    def close(self) -> list[tuple[str, int, int]]:
-        """Finish what is open; answer all files."""
+    def close(self) -> list[Done]:
+        """Finish what is open; return all files, which are on the disk by then."""
         while self._open:
             self._finish(next(iter(self._open)))
+        self._unsynced.sync()
         return self._done
 
     def abort(self) -> None:
@@ -270,25 +280,32 @@ class _Files:
         for file in self._open.values():
             file.abort()
         self._open = {}
-        for path, _, _ in self._done:
-            try:
-                self._storage.remove(_writes.place(self._store, self._run.run, path))
-            except OSError:
-                # The storage itself is what failed. The driver looks for it again.
-                continue
+        try:
+            remove(self._location.join(name) for done in self._done for name, _ in done.parts)
+        except OSError:
+            # The storage itself is what failed. What is left there is unreferenced.
+            pass
 
 
 class _File:
-    """One encrypted file that is being written."""
+    """One encrypted file that is being written, under the name of its object."""
 
     def __init__(
-        self, storage: Storage, place: str, path: str, keys: RunKeys, encoding: Encoding, gathered_bytes: int
+        self,
+        location: Location,
+        path: str,
+        key_class: str,
+        keys: RunKeys,
+        encoding: Encoding,
+        gathered_bytes: int,
     ) -> None:
         self.path = path
-        metadata = keys.stream_key(path)
-        self._target: AbstractContextManager[Any] = storage.target(place)
-        opened = self._target.__enter__()
-        self.writer = Writer(opened, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
+        self.key_class = key_class
+        self.name = new_object_name(path, keys.reference.run)
+        metadata = keys.object_key(key_class, self.name)
+        place = location.join(self.name)
+        make_parent(place)
+        self.writer = Writer(place, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
         self.encoder = encoding.open(self.writer, gathered_bytes)
 
     def close(self) -> int:
@@ -296,17 +313,9 @@ class _File:
         self.encoder.close()
         length = self.writer.tell()
         self.writer.close()
-        self._target.__exit__(None, None, None)
         return length
 
     def abort(self) -> None:
-        error = InterruptedError(errno.EINTR, "this task did not come to its end", self.path)
+        """Leave no file."""
         self.encoder.abort()
-        try:
-            self.writer.abort()
-        finally:
-            try:
-                self._target.__exit__(InterruptedError, error, None)
-            except InterruptedError:
-                # What a target that removes its file raises again.
-                pass
+        self.writer.abort()

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import datetime
 import os
-from collections.abc import Sequence
 
-from ags1.dataset._control import CONTROL
-from ags1.dataset._update import clean as clean_control
+import ags1.dataset.maintenance as datasets
+from ags1.dataset.expiry import expire
+from ags1.dataset.names import RUNS
 from ags1.dataset.reports import RewrapReport
-from ags1.spark._locations import Location, locate
+from ags1.dataset.runs import remove_record
+from ags1.dataset.versions import numbers
+from ags1.spark._locations import locate
 from ags1.spark._sealing import kms_client, kms_reference
-from ags1.spark.decryption import open_dataset
-from ags1.spark.encryption import store_of
+from ags1.storage import list_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["clean", "rewrap"]
+
+_DAY = 24 * 3600.0
 
 
 def rewrap(
@@ -28,6 +30,7 @@ def rewrap(
     *,
     kms: str,
     new_kms: str | None = None,
+    key_id: str | None = None,
     dry_run: bool = False,
 ) -> RewrapReport:
     """Put a dataset under another master key. Only wrapped keys are written: no file changes, and no task runs.
@@ -42,6 +45,8 @@ def rewrap(
         The new master key.
     kms, new_kms : str
         The services that have the old and the new key, as :func:`ags1.kms.load` takes them; one if it has both.
+    key_id : str, optional
+        The master key to be replaced; by default that of the default class of keys.
     dry_run : bool
         Make every call to the services, and write nothing.
 
@@ -53,21 +58,21 @@ def rewrap(
     ------
     KeyAccessError
         A service refused, or did not answer the same key again. The dataset is as it was.
-    BlockingIOError
-        Another process is changing this dataset.
+    ConflictError
+        Others have changed this dataset all the time.
     """
     kms = kms_reference(kms)
     renewed = None if new_kms is None else kms_client(kms_reference(new_kms, "new_kms"))
-    with open_dataset(locate(target, spark), kms, None, None) as dataset:
-        return dataset.rewrap(new_key_id, renewed, dry_run=dry_run)
+    place = locate(target, spark)
+    return datasets.rewrap(place, kms_client(kms), new_key_id, renewed, key_id=key_id, dry_run=dry_run)
 
 
-def clean(spark: Any, target: str | os.PathLike[str]) -> list[str]:
-    """Throw away what interrupted runs left at a target: their records, what they staged, uploads that they began.
+def clean(spark: Any, target: str | os.PathLike[str], *, kms: str | None = None, grace: float = _DAY) -> list[str]:
+    """Throw away what interrupted runs left at a target.
 
-    The dataset itself, if there is one, stays as it is. Writes of Spark's data source that still go on are thrown away
-    too, and their commits will say so: nothing tells them from those of a job that died. Run it when nobody is going to
-    go on with an interrupted run; going on with one costs less than beginning anew.
+    The files of the dataset, and its older versions, stay as they are. Nobody can take over what the interrupted runs
+    have done afterwards. A run that still goes on is not disturbed: only if it took longer than `grace`, it fails when
+    it commits.
 
     Parameters
     ----------
@@ -75,6 +80,11 @@ def clean(spark: Any, target: str | os.PathLike[str]) -> list[str]:
         Whose configuration says how the storage is reached.
     target : path or URL
         The dataset.
+    kms : str, optional
+        What :func:`ags1.kms.load` takes. With it, objects that no version names are removed too: it takes a version of
+        the dataset to make sure that nobody names them later. Without, only the records of the runs are.
+    grace : float
+        Seconds: younger objects stay, because who wrote them may be about to commit them. By the store's own time.
 
     Returns
     -------
@@ -85,32 +95,21 @@ def clean(spark: Any, target: str | os.PathLike[str]) -> list[str]:
     ------
     FileNotFoundError
         There is neither a dataset nor anything of an interrupted run.
-    BlockingIOError
-        A run is changing this dataset now.
     """
     location = locate(target, spark)
-    began = datetime.datetime.now(datetime.timezone.utc)
-    removed: Sequence[str] = [f"{CONTROL}/{name}" for name in clean_control(store_of(location))]
-    return [*removed, *_abort_uploads(location, began)]
-
-
-def _abort_uploads(location: Location, before: datetime.datetime) -> list[str]:
-    """End multipart uploads below the location: unseen, they are kept and paid for. Later ones are of another run."""
-    if location.protocol != "s3":
-        return []
-    file_system = location.file_system()
-    bucket, _, prefix = location.root.partition("/")
-    ended = []
-    marker: dict[str, str] = {}
-    while True:
-        found = file_system.call_s3(
-            "list_multipart_uploads", Bucket=bucket, Prefix=f"{prefix}/" if prefix else "", **marker
-        )
-        for each in found.get("Uploads", ()):
-            if each.get("Initiated", before) > before:
-                continue
-            file_system.call_s3("abort_multipart_upload", Bucket=bucket, Key=each["Key"], UploadId=each["UploadId"])
-            ended.append(f"the upload of {each['Key']}")
-        if not found.get("IsTruncated"):
-            return ended
-        marker = {"KeyMarker": found["NextKeyMarker"], "UploadIdMarker": found["NextUploadIdMarker"]}
+    try:
+        names = {each.name.partition("/")[0] for each in list_files(location.join(RUNS))}
+    except FileNotFoundError:
+        names = set()
+    versions = numbers(location)
+    if not names and not versions:
+        raise FileNotFoundError(2, "there is neither an ags1 dataset nor what is left of one", location.text)
+    for run in names:
+        remove_record(location, run)
+    removed = [f"{RUNS}/{run}" for run in sorted(names)]
+    if kms is not None and versions:
+        client = kms_client(kms_reference(kms))
+        report = expire(location, client, keep=len(versions) + 1, older_than=None, grace=grace, dry_run=False)
+        if report.objects:
+            removed.append(f"{report.objects:,} objects that no version names")
+    return removed
