@@ -318,8 +318,11 @@ class _Job:
     # -- commands that have no Result ------------------------------------------------------------------------------
 
     def _clean(self) -> int:
-        target = self._arguments["target"]
-        removed = ags1.spark.clean(self._session_for(target), target)
+        arguments = dict(self._arguments)
+        target = arguments.pop("target")
+        if arguments["kms"] is not None:
+            self._checked_kms()
+        removed = ags1.spark.clean(self._session_for(target), target, **arguments)
         if self._options.json:
             self._say_json({"command": self._command, "ok": True, "error": None, "removed": removed})
             return EXIT_OK

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "Patterns",
     "Setting",
     "add_cache",
     "add_choice",
@@ -26,6 +27,7 @@ __all__ = [
     "add_work",
     "count",
     "is_secret_name",
+    "seconds",
     "snapshot",
 ]
 
@@ -239,7 +241,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     """How long keys are kept."""
     parser.add_argument(
         "--cache-seconds",
-        type=_seconds,
+        type=seconds,
         default=_CACHE_SECONDS,
         metavar="N",
         help="how long a worker keeps key encryption keys (600)",
@@ -302,6 +304,16 @@ class _Columns(argparse.Action):
         setattr(namespace, self.dest, found)
 
 
+class Patterns(argparse.Action):
+    """GLOB=ID into a dict. A pattern may have ``=`` in it, as in ``day=1/**``."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        pattern, equals, key_id = values.rpartition("=")
+        if not equals or not pattern or not key_id:
+            raise argparse.ArgumentError(self, "needs GLOB=ID, such as 'tenant=a/**=alias/a'")
+        setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), pattern: key_id})
+
+
 class _Names(argparse.Action):
     """COLUMNS into a tuple."""
 
@@ -343,14 +355,14 @@ def _version(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     try:
-        seconds = float(text)
+        found = float(text)
     except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
+        found = -1.0
+    if not 0 <= found < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
+    return found
 
 
 def snapshot(text: str) -> int | str | None:

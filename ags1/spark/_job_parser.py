@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from ags1.spark._job_options import (
+    Patterns,
     Setting,
     add_cache,
     add_choice,
@@ -25,6 +26,7 @@ from ags1.spark._job_options import (
     add_trust,
     add_work,
     count,
+    seconds,
     snapshot,
 )
 
@@ -161,7 +163,7 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     _take_places(options, rest, see)
     if "kms" in vars(options) and options.kms is None:
         options.kms = os.environ.get("AGS1_KMS") or None
-        if options.kms is None and options.command != "parquet-verify":
+        if options.kms is None and options.command not in ("parquet-verify", "clean"):
             raise UsageError(
                 f"a KMS is needed: --kms URL or the variable AGS1_KMS, such as aws:?region=eu-central-1 {see}"
             )
@@ -269,8 +271,8 @@ def _add_tree_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         "encrypt_files",
         ("source", "target"),
         "encrypt a tree of files into a dataset, or bring a dataset up to date",
-        "Only what is new or changed is encrypted, and an interrupted run is gone on with. Files that the source has "
-        "no more stay.",
+        "Only what is new or changed is encrypted; what an interrupted run has done is taken over. Files that the "
+        "source has no more stay.",
         ("key_id",),
         f"raw/ vault/ {_LOCAL_KMS} \\\n      --key-id lake",
         f"--source s3a://raw --target s3a://vault \\\n      {_AWS} --key-id alias/lake --report run.parquet",
@@ -278,6 +280,12 @@ def _add_tree_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_places(sub, "directory or file to encrypt", "the dataset")
     add_kms(sub)
     sub.add_argument("--key-id", metavar="ID", help="the master key")
+    sub.add_argument(
+        "--keys",
+        action=Patterns,
+        metavar="GLOB=ID",
+        help="master key of the files of a pattern: 'tenant=a/**=alias/a' (may be repeated; the first that matches)",
+    )
     add_choice(sub)
     add_work(sub, cuts=True, on_error="fail", resume=True)
     add_job(sub)
@@ -339,7 +347,7 @@ def _add_care_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         "rewrap",
         ("target",),
         "put a dataset under another master key (also: rekey); no file changes",
-        "Keep the old master key until this has succeeded; whoever has an old copy of metadata.json still needs it.",
+        "Keep the old master key until the older versions are expired: they, and copies of them, still need it.",
         ("new_key_id",),
         f"vault/ {_LOCAL_KMS} \\\n      --new-key-id lake-2027",
         f"--target s3a://vault {_AWS} \\\n      --new-key-id alias/lake-2027 --dry-run",
@@ -348,6 +356,7 @@ def _add_care_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_places(sub, None, "the dataset")
     add_kms(sub)
     sub.add_argument("--new-key-id", metavar="ID", help="the new master key")
+    sub.add_argument("--key-id", metavar="ID", help="the one to be replaced, if there are several (that of most files)")
     sub.add_argument("--new-kms", metavar="URL", help="the service that has it, if it is another one")
     sub.add_argument("--dry-run", action="store_true", help="make every call to the service, and write nothing")
     add_job(sub, report=False)
@@ -356,13 +365,15 @@ def _add_care_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         "clean",
         "clean",
         ("target",),
-        "throw away what interrupted runs left at a dataset: records, staged files, uploads",
-        "The dataset stays as it is. Going on with a run, by the same command again, costs less than beginning anew.",
+        "throw away what interrupted runs left at a dataset: their records, and with --kms their objects",
+        "The files stay as they are. Going on with a run, by the same command again, costs less than beginning anew.",
         (),
-        "vault/",
-        "--target s3a://vault",
+        f"vault/ {_LOCAL_KMS}",
+        f"--target s3a://vault {_AWS}",
     )
     add_places(sub, None, "the dataset")
+    add_kms(sub)
+    sub.add_argument("--grace", type=seconds, default=86400.0, metavar="S", help="younger objects stay (86400)")
     add_job(sub, report=False)
 
     sub = command(
