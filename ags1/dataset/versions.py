@@ -33,7 +33,7 @@ from ags1._typing import Buffer
 from ags1.dataset.classes import ClassKeys, KeyClass
 from ags1.dataset.names import CONTROL, run_of, version_name, version_number
 from ags1.errors import AuthenticationError, FormatError, UnsupportedError
-from ags1.storage import Location, create, list_names, read_whole
+from ags1.storage import Location, create, list_names, make_parent, read_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -275,6 +275,7 @@ def publish(location: Location, version: Version, keys: ClassKeys, *, durable: b
     """
     made, data = version.authenticated(keys)
     place = location.join(version_name(version.version))
+    make_parent(place)
     if version.single_writer:
         _create_alone(place, data)
     else:

@@ -158,17 +158,17 @@ class Worker:
 
         After a fault that would meet every other unit as well (:func:`is_fatal`), the others fail untried.
         """
-        waiting = iter(units)
+        waiting = batches(units, self.size_of)
         fatal: Exception | None = None
-        for batch in batches(waiting, self.size_of):
+        for batch in waiting:
             for outcome in self.work(batch):
                 if outcome.error is not None and is_fatal(outcome.error):
                     fatal = outcome.error
                 yield outcome
             if fatal is not None:
                 break
-        for unit in waiting:
-            yield Outcome(unit, error=fatal)
+        for batch in waiting:
+            yield from (Outcome(unit, error=fatal) for unit in batch)
 
     def work(self, units: list[Any]) -> list[Outcome]:
         """Work on one large unit, or on some small ones together."""

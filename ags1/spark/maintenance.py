@@ -103,7 +103,7 @@ def clean(spark: Any, target: str | os.PathLike[str], *, kms: str | None = None,
         names = set()
     versions = numbers(location)
     if not names and not versions:
-        raise FileNotFoundError(2, "there is neither an ags1 dataset nor what is left of one", location.text)
+        raise FileNotFoundError(2, "there is no ags1 dataset here, and nothing of an interrupted run", location.text)
     for run in names:
         remove_record(location, run)
     removed = [f"{RUNS}/{run}" for run in sorted(names)]

@@ -14,14 +14,19 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset, kms
-from ags1.dataset._store import LocalStore
-from ags1.dataset._update import Update
-from ags1.errors import KeyAccessError
-from ags1.spark import _encrypt_work, encryption
+from ags1.dataset.classes import KeyClass
+from ags1.dataset.runs import RunReference
+from ags1.dataset.selection import Filter
+from ags1.dataset.sources import scan
+from ags1.dataset.targets import LocalTarget
+from ags1.dataset.transaction import Transaction
+from ags1.dataset.worker import EncryptUnit
+from ags1.errors import ConflictError, KeyAccessError
+from ags1.spark import encryption
 from ags1.spark._encrypt_work import EncryptWork
 from ags1.spark._locations import locate
-from ags1.spark._planning import Unit
-from ags1.spark._sealing import Sealer
+from ags1.spark._sealing import Opener
+from ags1.storage import Location
 from tests.checks import MIB, pattern
 from tests.spark.trees import (
     CONTENTS,
@@ -30,9 +35,12 @@ from tests.spark.trees import (
     STRANGE,
     Tree,
     assert_dataset,
-    control,
+    objects,
     plain_of,
     read_tree,
+    stored,
+    unfinished,
+    versions,
     write_tree,
 )
 
@@ -83,46 +91,48 @@ def test_a_tree_becomes_a_dataset_that_plain_python_opens(job: Job) -> None:
     assert result.version == 1
     assert result.counts == {"ok": len(contents)}
     assert result.plaintext_bytes == sum(map(len, contents.values()))
-    stored = read_tree(job.vault)
+    before = stored(job.vault, job.kms)
     for path, data in contents.items():
-        assert len(data) < 4 or data not in stored[path]
+        assert len(data) < 4 or data not in before[path]
     frame = result.dataframe
     assert frame.columns == COLUMNS
     rows = {row.path: row for row in frame.collect()}
     assert len(rows) == len(contents)
     huge = rows["huge.bin"]
-    assert (huge.plaintext_length, huge.file_length) == (len(HUGE), len(stored["huge.bin"]))
+    assert (huge.plaintext_length, huge.file_length) == (len(HUGE), len(before["huge.bin"]))
     assert (huge.status, huge.error, huge.attempt) == ("ok", None, 0)
-    assert huge.target == str(job.vault / "huge.bin")
+    places = objects(job.vault, job.kms)
+    assert huge.target == str(places["huge.bin"][0])
+    assert len(places["huge.bin"]) == 4
     assert huge.bytes_per_second == pytest.approx(len(HUGE) / huge.seconds)
     with dataset.open(job.vault, job.kms) as opened:
         assert {entry.version for entry in opened.files} == {1}
-        assert len({bytes(entry.key_metadata.encryption_key) for entry in opened.files}) == len(contents)
+        whole = [entry.path for entry in opened.files if len(entry.parts) == 1]
+        assert len({bytes(opened.key_metadata(path).encryption_key) for path in whole}) == len(whole)
     # Looking at it again does nothing again.
-    before = {path: os.stat(job.vault / path).st_ino for path in contents}
+    tree = read_tree(job.vault)
     assert result.dataframe.count() == len(contents)
     assert "files (" in result.summary()
-    assert {path: os.stat(job.vault / path).st_ino for path in contents} == before
-    assert read_tree(job.vault) == stored
+    assert read_tree(job.vault) == tree
 
     again = job.run()
     assert again.ok
     assert again.version == 1
     assert again.counts == {"unchanged": len(contents)}
     assert again.dataframe.count() == 0
-    assert read_tree(job.vault) == stored
+    assert read_tree(job.vault) == tree
 
 
 def test_only_what_is_new_or_has_changed_is_encrypted(job: Job) -> None:
     job.run({"a": b"1", "b/c": b"2", "d": b"3", "huge": pattern(2 * MIB + 1)})
-    before = read_tree(job.vault)
+    before = objects(job.vault, job.kms)
     (job.raw / "d").unlink()
     result = job.run({"b/c": b"changed", "b/new": b"new", "huge": pattern(2 * MIB + 2)})
     job.check({"a": b"1", "b/c": b"changed", "b/new": b"new", "d": b"3", "huge": pattern(2 * MIB + 2)})
     assert result.version == 2
     assert result.counts == {"ok": 3, "unchanged": 1}
     assert [row.path for row in result.dataframe.collect()] == ["b/c", "b/new", "huge"]
-    after = read_tree(job.vault)
+    after = objects(job.vault, job.kms)
     assert (after["a"], after["d"]) == (before["a"], before["d"])
     with dataset.open(job.vault, job.kms) as opened:
         assert [entry.version for entry in opened.files] == [1, 2, 2, 1, 2]
@@ -151,6 +161,7 @@ def test_only_what_is_meant_is_encrypted_and_what_is_left_out_is_named(job: Job)
     )
     job.check({"a/x.csv": b"1", "b/y.csv": b"3"})
     assert [path for path, _ in result.notes] == ["pipe.csv"]
+    assert [path for path, _ in job.run(include="link").notes] == ["link"]
 
 
 def test_an_empty_source_becomes_an_empty_dataset(job: Job) -> None:
@@ -178,10 +189,12 @@ def test_arguments_that_are_wrong_are_refused_before_anything_is_written(job: Jo
     refused(job, TypeError, "kms must be a URL such as .*, not bytes", kms=bytes(32))
     refused(job, ValueError, "on_error must be 'fail' or 'collect', got 'skip'", on_error="skip")
     refused(job, ValueError, "key_id must be the name of a master key", key_id="")
+    refused(job, ValueError, "key_id must be the name of a master key", key_id=None, keys={"a/**": "lake"})
+    refused(job, ValueError, "key_id is 'lake', and keys has 'lake2'", keys={"**": "lake2"})
     refused(job, ValueError, "parallelism must be at least 1, got 0", parallelism=0)
     refused(job, ValueError, "part_bytes must be at least 1, got 0", part_bytes=0)
     refused(job, TypeError, "include must be a glob pattern", include=[7])
-    refused(job, FileNotFoundError, "there is no such source", source=job.raw / "missing")
+    refused(job, FileNotFoundError, "No such file or directory", source=job.raw / "missing")
     refused(job, ValueError, "lies in the target .*: choose a target beside it", source=job.vault / "sub")
     refused(job, ValueError, "lies in the target .*: choose a target beside it", source=job.vault)
     refused(job, ValueError, "the target .* lies in the source .*: choose a target beside it", source=job.raw.parent)
@@ -198,15 +211,46 @@ def test_another_master_key_is_refused(job: Job) -> None:
     job.check({"a": b"1"})
 
 
-def test_a_second_run_on_the_same_target_is_refused(job: Job) -> None:
+def test_two_runs_at_once_both_count_unless_they_change_the_same_file(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job.run({"a": b"1"})
-    with Update.begin(LocalStore(job.vault), kms.load(job.kms), "lake"):
-        with pytest.raises(BlockingIOError, match=rf"process {os.getpid()} on host .* is changing this dataset now"):
-            job.run({"b": b"2"})
-        with pytest.raises(BlockingIOError, match="is changing this dataset now"):
-            ags1.spark.clean(job.spark, job.vault)
-    job.run()
-    job.check({"a": b"1", "b": b"2"})
+    commit = Transaction.commit
+    other: Tree = {}
+
+    def late(self: Transaction, **options: Any) -> Any:
+        monkeypatch.setattr(Transaction, "commit", commit)
+        raw = write_tree(job.raw.parent / "other", other)
+        with dataset.open(job.vault, job.kms) as opened:
+            opened.add(raw)
+        return commit(self, **options)
+
+    monkeypatch.setattr(Transaction, "commit", late)
+    other["b"] = b"2"
+    assert job.run({"c": b"3"}).version == 3
+    job.check({"a": b"1", "b": b"2", "c": b"3"})
+    monkeypatch.setattr(Transaction, "commit", late)
+    other.update({"b": b"2", "d": b"of the other"})
+    with pytest.raises(ConflictError, match="somebody else has changed d meanwhile"):
+        job.run({"d": b"4"})
+    assert plain_of(job.vault, job.kms)["d"] == b"of the other"
+
+
+def test_files_of_a_pattern_are_under_their_own_master_key(job: Job) -> None:
+    contents = {"tenant=a/x": b"1", "tenant=a/huge": HUGE, "tenant=b/y": b"2", "z": b"3"}
+    result = job.run(contents, keys={"tenant=a/**": "lake2"})
+    assert result.counts == {"ok": 4}
+    job.check(contents)
+    with dataset.open(job.vault, job.kms) as opened:
+        of_pattern = {each.pattern: (each.id, each.key_id) for each in opened.classes}
+        assert {pattern: key_id for pattern, (_, key_id) in of_pattern.items()} == {
+            "tenant=a/**": "lake2",
+            "**": "lake",
+        }
+        assert {entry.path for entry in opened.files if entry.key_class == of_pattern["tenant=a/**"][0]} == {
+            "tenant=a/x",
+            "tenant=a/huge",
+        }
 
 
 # -- what fails ----------------------------------------------------------------------------------------------
@@ -236,22 +280,16 @@ def test_files_that_fail_are_reported_while_the_others_go_on(job: Job) -> None:
     job.check({"a": b"1", "z": b"2"})
 
 
-def test_a_file_in_the_way_that_is_not_of_the_dataset_is_not_overwritten(job: Job) -> None:
+def test_what_is_in_the_way_in_the_dataset_is_not_written_through(job: Job, tmp_path: Path) -> None:
     job.run({"a": b"1"})
-    write_tree(job.vault, {"new/file": b"of somebody else", "dir": b"a file"})
-    contents = {"new/file": b"x", "new/other": b"x", "dir/sub/file": b"x", "dir/file": b"x"}
-    with pytest.raises(NotADirectoryError, match="is in the way of a directory of that name"):
-        job.run(contents)
-    result = job.run(on_error="collect")
-    assert {path for path, _ in result.errors} == {"new/file", "dir/sub/file", "dir/file"}
-    assert any("a file that is not of this dataset is in the way: move it away" in text for _, text in result.errors)
-    assert (job.vault / "new/file").read_bytes() == b"of somebody else"
-    with dataset.open(job.vault, job.kms) as opened:
-        assert [entry.path for entry in opened.files] == ["a", "new/other"]
-    for name in ("new/file", "dir"):
-        (job.vault / name).unlink()
-    job.run()
-    job.check({"a": b"1", **contents})
+    (tmp_path / "elsewhere").mkdir()
+    (job.vault / "linked").symlink_to(tmp_path / "elsewhere")
+    (job.vault / "dir").write_bytes(b"a file")
+    result = job.run({"linked/file": b"x", "dir/file": b"x", "new/file": b"x"}, on_error="collect")
+    assert {path for path, _ in result.errors} == {"linked/file", "dir/file"}
+    assert all("is in the way of a directory of that name" in text for _, text in result.errors)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert plain_of(job.vault, job.kms) == {"a": b"1", "new/file": b"x"}
 
 
 def test_a_directory_where_the_dataset_has_a_file_does_not_block_it_for_ever(job: Job) -> None:
@@ -259,24 +297,31 @@ def test_a_directory_where_the_dataset_has_a_file_does_not_block_it_for_ever(job
     (job.raw / "a").unlink()
     (job.raw / "d/e").unlink()
     (job.raw / "d").rmdir()
-    result = job.run({"a/x": b"3", "a/y/z": b"4", "d": b"6"}, on_error="collect")
-    assert {path for path, _ in result.errors} == {"a/x", "a/y/z", "d"}
-    job.check({"a": b"1", "b": b"2", "d/e": b"5"})
+    assert job.run({"a/x": b"3", "a/y/z": b"4", "d": b"6"}).ok
+    # Both are files of the dataset: objects have names of their own.
+    job.check({"a": b"1", "b": b"2", "d/e": b"5", "a/x": b"3", "a/y/z": b"4", "d": b"6"})
+
+
+def test_what_is_unchanged_but_missing_or_cut_is_encrypted_again(job: Job) -> None:
+    contents = {"a": b"1", "b": pattern(1000), "c": b"3"}
+    job.run(contents)
+    places = objects(job.vault, job.kms)
+    places["a"][0].unlink()
+    places["b"][0].write_bytes(places["b"][0].read_bytes()[:-1])
+    assert job.run().counts == {"ok": 2, "unchanged": 1}
+    assert plain_of(job.vault, job.kms) == contents
 
 
 class Changing:
     """A listing whose files change right after it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path, contents: Tree) -> None:
-        walk = encryption.Storage(locate(root)).__class__.walk
-
-        def changed(storage: Any, *arguments: Any, **options: Any) -> Any:
-            found = list(walk(storage, *arguments, **options))
-            if storage.location.root == str(root):
-                write_tree(root, contents)
+        def changed(*arguments: Any) -> Any:
+            found = list(scan(*arguments))
+            write_tree(root, contents)
             return iter(found)
 
-        monkeypatch.setattr(encryption.Storage(locate(root)).__class__, "walk", changed)
+        monkeypatch.setattr("ags1.dataset.writing.scan", changed)
 
 
 def test_a_source_that_changes_after_it_was_listed_is_an_error(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,39 +332,11 @@ def test_a_source_that_changes_after_it_was_listed_is_an_error(job: Job, monkeyp
         Changing(patched, job.raw, {"a": b"!", "huge": pattern(2 * MIB), "large": b"smaller", "new": b"too late"})
         result = job.run(on_error="collect")
         assert {path for path, _ in result.errors} == {"a", "huge", "large"}
-        assert all(
-            "was changed since it was listed: encrypt what nobody writes to" in text for _, text in result.errors
-        )
+        assert all("was changed while it was being encrypted" in text for _, text in result.errors)
     # The old ones are what the dataset has.
     job.check({**contents, "z": b"2."})
     job.run()
     job.check(read_tree(job.raw))
-
-
-def test_a_large_file_that_changes_while_it_is_encrypted_does_not_replace_the_old_one(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # In this process: of a change between two reads no test on Spark can be sure.
-    old = {"large": pattern(2 * MIB), "small": b"1"}
-    job.run(old)
-    write_tree(job.raw, {"large": pattern(2 * MIB + 7), "small": b"2"})
-    real = _encrypt_work.encrypt_file
-
-    def touched(*arguments: Any, **options: Any) -> Any:
-        made = real(*arguments, **options)
-        os.utime(job.raw / "large", ns=(1, 1))
-        return made
-
-    class Local(encryption.Engine):
-        def run(self, units: Any) -> Any:
-            yield sorted(self._work.run(list(units), lambda *done: None), key=lambda each: each.path)
-
-    monkeypatch.setattr(_encrypt_work, "encrypt_file", touched)
-    monkeypatch.setattr(encryption, "Engine", Local)
-    result = job.run(part_bytes=1 << 30, on_error="collect")
-    assert [path for path, _ in result.errors] == ["large"]
-    monkeypatch.undo()
-    job.check({"large": old["large"], "small": b"2"})
 
 
 # -- a full disk ---------------------------------------------------------------------------------------------
@@ -331,21 +348,20 @@ def test_a_full_disk_fails_every_file_that_is_left_once(
 ) -> None:
     contents = {f"{index:03}": b"x" for index in range(count)}
     raw = write_tree(tmp_path / "raw", contents)
-    there = locate(tmp_path / "vault")
-    work = EncryptWork(locate(raw), there, Sealer.create(kms_url, "lake").opener)
-    times = {path: os.stat(raw / path).st_mtime_ns for path in contents}
-    units = [Unit(path, 1, {"mtime_ns": times[path], "place": f"_ags1/s/{path}", "look": False}) for path in contents]
-    storage = type(encryption.Storage(there))
-    publish = storage.publish
+    reference = RunReference.create([KeyClass("all", "**", "lake")], kms.load(kms_url))
+    work = EncryptWork(locate(raw), locate(tmp_path / "vault"), Opener(reference, kms_url))
+    found = scan(Location(raw), "", Filter(), None, lambda path, why: None)
+    units = [EncryptUnit(each.path, 1, each.source, each.identity, "all", f"{each.path}.ags1") for each in found]
+    write = LocalTarget.write_new
     done: list[str] = []
 
-    def full(self: Any, path: str, data: bytes) -> None:
+    def full(self: LocalTarget, name: str, data: Any) -> None:
         if len(done) >= count // 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        done.append(path)
-        publish(self, path, data)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+        done.append(name)
+        write(self, name, data)
 
-    monkeypatch.setattr(storage, "publish", full)
+    monkeypatch.setattr(LocalTarget, "write_new", full)
     outcomes = list(work.run(units, lambda *told: None))
     assert sorted(each.path for each in outcomes) == sorted(contents)
     failed = [each for each in outcomes if each.status == "error"]
@@ -363,7 +379,8 @@ def test_a_run_that_fills_the_disk_is_gone_on_with(job: Job, monkeypatch: pytest
             job.run({"a": b"1", "large": pattern(300_000), "z": b"2"}, parallelism=1)
     assert isinstance(caught.value, OSError)
     assert caught.value.result.counts["error"] >= 1
-    assert "metadata.json" not in control(job.vault)
+    assert versions(job.vault) == []
+    assert len(unfinished(job.vault)) == 1
     result = job.run()
     assert result.counts.get("skipped", 0) + result.counts.get("ok", 0) == 3
     job.check(read_tree(job.raw))
@@ -371,6 +388,6 @@ def test_a_run_that_fills_the_disk_is_gone_on_with(job: Job, monkeypatch: pytest
 
 def test_plain_of_checks_what_it_reads(job: Job) -> None:
     job.run({"a": b"1"})
-    (job.vault / "a").write_bytes(b"damaged")
+    objects(job.vault, job.kms)["a"][0].write_bytes(b"damaged")
     with pytest.raises(ValueError):
         plain_of(job.vault, job.kms)

@@ -57,13 +57,31 @@ def plain_of(vault: str | Path, kms_url: str, key_id: str = "lake") -> Tree:
     return found
 
 
-def control(vault: Path) -> set[str]:
-    """Kinds of files in the control directory."""
-    return {name.partition("-")[0] for name in os.listdir(vault / "_ags1")}
+def objects(vault: str | Path, kms_url: str, version: int | None = None) -> dict[str, list[Path]]:
+    """Where the objects of each file of a dataset are."""
+    with dataset.open(str(vault), kms_url, version=version) as opened:
+        return {entry.path: [Path(vault, part.name) for part in entry.parts] for entry in opened.files}
+
+
+def stored(vault: str | Path, kms_url: str) -> dict[str, bytes]:
+    """The bytes of the objects of each file."""
+    found = objects(vault, kms_url)
+    return {path: b"".join(place.read_bytes() for place in places) for path, places in found.items()}
+
+
+def unfinished(vault: Path) -> list[str]:
+    """Runs that left a record."""
+    runs = vault / "_ags1" / "runs"
+    return sorted(os.listdir(runs)) if runs.exists() else []
+
+
+def versions(vault: Path) -> list[str]:
+    """The files of versions."""
+    return sorted(name for name in os.listdir(vault / "_ags1") if name.startswith("v-"))
 
 
 def assert_dataset(vault: Path, contents: Tree, kms_url: str, key_id: str = "lake") -> None:
-    """It holds these files, and nothing is left of any run."""
+    """It holds these files, and no record is left of any run."""
     assert plain_of(vault, kms_url, key_id) == contents
-    assert control(vault) == {"lock", "metadata.json", "manifest"}
-    assert len(os.listdir(vault / "_ags1")) == 3
+    assert unfinished(vault) == []
+    assert set(os.listdir(vault / "_ags1")) <= {"manifests", "runs", *versions(vault)}
