@@ -222,7 +222,7 @@ class Dataset:
         check_run("fail", threads)
         view = self._view()
         return verify(
-            self._location, view.manifests, view.root, view.version, view.keys,
+            self._location, view.manifests, view.root, view.version, view.keys, self._kms,
             threads=threads or self._threads, progress=progress,
         )  # fmt: skip
 

@@ -126,7 +126,7 @@ def _encrypted_again(
 
     make_parent(target)
     with (
-        open_parts(transaction.location, entry, transaction.keys, transaction.location.text) as reader,
+        open_parts(transaction.location, entry, transaction.keys) as reader,
         Writer(target, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"") as writer,
     ):
         while piece := reader.read(_PIECE):

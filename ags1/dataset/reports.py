@@ -68,11 +68,12 @@ class Problem:
     Attributes
     ----------
     path : str
-        The file.
+        The file; of what no version names, the name of the object.
     kind : str
         "missing", "truncated", "extended", "replaced" (another file, or another version of it), "swapped" (another
-        file of this dataset), "damaged" (some of its blocks), "foreign" (not of this dataset), "leftover" (a temporary
-        file of an interrupted run), "unreadable".
+        file of this dataset), "damaged" (some of its blocks), "unreadable" (by a fault, or because the KMS refuses the
+        key of its class), "unreferenced" (written by a run, and in no version), "foreign" (of no run of this dataset),
+        "leftover" (a temporary file of an interrupted run).
     detail : str
         A sentence for a person.
     """

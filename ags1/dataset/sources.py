@@ -30,7 +30,17 @@ from ags1.storage import (
     status,
 )
 
-__all__ = ["Found", "Skipped", "open_same", "place_of", "read_regular", "read_same", "refuse_changed", "scan"]
+__all__ = [
+    "Found",
+    "Skipped",
+    "open_regular",
+    "open_same",
+    "place_of",
+    "read_regular",
+    "read_same",
+    "refuse_changed",
+    "scan",
+]
 
 Skipped = Callable[[str, str], object]
 """Called with the path and the reason of what is left out."""
@@ -393,7 +403,7 @@ def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Sourc
     OSError
         EBUSY: it was changed. Any other: it cannot be read.
     """
-    source = _open_local(place) if place.is_local else open_source(place)
+    source = open_regular(place) if place.is_local else open_source(place)
     assert not isinstance(source, PipeSource)
 
     def check() -> None:
@@ -419,7 +429,14 @@ def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Sourc
         source.close()
 
 
-def _open_local(place: Location) -> DescriptorSource:
+def open_regular(place: Location) -> DescriptorSource:
+    """A regular file of this machine, to be read by position.
+
+    Raises
+    ------
+    OSError
+        It cannot be read; EINVAL: it is no regular file.
+    """
     descriptor = os.open(place.path, _READ)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -95,6 +95,11 @@ class RemoteTarget(Target):
     def open_new(self, name: str, expected: int) -> Output:
         """As :meth:`Target.open_new`."""
         place = self._location.join(name)
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            text = "its name is no UTF-8, which a name behind a URL has to be: decrypt it into a local directory"
+            raise OSError(errno.EILSEQ, text, repr(name)) from None
         above = name.rpartition("/")[0]
         if above not in self._made:
             make_parent(place)

@@ -13,24 +13,29 @@ from __future__ import annotations
 
 import copy
 import errno
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from ags1 import _descriptors, layout
+from ags1._blocks import fresh_bytes, writable_view
 from ags1._cipher import BlockCipher
+from ags1._reading import Plaintext
 from ags1._typing import Buffer
-from ags1.codec import encrypt_many
-from ags1.dataset.entries import SourceIdentity
+from ags1.codec import decrypt_many, encrypt_many
+from ags1.dataset.classes import ClassKeys
+from ags1.dataset.entries import Entry, Part, SourceIdentity
+from ags1.dataset.joined import open_part
 from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
-from ags1.dataset.sources import open_same, place_of, read_same
+from ags1.dataset.sources import open_same, place_of, read_regular, read_same
 from ags1.dataset.targets import Target, open_target
-from ags1.errors import Ags1Error
+from ags1.errors import Ags1Error, AuthenticationError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
-from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Location, Output, Source, in_order
+from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Location, Output, Source, in_order, read_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +46,19 @@ if TYPE_CHECKING:
     Item = TypeVar("Item")
     Result = TypeVar("Result")
 
-__all__ = ["FATAL", "SMALL", "EncryptUnit", "EncryptWorker", "Outcome", "cut", "is_fatal"]
+__all__ = [
+    "FATAL",
+    "SMALL",
+    "DecryptWorker",
+    "EncryptUnit",
+    "EncryptWorker",
+    "Outcome",
+    "VerifyWorker",
+    "Worker",
+    "batches",
+    "cut",
+    "is_fatal",
+]
 
 SMALL = 1 << 20
 """Up to so many bytes of plaintext, files are worked on together."""
@@ -50,6 +67,7 @@ FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 BATCH_FILES = 64
 BATCH_BYTES = 4 << 20
 _WINDOW = 32 << 20
+_CHECKED = 8 << 20
 _REQUESTS = 32
 _PIECES = STREAM_BUDGET // (2 * SEQUENTIAL_PIECE)
 _MOST_PARTS = 99_999
@@ -349,3 +367,219 @@ class EncryptWorker(Worker):
             for begin, data in zip(begins, sealed, strict=True):
                 output.write_owned(data)
                 self._tell(min(begin + SEQUENTIAL_PIECE, unit.size))
+
+
+# -- decrypting and verifying --------------------------------------------------------------------------------------
+
+
+class ReadingWorker(Worker):
+    """What decrypting and verifying have in common. Units are entries; every block of them is authenticated."""
+
+    def __init__(
+        self, dataset: Location, keys: ClassKeys, *, threads: int = 1, progress: Callable[[int], object] | None = None
+    ) -> None:
+        super().__init__(threads, progress)
+        self._dataset = dataset
+        self._keys = keys
+
+    def size_of(self, entry: Entry) -> int:
+        """Bytes of plaintext; a file of several objects is never a small one."""
+        return entry.plaintext_length if len(entry.parts) == 1 else max(entry.plaintext_length, SMALL + 1)
+
+    def _small(self, entries: list[Entry]) -> list[Outcome]:
+        started = time.monotonic()
+        failures = self._keep(entries, self._plaintexts(entries))
+        share = (time.monotonic() - started) / len(entries)
+        return [
+            Outcome(entry, ((entry.path, entry.plaintext_length),) if failure is None else None, failure, share)
+            for entry, failure in zip(entries, failures, strict=True)
+        ]
+
+    def _plaintexts(self, entries: list[Entry]) -> list[memoryview | Exception]:
+        """The plaintexts of small files, or why there is none."""
+        # On this thread, so that many requests do not ask the KMS for the same key.
+        keys: list[Any] = list(
+            attempts(lambda entry: self._keys.open(entry.key_class, entry.parts[0]), entries, remote=False)
+        )
+        pairs = list(zip(entries, keys, strict=True))
+        found: list[Any] = list(attempts(self._read, pairs, remote=not self._dataset.is_local))
+        good = [index for index, data in enumerate(found) if not isinstance(data, Exception)]
+        try:
+            plain: Sequence[Any] = _open_many([found[index] for index in good], [keys[index] for index in good])
+        except Ags1Error:
+            # One of them is not as it should be: which, only each by itself can say.
+            plain = [self._open_one(entries[index], found[index], keys[index]) for index in good]
+        for index, each in zip(good, plain, strict=True):
+            found[index] = each
+        return found
+
+    def _read(self, pair: tuple[Entry, KeyMetadata | Exception]) -> Buffer:
+        entry, key = pair
+        if isinstance(key, Exception):
+            raise key
+        part = entry.parts[0]
+        try:
+            if self._dataset.is_local:
+                return read_regular(os.path.join(self._dataset.path, part.name), part.file_length)[0]
+            return read_whole(self._dataset.join(part.name), part.file_length)
+        except FileNotFoundError:
+            raise self._missing(part) from None
+
+    def _missing(self, part: Part) -> FileNotFoundError:
+        text = "is in the manifest, but missing from the dataset"
+        return FileNotFoundError(errno.ENOENT, text, self._dataset.join(part.name).text)
+
+    def _open_one(self, entry: Entry, data: Buffer, key: Any) -> memoryview | Exception:
+        try:
+            return _open_many([data], [key])[0]
+        except Ags1Error as error:
+            name = self._dataset.join(entry.parts[0].name).text
+            again = type(error)(f"{name}: {str(error).removeprefix('buffer 0').strip(' :')}")
+            if isinstance(error, AuthenticationError) and isinstance(again, AuthenticationError):
+                again.block_index = error.block_index
+            return again
+
+    def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
+        """Do with the plaintexts of small files what they are for; return what failed."""
+        raise NotImplementedError
+
+    def _parts(self, entry: Entry) -> Generator[tuple[int, Plaintext], None, None]:
+        """The plaintext of each object of a file, with its offset in the file."""
+        # All keys first: one that cannot be had is known before anything is done.
+        keys = [self._keys.open(entry.key_class, part) for part in entry.parts]
+        start = 0
+        for part, key in zip(entry.parts, keys, strict=True):
+            try:
+                plaintext = open_part(self._dataset, part, key, threads=self._threads)
+            except FileNotFoundError:
+                raise self._missing(part) from None
+            with closing(plaintext.source):
+                yield start, plaintext
+                plaintext.source.check()
+            start += part.plaintext_length
+
+    def _pieces(self, plaintext: Plaintext) -> Iterator[tuple[int, bytes]]:
+        """The plaintext of a large object, many requests at once; each with its end."""
+        alone = plaintext.cipher.with_threads(1)
+        size = plaintext.size
+
+        def piece(begin: int) -> bytes:
+            out: bytes = fresh_bytes(min(SEQUENTIAL_PIECE, size - begin))
+            with writable_view(out) as view:
+                alone.open_from(plaintext.source, view, begin // plaintext.block_length)
+            return out
+
+        begins = range(0, size, SEQUENTIAL_PIECE)
+        with closing(in_order(piece, begins, at_once=_PIECES)) as opened:
+            for begin, data in zip(begins, opened, strict=True):
+                yield begin + len(data), data
+
+
+def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> list[memoryview]:
+    return decrypt_many(
+        data,
+        [key.encryption_key for key in keys],
+        aad_prefixes=[key.aad_prefix or b"" for key in keys],
+        lengths=[key.file_length for key in keys],
+        threads=1,
+    )
+
+
+class DecryptWorker(ReadingWorker):
+    """Decrypts files of a dataset into a directory or below a URL, under their paths and with their modes.
+
+    Each appears whole, in place of what had its path; nothing is written through a link or into a special file.
+
+    Parameters
+    ----------
+    dataset, target : Location
+        What the names of objects, and the paths of files, are relative to.
+    keys : ClassKeys
+    threads, progress
+        As :class:`EncryptWorker`.
+    """
+
+    def __init__(
+        self,
+        dataset: Location,
+        target: Location,
+        keys: ClassKeys,
+        *,
+        threads: int = 1,
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        super().__init__(dataset, keys, threads=threads, progress=progress)
+        self._target = target
+
+    def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
+        with open_target(self._target) as target:
+
+            def write(pair: tuple[Entry, memoryview | Exception]) -> None:
+                entry, plain = pair
+                if isinstance(plain, Exception):
+                    raise plain
+                target.write(entry.path, plain, entry.mode)
+
+            return list(attempts(write, list(zip(entries, found, strict=True)), remote=not target.is_local))
+
+    def _large(self, entry: Entry) -> tuple[tuple[str, int], ...]:
+        with (
+            open_target(self._target) as target,
+            target.open(entry.path, entry.plaintext_length, entry.mode) as output,
+            closing(self._parts(entry)) as parts,
+        ):
+            for start, plaintext in parts:
+                self._copy(plaintext, output, start)
+            output.commit()
+        return ((entry.path, entry.plaintext_length),)
+
+    def _copy(self, plaintext: Plaintext, output: Output, start: int) -> None:
+        with plaintext.source.descriptor() as descriptor:
+            if descriptor is None or output.descriptor is None:
+                for end, data in self._pieces(plaintext):
+                    output.write_owned(data)
+                    self._tell(start + end)
+                return
+            cipher = plaintext.cipher
+            for done in range(0, plaintext.size, _WINDOW):
+                count = min(_WINDOW, plaintext.size - done)
+                first = done // cipher.block_length
+                _descriptors.open_file(
+                    descriptor, cipher.offset_of(first), output.descriptor, start + done, count, cipher.key,
+                    cipher.aad_prefix, cipher.block_length, first, cipher.threads, plaintext.source.name, output.name,
+                )  # fmt: skip
+                output.position = start + done + count
+                self._tell(output.position)
+
+
+class VerifyWorker(ReadingWorker):
+    """Authenticates every block of files of a dataset, and keeps nothing.
+
+    Parameters
+    ----------
+    dataset : Location
+    keys : ClassKeys
+    threads, progress
+        As :class:`EncryptWorker`.
+    """
+
+    def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
+        return [each if isinstance(each, Exception) else None for each in found]
+
+    def _large(self, entry: Entry) -> tuple[tuple[str, int], ...]:
+        with closing(self._parts(entry)) as parts:
+            for start, plaintext in parts:
+                self._check(plaintext, start)
+        return ((entry.path, entry.plaintext_length),)
+
+    def _check(self, plaintext: Plaintext, start: int) -> None:
+        if plaintext.source.is_remote:
+            for end, _ in self._pieces(plaintext):
+                self._tell(start + end)
+            return
+        window = min(_CHECKED, plaintext.size)
+        with memoryview(bytearray(window)) as memory:
+            for done in range(0, plaintext.size, _CHECKED):
+                count = min(_CHECKED, plaintext.size - done)
+                plaintext.open_whole(done // plaintext.block_length, memory[:count])
+                self._tell(start + done + count)

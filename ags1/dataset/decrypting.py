@@ -1,0 +1,102 @@
+"""A run that decrypts a dataset, or some of its files, into a directory or below a URL."""
+
+from __future__ import annotations
+
+import os
+
+from ags1.dataset.classes import ClassKeys
+from ags1.dataset.execution import execute
+from ags1.dataset.manifests import Manifests, Node
+from ags1.dataset.reports import RunReport
+from ags1.dataset.selection import Filter
+from ags1.dataset.targets import open_target
+from ags1.dataset.worker import DecryptWorker
+from ags1.storage import Location, Unsynced
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1.files import Progress
+
+__all__ = ["decrypt_files", "refuse_target"]
+
+
+def refuse_target(target: Location, dataset: Location, manifests: Manifests, root: Node | None) -> None:
+    """Refuse a target where plaintext would come to stand in the dataset.
+
+    Raises
+    ------
+    ValueError
+        It lies in the dataset, or is above it and the dataset has files that would go into it.
+    """
+    if (target.scheme, target.container) != (dataset.scheme, dataset.container):
+        return
+    inner, outer = target.path, dataset.path
+    if target.is_local:
+        inner, outer = os.path.realpath(inner), os.path.realpath(outer)
+    inner, outer = f"{inner.rstrip('/')}/".lstrip("/"), f"{outer.rstrip('/')}/".lstrip("/")
+    if inner.startswith(outer):
+        raise ValueError(f"the target {target} lies in the dataset: plaintext would stand beside what is encrypted")
+    if outer.startswith(inner):
+        name = outer[len(inner) :].rstrip("/")
+        if manifests.has_below(root, name):
+            raise ValueError(
+                f"the target {target} is above the dataset, which has files below {name}/: their plaintext would go "
+                "into the dataset itself; choose another target"
+            )
+
+
+def decrypt_files(
+    dataset: Location,
+    manifests: Manifests,
+    root: Node | None,
+    keys: ClassKeys,
+    target: Location,
+    wanted: Filter,
+    report: RunReport,
+    *,
+    threads: int | None = None,
+    on_error: str = "fail",
+    progress: Progress | None = None,
+    durable: bool = False,
+    dry_run: bool = False,
+) -> RunReport:
+    """Decrypt the files of a version that are wanted; return the report, completed.
+
+    Raises
+    ------
+    As :meth:`ags1.dataset.Dataset.decrypt`.
+    """
+    refuse_target(target, dataset, manifests, root)
+    entries = (entry for entry in manifests.files(root) if wanted.accepts(entry.path))
+    if dry_run:
+        for entry in entries:
+            report.done += 1
+            report.done_bytes += entry.plaintext_length
+            report.paths.append(entry.path)
+        return report
+    total = root.plaintext_bytes if root is not None and not wanted else None
+    passed = 0
+    unsynced = Unsynced(target)
+
+    def tell(more: int) -> None:
+        if progress is not None:
+            progress(passed + more, total)
+
+    tell(0)
+    with open_target(target):
+        # Also where no file is wanted, the directory is there afterwards.
+        pass
+    worker = DecryptWorker(dataset, target, keys, progress=tell)
+    for outcome in execute(worker, entries, threads=threads, on_error=on_error):
+        entry = outcome.unit
+        passed += entry.plaintext_length
+        if outcome.error is not None:
+            report.errors.append((entry.path, outcome.error))
+        else:
+            report.done += 1
+            report.done_bytes += entry.plaintext_length
+            unsynced.add(entry.path)
+        tell(0)
+    if durable:
+        unsynced.sync()
+    return report

@@ -1,0 +1,310 @@
+"""Verifying a dataset: every block of every file is authenticated, and what is there compared with what should be.
+
+manifests   --> workers --> what failed is looked at once more: what is wrong with it?
+one listing --> what no version names: left by a run, or foreign
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from ags1._blocks import open_blocks
+from ags1.dataset.classes import ClassKeys
+from ags1.dataset.entries import Entry, Part
+from ags1.dataset.execution import execute
+from ags1.dataset.manifests import Manifests, Node
+from ags1.dataset.names import CONTROL, RUNS, run_of, sort_key, version_number
+from ags1.dataset.reports import Problem, TreeReport
+from ags1.dataset.sources import open_regular
+from ags1.dataset.transaction import open_root
+from ags1.dataset.versions import Version, numbers, read_version
+from ags1.dataset.worker import VerifyWorker
+from ags1.errors import Ags1Error, KeyAccessError
+from ags1.keys import KeyMetadata
+from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, read_header
+from ags1.storage import TEMPORARY_SUFFIX, Location, PipeSource, list_files, open_source
+from ags1.storage import status as status_of
+from ags1.verify import verify_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.files import Progress
+
+__all__ = ["verify"]
+
+# An object that was swapped is looked for among those of its length; more than this many are not tried.
+_TRIES = 100_000
+
+
+def verify(
+    location: Location,
+    manifests: Manifests,
+    root: Node | None,
+    version: Version,
+    keys: ClassKeys,
+    kms: Any,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> TreeReport:
+    """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
+
+    Parameters
+    ----------
+    kms : client
+        Gives the keys of other versions' manifests: what those name is not foreign.
+    """
+    return _Verification(location, manifests, root, version, keys, kms).run(threads, progress)
+
+
+class _Verification:
+    def __init__(
+        self, location: Location, manifests: Manifests, root: Node | None, version: Version, keys: ClassKeys, kms: Any
+    ) -> None:
+        self._location = location
+        self._manifests = manifests
+        self._root = root
+        self._version = version
+        self._keys = keys
+        self._kms = kms
+        self._problems: dict[str, Problem] = {}
+        self._strangers: dict[str, Problem] = {}
+        # Objects that may be copies of others: name, to length and the path that they were found under.
+        self._suspects: dict[str, tuple[int, str | None]] = {}
+
+    def run(self, threads: int | None, progress: Progress | None) -> TreeReport:
+        total = self._version.plaintext_bytes
+        done = 0
+
+        def tell(more: int) -> None:
+            if progress is not None:
+                progress(done + more, total)
+
+        tell(0)
+        worker = VerifyWorker(self._location, self._keys, progress=tell)
+        entries = self._manifests.files(self._root)
+        for outcome in execute(worker, entries, threads=threads, on_error="collect"):
+            if outcome.error is not None:
+                self._problems[outcome.unit.path] = self._judge(outcome.unit, outcome.error)
+            done += outcome.unit.plaintext_length
+            tell(0)
+        self._find_strangers()
+        self._find_origins()
+        found = sorted(self._problems.values(), key=lambda each: sort_key(each.path))
+        others = sorted(self._strangers.values(), key=lambda each: sort_key(each.path))
+        return TreeReport(self._version.version, self._version.file_count, total, found + others)
+
+    # -- what is wrong with a file ---------------------------------------------------------------------------------
+
+    def _judge(self, entry: Entry, error: Exception) -> Problem:
+        if isinstance(error, KeyAccessError):
+            return Problem(entry.path, "unreadable", f"{entry.path}: {error}")
+        for part in entry.parts:
+            found = self._judge_part(entry, part)
+            if found is not None:
+                return found
+        return Problem(entry.path, "unreadable", f"{entry.path} was changed while it was verified: {error}")
+
+    def _judge_part(self, entry: Entry, part: Part) -> Problem | None:
+        """What is wrong with an object, None if nothing is."""
+        path, place = entry.path, self._location.join(part.name)
+        name = f"{path} ({part.name})"
+        try:
+            metadata = self._keys.open(entry.key_class, part)
+        except Ags1Error as error:
+            return Problem(path, "damaged", str(error))
+        try:
+            size = _size_of(place)
+        except (FileNotFoundError, NotADirectoryError):
+            return Problem(path, "missing", f"{name} is in the manifest, but not in the dataset")
+        except OSError as error:
+            return Problem(path, "unreadable", f"{name} cannot be read: {error}")
+        if size is None:
+            return Problem(path, "replaced", f"{name} is no regular file any more")
+        if size != part.file_length:
+            what = f"{name} has {size:,} bytes, not {part.file_length:,}"
+            if _begins_like(place, metadata):
+                if size < part.file_length:
+                    return Problem(path, "truncated", f"{what}: its end is missing")
+                return Problem(path, "extended", f"{what}: something was added")
+            self._suspects[part.name] = size, path
+            if size < part.file_length and part.plaintext_length <= DEFAULT_BLOCK_LENGTH:
+                # With its only tag gone, nothing says what it was.
+                return Problem(path, "truncated", f"{what}: its end is missing, or it was replaced")
+            return Problem(path, "replaced", f"{what}, and begins differently: another file, or another version")
+        try:
+            report = verify_file(place, key_metadata=metadata, threads=1)
+        except OSError as error:
+            return Problem(path, "unreadable", f"{name} cannot be read: {error}")
+        except Ags1Error as error:
+            self._suspects[part.name] = size, path
+            return Problem(path, "replaced", f"{name} was replaced or damaged: {error}")
+        if report.ok:
+            return None
+        if report.failed_count == report.block_count:
+            self._suspects[part.name] = size, path
+            text = f"none of its {report.block_count:,} blocks is authentic"
+            return Problem(path, "replaced", f"{name}: {text}: another file, another version of it, or damage")
+        shown = ", ".join(str(index) for index in report.failed_blocks[:20])
+        more = ", ..." if report.failed_count > 20 else ""
+        text = f"{name}: {report.failed_count:,} of {report.block_count:,} blocks are damaged: {shown}{more}"
+        return Problem(path, "damaged", text)
+
+    # -- what is there besides -------------------------------------------------------------------------------------
+
+    def _find_strangers(self) -> None:
+        """Name what no version names.
+
+        Listing and manifests have nearly the same order: what is held of them is only what differs.
+        """
+        listed: dict[str, str] = {}
+        named: set[str] = set()
+        known: set[str] = set()
+        for pair, name in zip_longest(_walk(self._location), self._manifests.object_names(self._root)):
+            if pair is not None and not self._is_of_control(pair[0]):
+                if pair[0] in named:
+                    named.remove(pair[0])
+                else:
+                    listed[pair[0]] = pair[1]
+            if name is not None:
+                if name.startswith(f"{CONTROL}/"):
+                    known.add(name)
+                if listed.pop(name, None) is None:
+                    named.add(name)
+        if listed:
+            for name in self._other_names(known):
+                listed.pop(name, None)
+        for name, kind in listed.items():
+            self._strangers[name] = self._stranger(name, kind)
+
+    def _is_of_control(self, name: str) -> bool:
+        """Whether this is a version, or what an interrupted run has noted: no manifest names these."""
+        if name.startswith(f"{RUNS}/"):
+            return True
+        above, _, last = name.rpartition("/")
+        return above == CONTROL and version_number(last) is not None
+
+    def _other_names(self, known: set[str]) -> Iterator[str]:
+        """Names of the objects of all other versions, those too that came meanwhile."""
+        for number in numbers(self._location):
+            if number == self._version.version:
+                continue
+            try:
+                version = read_version(self._location, number)
+                manifests = Manifests(self._location, version.uuid)
+                for name in manifests.object_names(open_root(manifests, version, self._kms), known):
+                    if name.startswith(f"{CONTROL}/"):
+                        known.add(name)
+                    yield name
+            except FileNotFoundError:
+                # Expired meanwhile.
+                continue
+            except (Ags1Error, OSError) as error:
+                text = f"version {number} cannot be read, so what only it names is taken for unreferenced: {error}"
+                self._strangers[f"{CONTROL}/v-{number}.json"] = Problem(f"version {number}", "unreadable", text)
+
+    def _stranger(self, name: str, kind: str) -> Problem:
+        if kind == "leftover":
+            return Problem(name, "leftover", f"{name} is a temporary file of an interrupted run: remove it")
+        run = run_of(name)
+        if run is not None and kind == "file":
+            text = f"{name} is of run {run} and in no version: the run goes on, or was interrupted; expire removes it"
+            return Problem(name, "unreferenced", text)
+        if kind == "file":
+            size = _size_of(self._location.join(name))
+            if size is not None:
+                self._suspects[name] = size, None
+        return Problem(name, "foreign", f"{name} is of no run of this dataset: it was put there")
+
+    def _find_origins(self) -> None:
+        """Which objects of the dataset the suspects are copies of, if they are."""
+        by_length: dict[int, list[str]] = {}
+        for name, (length, _) in self._suspects.items():
+            by_length.setdefault(length, []).append(name)
+        if not by_length:
+            return
+        for name, origin in self._origins(by_length):
+            path = self._suspects[name][1]
+            if path is not None:
+                text = f"{path}: its object {name} is that of {origin}, put in its place"
+                self._problems[path] = Problem(path, "swapped", text)
+            else:
+                text = f"{name} is a copy of an object of {origin}, under a name of no file"
+                self._strangers[name] = Problem(name, "foreign", text)
+
+    def _origins(self, by_length: dict[int, list[str]]) -> Iterator[tuple[str, str]]:
+        tries = 0
+        found: set[str] = set()
+        for entry in self._manifests.files(self._root):
+            for part in entry.parts:
+                for name in by_length.get(part.file_length, ()):
+                    if name == part.name or name in found:
+                        continue
+                    tries += 1
+                    if tries > _TRIES:
+                        return
+                    try:
+                        metadata = self._keys.open(entry.key_class, part)
+                    except Ags1Error:
+                        continue
+                    if _begins_like(self._location.join(name), metadata):
+                        found.add(name)
+                        yield name, entry.path
+
+
+def _walk(location: Location) -> Iterator[tuple[str, str]]:
+    """Name and kind ("file", "leftover", "other") of all that is in a dataset, in about the order of its paths."""
+    if location.is_local:
+        yield from _walk_local(location.path, "")
+        return
+    for each in list_files(location):
+        yield each.name, _kind_of(each.name)
+
+
+def _walk_local(directory: str, above: str) -> Iterator[tuple[str, str]]:
+    with os.scandir(directory) as listing:
+        entries = sorted(listing, key=lambda each: sort_key(each.name))
+    for each in entries:
+        name = above + each.name
+        if each.is_dir(follow_symlinks=False):
+            yield from _walk_local(each.path, f"{name}/")
+        else:
+            yield name, _kind_of(name) if each.is_file(follow_symlinks=False) else "other"
+
+
+def _kind_of(name: str) -> str:
+    last = name.rpartition("/")[2]
+    return "leftover" if last.startswith(".") and last.endswith(TEMPORARY_SUFFIX) else "file"
+
+
+def _size_of(place: Location) -> int | None:
+    """Bytes of a file; None if it is no regular one."""
+    if not place.is_local:
+        return status_of(place).size
+    found = os.stat(place.path)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _begins_like(place: Location, metadata: KeyMetadata) -> bool:
+    """Whether the first block of an object opens with a key, whatever comes behind it."""
+    try:
+        source = open_regular(place) if place.is_local else open_source(place)
+    except OSError:
+        return False
+    assert not isinstance(source, PipeSource)
+    try:
+        block_length = read_header(bytes(memoryview(source.read(0, min(source.size, HEADER_LENGTH)))))
+        wanted = min(source.size - HEADER_LENGTH, min(block_length, DEFAULT_BLOCK_LENGTH) + BLOCK_OVERHEAD)
+        out = bytearray(max(0, wanted - BLOCK_OVERHEAD))
+        data = source.read(HEADER_LENGTH, wanted)
+        open_blocks(data, out, metadata.encryption_key, metadata.aad_prefix or b"", block_length, 0, 1)
+    except (Ags1Error, OSError, ValueError):
+        return False
+    finally:
+        source.close()
+    return True
