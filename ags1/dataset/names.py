@@ -87,6 +87,8 @@ def new_object_name(path: str, run: str) -> str:
 
 
 def _escaped(text: str) -> str:
+    if text.isascii():
+        return text
     # A lone surrogate is a byte that is no UTF-8, or the half of a character that the cut left.
     return "".join(f"%{ord(each) - 0xDC00:02X}" if "\udc80" <= each <= "\udcff" else each for each in text)
 

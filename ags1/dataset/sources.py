@@ -38,6 +38,7 @@ __all__ = [
     "place_of",
     "read_regular",
     "read_same",
+    "read_same_file",
     "refuse_changed",
     "scan",
 ]
@@ -183,21 +184,27 @@ class _Local:
             raise OSError(errno.EINVAL, "is neither a file nor a directory", self._source.text)
 
     def _scan(self, directory: str, relative: str) -> Iterator[Found]:
+        wanted = self._wanted or None
         try:
             with os.scandir(directory) as listing:
-                entries = sorted(listing, key=_in_order)
+                # With the slash, depth first is the order of the whole paths.
+                entries = sorted(
+                    (sort_key(f"{entry.name}/" if is_directory else entry.name), is_directory, entry)
+                    for entry in listing
+                    for is_directory in (entry.is_dir(follow_symlinks=False),)
+                )
         except OSError as error:
             # The whole of it is missing then: that is an error, not something to be left out.
             name = relative.rstrip("/")
             yield Found(self._above + name, name, self._source, error=error)
             return
-        for entry in entries:
+        for _, is_directory, entry in entries:
             relative_path = relative + entry.name
-            if entry.is_dir(follow_symlinks=False):
-                if not self._wanted.prunes(relative_path) and not self._is_outside(entry):
+            if is_directory:
+                if (wanted is None or not wanted.prunes(relative_path)) and not self._is_outside(entry):
                     self._refuse_reserved(relative_path)
                     yield from self._scan(entry.path, f"{relative_path}/")
-            elif self._wanted.accepts(relative_path):
+            elif wanted is None or wanted.accepts(relative_path):
                 found = self._file(relative_path, entry)
                 if found is not None:
                     yield found
@@ -240,11 +247,6 @@ class _Local:
             return Found(path, relative, self._source, error=OSError(errno.ENAMETOOLONG, text, full))
         identity = SourceIdentity(seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
         return Found(path, relative, self._source, identity, stat.S_IMODE(seen.st_mode))
-
-
-def _in_order(entry: os.DirEntry[str]) -> bytes:
-    # With the slash, depth first is the order of the whole paths.
-    return sort_key(entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name)
 
 
 def _remote(
@@ -346,14 +348,36 @@ def read_same(place: Location, identity: SourceIdentity) -> Buffer:
 
 def read_same_file(path: str, identity: SourceIdentity) -> bytes:
     """As :func:`read_same`, for a file of this machine."""
-    data, before, after = read_regular(path, identity.size)
-    if len(data) != identity.size or not (_is_same_file(before, identity) and _is_same_file(after, identity)):
+    size = identity.size
+    descriptor = os.open(path, _READ)
+    try:
+        data = _read_all(descriptor, size)
+        # Whatever this is by now: if it is the file that was listed, it is a regular one.
+        same = len(data) == size and _is_same_file(os.fstat(descriptor), identity)
+    except BlockingIOError:
+        same = False
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        os.close(descriptor)
+    if not same:
         raise refuse_changed(path)
     return data
 
 
-def read_regular(path: str, size: int) -> tuple[bytes, os.stat_result, os.stat_result]:
-    """Up to one byte more than `size` of a regular file, and what it was like before and afterwards.
+def _read_all(descriptor: int, size: int) -> bytes:
+    # One byte more shows whether the file grew; for an unchanged one, one call is enough.
+    data = os.read(descriptor, size + 1)
+    while 0 < len(data) < size:
+        piece = os.read(descriptor, size + 1 - len(data))
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+def read_regular(path: str, size: int) -> bytes:
+    """Up to one byte more than `size` of a regular file.
 
     Raises
     ------
@@ -362,17 +386,9 @@ def read_regular(path: str, size: int) -> tuple[bytes, os.stat_result, os.stat_r
     """
     descriptor = os.open(path, _READ)
     try:
-        before = os.fstat(descriptor)
-        if not stat.S_ISREG(before.st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "is no regular file any more", path)
-        # One byte more shows whether the file grew; for an unchanged one, one call is enough.
-        data = os.read(descriptor, size + 1)
-        while 0 < len(data) < size:
-            piece = os.read(descriptor, size + 1 - len(data))
-            if not piece:
-                break
-            data += piece
-        return data, before, os.fstat(descriptor)
+        return _read_all(descriptor, size)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
     finally:

@@ -30,7 +30,7 @@ from ags1.dataset.entries import Entry, Part, SourceIdentity
 from ags1.dataset.joined import open_part
 from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
-from ags1.dataset.sources import open_same, place_of, read_regular, read_same
+from ags1.dataset.sources import open_same, place_of, read_regular, read_same, read_same_file
 from ags1.dataset.targets import Target, open_target
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.keys import KeyMetadata
@@ -291,21 +291,21 @@ class EncryptWorker(Worker):
         outcomes: dict[int, Outcome] = {}
         ready: list[tuple[int, EncryptUnit]] = []
         plain: list[Buffer] = []
-        metadata: list[KeyMetadata] = []
+        keys: list[tuple[bytes, bytes]] = []
         found = attempts(self._read, units, remote=not self._source.is_local)
         for index, (unit, data) in enumerate(zip(units, found, strict=True)):
             try:
                 if isinstance(data, Exception):
                     raise data
-                metadata.append(self._keys.object_key(unit.key_class, unit.name))
+                keys.append(self._keys.derive(unit.key_class, unit.name))
                 plain.append(data)
                 ready.append((index, unit))
             except (OSError, Ags1Error) as error:
                 outcomes[index] = Outcome(unit, error=error)
         streams = encrypt_many(
             plain,
-            [each.encryption_key for each in metadata],
-            aad_prefixes=[each.aad_prefix or b"" for each in metadata],
+            [key for key, _ in keys],
+            aad_prefixes=[prefix for _, prefix in keys],
             threads=1,
         )
         names = [unit.name for _, unit in ready]
@@ -318,6 +318,9 @@ class EncryptWorker(Worker):
         return [outcomes[index] for index in range(len(units))]
 
     def _read(self, unit: EncryptUnit) -> Buffer:
+        if self._source.is_local:
+            path = self._source.path
+            return read_same_file(f"{path}/{unit.source}" if unit.source else path, unit.identity)
         return read_same(place_of(self._source, unit.source), unit.identity)
 
     def _write(self, target: Target, names: list[str], streams: list[memoryview]) -> Iterator[Exception | None]:
@@ -420,7 +423,7 @@ class ReadingWorker(Worker):
         part = entry.parts[0]
         try:
             if self._dataset.is_local:
-                return read_regular(os.path.join(self._dataset.path, part.name), part.file_length)[0]
+                return read_regular(os.path.join(self._dataset.path, part.name), part.file_length)
             return read_whole(self._dataset.join(part.name), part.file_length)
         except FileNotFoundError:
             raise self._missing(part) from None
