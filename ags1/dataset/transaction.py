@@ -23,14 +23,15 @@ from __future__ import annotations
 import errno
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.manifests import Editor, Manifests, Node, changes
 from ags1.dataset.runs import Done, Run, RunKeys
-from ags1.dataset.versions import Version, publish, read_latest, read_version
+from ags1.dataset.versions import Version, latest_number, publish, read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, can_create
@@ -186,11 +187,25 @@ class Transaction:
         OSError
             A manifest cannot be written.
         """
-        return self._editor.put(entry)
+        with self._reading():
+            return self._editor.put(entry)
 
     def remove(self, path: str) -> Entry | None:
         """Leave a file out; return it. In the order of paths."""
-        return self._editor.remove(path)
+        with self._reading():
+            return self._editor.remove(path)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Say what it means that a manifest of the base version is gone: expire has removed it meanwhile."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if self.base is None or latest_number(self.location, self.base.version) == self.base.version:
+                raise
+            raise ConflictError(
+                f"{self.location}: the version that this began on was expired meanwhile: run it again ({error})"
+            ) from None
 
     def rewrap(self, class_id: str, new_key_id: str, new_kms: Any) -> KeyClass:
         """Put the keys of a class under another master key, with the commit; return the class as it was.
@@ -232,7 +247,8 @@ class Transaction:
         OSError
             Nothing was committed, or, if the store did not reply, that is unknown: the message says so.
         """
-        self._mine = self._editor.finish()
+        with self._reading():
+            self._mine = self._editor.finish()
         head, root = self.base, self._mine
         if root is self.root and not self._reclassified and not always:
             self.run.forget()
@@ -317,12 +333,8 @@ class Transaction:
         head.authenticate(theirs, self.location.text)
         if head.uuid != self._uuid:
             return head, self._joined(head, theirs)
-        try:
+        with self._reading():
             return head, self._merged(head, open_root(self.manifests, head, self._kms))
-        except FileNotFoundError as error:
-            raise ConflictError(
-                f"{self.location}: the version that this began on was expired meanwhile: run it again ({error})"
-            ) from None
 
     def _merged(self, head: Version, theirs: Node | None) -> Node | None:
         editor = Editor(self.manifests, theirs, self.run.id)

@@ -164,10 +164,13 @@ class Version:
             if kind is int and (isinstance(value, bool) or not 0 <= value < 1 << 63):  # type: ignore[operator]
                 raise FormatError(f"{name} has a {each} of {value}, which no writer makes")
         manifest, parent = fields.get("manifest"), fields.get("parent")
-        if not (parent is None or isinstance(parent, str)) or not all(
-            isinstance(each, str) for each in fields["fenced"]
+        missing = not {"manifest", "parent"} <= fields.keys()
+        if (
+            missing
+            or not (parent is None or isinstance(parent, str))
+            or not all(isinstance(each, str) for each in fields["fenced"])
         ):
-            raise FormatError(f"{name} has a damaged parent or list of fenced runs")
+            raise FormatError(f"{name} has a damaged parent, manifest or list of fenced runs")
         if fields["version"] != number:
             raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")
         made = cls(

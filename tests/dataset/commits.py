@@ -1,0 +1,77 @@
+"""What the tests of the commit share: files put into a dataset by hand, and what is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ags1 import kms
+from ags1.codec import decrypt, encrypt
+from ags1.dataset.classes import ClassKeys
+from ags1.dataset.entries import Entry
+from ags1.dataset.manifests import Manifests
+from ags1.dataset.names import new_object_name, sort_key
+from ags1.dataset.runs import Done
+from ags1.dataset.transaction import Transaction, open_root
+from ags1.dataset.versions import Version
+from ags1.storage import Location, make_parent
+
+KEYS = {"**": "lake"}
+
+
+def client() -> kms.MemoryKms:
+    """A client of a new process: the same master keys, nothing cached."""
+    return kms.MemoryKms({"lake": bytes(32), "a": bytes(range(32)), "new": bytes(range(1, 33))})
+
+
+def write_object(transaction: Transaction, path: str, data: bytes) -> Done:
+    """What a worker does: an object under a name of its own."""
+    key_class = transaction.class_of(path).id
+    transaction.run.use([key_class])
+    name = new_object_name(path, transaction.run.id)
+    metadata = transaction.run.keys.object_key(key_class, name)
+    place = transaction.location.join(name)
+    make_parent(place)
+    Path(place.path).write_bytes(encrypt(data, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b""))
+    return Done(path, key_class, ((name, len(data)),), run=transaction.run.id)
+
+
+def put_all(transaction: Transaction, files: dict[str, bytes]) -> None:
+    """Write files, and put them into a transaction."""
+    for path in sorted(files, key=sort_key):
+        transaction.put(transaction.entry(write_object(transaction, path, files[path])))
+
+
+def commit(
+    root: Path, files: dict[str, bytes], removed: tuple[str, ...] = (), keys: dict[str, str] | None = None
+) -> Version | None:
+    """One version more."""
+    with Transaction.begin(Location(root), client(), "test", keys=keys or KEYS, durable=False) as transaction:
+        for path in sorted({*files, *removed}, key=sort_key):
+            if path in removed:
+                transaction.remove(path)
+            else:
+                transaction.put(transaction.entry(write_object(transaction, path, files[path])))
+        return transaction.commit()
+
+
+def entries_of(root: Path, version: Version) -> tuple[list[Entry], ClassKeys]:
+    """The files of a version, and what opens them."""
+    keys = ClassKeys(version.classes, client(), str(root))
+    version.authenticate(keys, str(root))
+    manifests = Manifests(Location(root), version.uuid)
+    return list(manifests.files(open_root(manifests, version, client()))), keys
+
+
+def contents(root: Path, version: Version) -> dict[str, bytes]:
+    """What a version holds, every block authenticated."""
+    entries, keys = entries_of(root, version)
+    found = {}
+    for entry in entries:
+        pieces = []
+        for part in entry.parts:
+            metadata = keys.open(entry.key_class, part)
+            data = (root / part.name).read_bytes()
+            prefix = metadata.aad_prefix or b""
+            pieces.append(decrypt(data, metadata.encryption_key, aad_prefix=prefix, length=metadata.file_length))
+        found[entry.path] = b"".join(pieces)
+    return found

@@ -1,0 +1,310 @@
+"""The commit: one file created if absent. Writers that meet lose nothing, and see what they cannot both have."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ags1.dataset.transaction as module
+import ags1.dataset.versions as versions
+from ags1.dataset.classes import ClassKeys
+from ags1.dataset.transaction import Transaction
+from ags1.dataset.versions import read_latest, read_version
+from ags1.errors import AuthenticationError, ConflictError, FormatError, KeyAccessError, UnsupportedError
+from ags1.storage import Location
+from tests.dataset.commits import KEYS, client, commit, contents, entries_of, put_all, write_object
+
+
+def last(root: Path) -> versions.Version:
+    found = read_latest(Location(root))
+    assert found is not None
+    return found
+
+
+def begin(root: Path, keys: dict[str, str] | None = KEYS) -> Transaction:
+    return Transaction.begin(Location(root), client(), "test", keys=keys, durable=False)
+
+
+def test_each_commit_is_a_version_and_the_older_ones_stay(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1", "b": b"2"})
+    commit(tmp_path, {"a": b"3", "c/d": b"4"}, removed=("b",))
+    first, second = read_version(Location(tmp_path), 1), last(tmp_path)
+    assert second.version == 2
+    assert second.parent == first.digest
+    assert second.uuid == first.uuid
+    assert contents(tmp_path, first) == {"a": b"1", "b": b"2"}
+    assert contents(tmp_path, second) == {"a": b"3", "c/d": b"4"}
+    assert (second.file_count, second.plaintext_bytes) == (2, 2)
+
+
+def test_a_transaction_that_changes_nothing_makes_no_version(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1"})
+    assert commit(tmp_path, {}) is None
+    assert commit(tmp_path, {}, removed=("missing",)) is None
+    assert last(tmp_path).version == 1
+
+
+def test_a_transaction_that_is_given_up_changes_nothing(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1"})
+    with begin(tmp_path) as transaction:
+        put_all(transaction, {"a": b"2", "b": b"3"})
+    assert contents(tmp_path, last(tmp_path)) == {"a": b"1"}
+
+
+def test_writers_of_different_paths_both_commit(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1", "b": b"2", "c": b"3"})
+    one, other = begin(tmp_path), begin(tmp_path)
+    put_all(one, {"a": b"one", "d": b"new"})
+    other.remove("b")
+    put_all(other, {"e": b"other"})
+    first, second = one.commit(), other.commit()
+    assert first is not None
+    assert second is not None
+    assert (first.version, second.version) == (2, 3)
+    assert contents(tmp_path, second) == {"a": b"one", "c": b"3", "d": b"new", "e": b"other"}
+    assert {entry.path: entry.version for entry in entries_of(tmp_path, second)[0]} == {"a": 2, "c": 1, "d": 2, "e": 3}
+
+
+@pytest.mark.parametrize("how", ["changed by both", "removed and changed", "made by both"])
+def test_writers_of_one_path_see_the_conflict(how: str, tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1", "b": b"2"})
+    one, other = begin(tmp_path), begin(tmp_path)
+    path = "new" if how == "made by both" else "a"
+    if how == "removed and changed":
+        one.remove(path)
+    else:
+        put_all(one, {path: b"one"})
+    put_all(other, {path: b"other"})
+    made = one.commit()
+    with pytest.raises(ConflictError, match=f"somebody else has changed {path} meanwhile"):
+        other.commit()
+    assert made is not None
+    assert last(tmp_path).digest == made.digest
+
+
+def test_a_file_that_both_removed_is_removed(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1", "b": b"2"})
+    one, other = begin(tmp_path), begin(tmp_path)
+    one.remove("a")
+    other.remove("a")
+    put_all(other, {"c": b"3"})
+    one.commit()
+    other.commit()
+    assert contents(tmp_path, last(tmp_path)) == {"b": b"2", "c": b"3"}
+
+
+def test_two_writers_make_one_dataset(tmp_path: Path) -> None:
+    one, other, third = begin(tmp_path), begin(tmp_path), begin(tmp_path)
+    put_all(one, {"a": b"1"})
+    put_all(other, {"b": b"2"})
+    put_all(third, {"c": b"3"})
+    first, second = one.commit(), other.commit()
+    commit(tmp_path, {"d": b"4"})
+    third.commit()
+    assert first is not None
+    assert second is not None
+    assert second.uuid == first.uuid == last(tmp_path).uuid
+    assert contents(tmp_path, last(tmp_path)) == {"a": b"1", "b": b"2", "c": b"3", "d": b"4"}
+
+
+def test_a_lost_answer_of_the_commit_is_settled_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(tmp_path, {"a": b"1"})
+    original = versions.create
+    lost = [True]
+
+    def create(place: Location, data: bytes, **options: bool) -> None:
+        original(place, data, **options)
+        if lost:
+            lost.pop()
+            raise FileExistsError(17, "File exists", place.text)
+
+    monkeypatch.setattr(versions, "create", create)
+    made = commit(tmp_path, {"b": b"2"})
+    assert made is not None
+    assert made.version == 2
+    assert last(tmp_path).version == 2
+
+
+def _append(root: str, index: int, barrier: object) -> None:
+    for number in range(3):
+        commit(Path(root), {f"{index}/{number}": b"%d %d" % (index, number)})
+
+
+def test_eight_processes_lose_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_append, args=(str(tmp_path), index, None)) for index in range(8)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    assert [each.exitcode for each in workers] == [0] * 8
+    expected = {f"{index}/{number}": b"%d %d" % (index, number) for index in range(8) for number in range(3)}
+    assert contents(tmp_path, last(tmp_path)) == expected
+    assert last(tmp_path).version == 24
+
+
+def test_a_fenced_run_commits_nothing(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1"})
+    zombie = begin(tmp_path)
+    put_all(zombie, {"b": b"2"})
+    fencing = begin(tmp_path)
+    fencing.fence([zombie.run.id])
+    fencing.commit(always=True)
+    with pytest.raises(ConflictError, match="expire has given up this run"):
+        zombie.commit()
+    commit(tmp_path, {"c": b"3"})
+    assert zombie.run.id in last(tmp_path).fenced
+    assert contents(tmp_path, last(tmp_path)) == {"a": b"1", "c": b"3"}
+
+
+def test_who_fences_looks_again_when_somebody_has_committed(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1"})
+    fencing = begin(tmp_path)
+    fencing.fence(["0123456789ab"])
+    commit(tmp_path, {"b": b"2"})
+    with pytest.raises(ConflictError, match="run this again"):
+        fencing.commit(always=True)
+
+
+def test_a_new_class_of_keys_and_a_commit_of_somebody_else_meet(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1"})
+    patterns = begin(tmp_path, {"tenant=a/**": "a", "**": "lake"})
+    put_all(patterns, {"tenant=a/x": b"2"})
+    commit(tmp_path, {"b": b"3"})
+    patterns.commit()
+    found = last(tmp_path)
+    assert contents(tmp_path, found) == {"a": b"1", "b": b"3", "tenant=a/x": b"2"}
+    assert [each.pattern for each in found.classes] == ["tenant=a/**", "**"]
+
+
+def test_a_dataset_under_another_master_key_is_refused(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1"})
+    with pytest.raises(ValueError, match="under the master key 'lake', not 'new'"):
+        begin(tmp_path, {"**": "new"})
+
+
+def test_there_must_be_a_dataset_to_be_changed(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no ags1 dataset here"):
+        begin(tmp_path, None)
+
+
+def test_a_store_without_create_if_absent_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    where = Location(f"memory://{tmp_path.name}")
+    with pytest.raises(UnsupportedError, match="single_writer=True"):
+        Transaction.begin(where, client(), "test", keys=KEYS)
+    with Transaction.begin(where, client(), "test", keys=KEYS, single_writer=True) as transaction:
+        made = transaction.commit(always=True)
+    assert made is not None
+    assert made.single_writer
+    with Transaction.begin(where, client(), "test") as transaction:
+        transaction.commit(always=True)
+    found = read_latest(where)
+    assert found is not None
+    assert (found.version, found.single_writer) == (2, True)
+
+
+def test_any_change_of_a_version_is_noticed(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1"})
+    path = tmp_path / "_ags1/v-1.json"
+    fields = json.loads(path.read_text())
+    changes = {
+        "uuid": "other", "run": "ffffffffffff", "operation": "rm", "created-ms": 1, "file-count": 2,
+        "plaintext-bytes": 9, "fenced": ["ffffffffffff"], "single-writer": True, "properties": {"a": "b"},
+        "parent": "00", "manifest": None, "tag": "00" * 32,
+    }  # fmt: skip
+    for name, value in changes.items():
+        path.write_text(json.dumps({**fields, name: value}))
+        with pytest.raises(AuthenticationError, match="was changed"):
+            begin(tmp_path)
+    for name in fields:
+        path.write_text(json.dumps({each: value for each, value in fields.items() if each != name}))
+        with pytest.raises((FormatError, AuthenticationError)):
+            begin(tmp_path)
+    path.write_text(json.dumps({**fields, "version": 2}))
+    with pytest.raises(FormatError, match="put in another's place"):
+        begin(tmp_path)
+    for text in ("", "[]", "{", "null", "[" * 100_000, json.dumps({**fields, "format-version": 1})):
+        path.write_text(text)
+        with pytest.raises(FormatError):
+            begin(tmp_path)
+
+
+def test_a_dataset_of_the_former_format_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "_ags1").mkdir()
+    (tmp_path / "_ags1/metadata.json").write_text('{"format-version": 1}')
+    with pytest.raises(UnsupportedError, match="format version 1"):
+        begin(tmp_path)
+
+
+def test_a_sealed_key_opens_only_its_own_object_under_its_own_class(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1", "tenant=a/b": b"2"}, keys={"tenant=a/**": "a", "**": "lake"})
+    entries, keys = entries_of(tmp_path, last(tmp_path))
+    one, other = entries
+    assert one.key_class != other.key_class
+    with pytest.raises(AuthenticationError):
+        keys.open(other.key_class, one.parts[0])
+    with pytest.raises(AuthenticationError):
+        keys.open(one.key_class, replace(one.parts[0], name=other.parts[0].name))
+
+
+def test_without_the_master_key_of_a_class_the_rest_opens(tmp_path: Path) -> None:
+    commit(tmp_path, {"x": b"1", "tenant=a/b": b"2"}, keys={"tenant=a/**": "a", "**": "lake"})
+    from ags1 import kms
+
+    version = last(tmp_path)
+    without = kms.MemoryKms({"lake": bytes(32)})
+    keys = ClassKeys(version.classes, without, "here")
+    version.authenticate(keys, "here")
+    one, other = entries_of(tmp_path, version)[0]
+    with pytest.raises(KeyAccessError, match="the files of the pattern 'tenant=a/\\*\\*' are under the master key 'a'"):
+        keys.open(one.key_class, one.parts[0])
+    assert keys.open(other.key_class, other.parts[0]).file_length is not None
+    # Who has no key of a class goes on with the rest.
+    transaction = Transaction.begin(Location(tmp_path), without, "test", durable=False)
+    put_all(transaction, {"y": b"3"})
+    transaction.commit()
+    assert contents(tmp_path, last(tmp_path)) == {"x": b"1", "y": b"3", "tenant=a/b": b"2"}
+
+
+def test_no_key_of_a_class_lies_under_another_classs_master_key(tmp_path: Path) -> None:
+    """All that is stored, opened with the default class's master key alone, gives no key of the class."""
+    from ags1 import kms
+
+    keys = {"tenant=a/**": "a", "**": "lake"}
+    with Transaction.begin(Location(tmp_path), client(), "test", keys=keys, durable=False) as transaction:
+        done = write_object(transaction, "tenant=a/b", b"secret")
+        transaction.run.record([done])
+        transaction.put(transaction.entry(done))
+        reference = transaction.run.reference
+        entry = transaction.entry(done)
+    lake = kms.MemoryKms({"lake": bytes(32)})
+    with pytest.raises(KeyAccessError):
+        reference.unwrap(lake).key(done.key_class)
+    with pytest.raises(KeyAccessError):
+        ClassKeys(transaction.classes, lake, "here").open(entry.key_class, entry.parts[0])
+    for each in reference.classes.values():
+        assert {key.get("encrypted-by-id") for key in each.encryption_keys} & {"a", "lake"} == {each.key_id}
+
+
+def test_a_commit_rereads_a_version_that_appears_while_it_is_expired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(tmp_path, {"a": b"1"})
+    transaction = begin(tmp_path)
+    put_all(transaction, {"b": b"2"})
+    commit(tmp_path, {"c": b"3"})
+    for manifest in (tmp_path / "_ags1/manifests").iterdir():
+        if transaction.root is not None and manifest.name == Path(transaction.root.name).name:
+            manifest.unlink()
+    monkeypatch.setattr(transaction.manifests, "_kept", type(transaction.manifests._kept)())
+    with pytest.raises(ConflictError, match="was expired meanwhile"):
+        transaction.commit()
+
+
+def test_the_module_says_what_it_is(tmp_path: Path) -> None:
+    assert "create v-(n+1).json if it is absent" in (module.__doc__ or "")
