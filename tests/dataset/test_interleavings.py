@@ -1,0 +1,130 @@
+"""The commit in every order of events: two writers, a zombie and an expire; no committed file is ever lost."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ags1.dataset.expiry import expire
+from ags1.dataset.transaction import Transaction
+from ags1.dataset.versions import numbers, read_latest, read_version
+from ags1.errors import ConflictError
+from ags1.storage import Location
+from tests.dataset.commits import KEYS, client, commit, contents, put_all
+from tests.dataset.interleavings import explore, run_schedule
+
+_counter = itertools.count()
+
+
+def check(root: Path, committed: dict[str, set[bytes]], removed: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    """Every version that is there opens whole, and the last one has what was committed."""
+    where = Location(root)
+    for number in numbers(where):
+        contents(root, read_version(where, number))
+    last = read_latest(where)
+    assert last is not None
+    found = contents(root, last)
+    assert set(found) == set(committed) - removed
+    for path, data in found.items():
+        assert data in committed[path]
+
+
+class Scene:
+    """A dataset of one version with two files, and actors on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        shutil.rmtree(root, ignore_errors=True)
+        commit(root, {"a": b"first", "old": b"old"})
+        commit(root, {"b": b"second"}, removed=("old",))
+        # It began before everything else, has written an object, and comes to its commit late.
+        self._zombie = Transaction.begin(Location(root), client(), "zombie", keys=KEYS, durable=False)
+        put_all(self._zombie, {"late": b"zombie"})
+
+    def zombie(self) -> Any:
+        return self._zombie.commit()
+
+    def writer(self, files: dict[str, bytes]) -> Callable[[], Any]:
+        return lambda: commit(self.root, files)
+
+    def expire(self) -> Any:
+        return expire(Location(self.root), client(), keep=1, older_than=None, grace=0.0, dry_run=False)
+
+
+def _expected(scene: Scene, actors: list[Any], named: dict[int, dict[str, bytes]]) -> None:
+    committed = {"a": {b"first"}, "b": {b"second"}}
+    for index, files in named.items():
+        error = actors[index].error
+        if error is None:
+            for path, data in files.items():
+                committed.setdefault(path, set()).add(data)
+        else:
+            assert isinstance(error, ConflictError), repr(error)
+    check(scene.root, committed)
+
+
+def test_a_zombie_an_expire_and_a_writer_interrupted_twice(tmp_path: Path) -> None:
+    def scenario() -> Any:
+        scene = Scene(tmp_path / "vault")
+        works = [scene.zombie, scene.expire, scene.writer({"c": b"third"})]
+
+        def end(actors: list[Any]) -> None:
+            assert actors[1].error is None or isinstance(actors[1].error, ConflictError), repr(actors[1].error)
+            _expected(scene, actors, {0: {"late": b"zombie"}, 2: {"c": b"third"}})
+
+        return works, end
+
+    assert explore(scenario, interruptions=2) > 50
+
+
+def test_a_zombie_and_an_expire_in_every_order(tmp_path: Path) -> None:
+    def scenario() -> Any:
+        scene = Scene(tmp_path / "vault")
+        return [scene.zombie, scene.expire], lambda actors: _expected(scene, actors, {0: {"late": b"zombie"}})
+
+    assert explore(scenario, interruptions=20) > 20
+
+
+def test_two_writers_of_one_path_in_every_order(tmp_path: Path) -> None:
+    def scenario() -> Any:
+        scene = Scene(tmp_path / "vault")
+        works = [scene.writer({"a": b"one", "c": b"1"}), scene.writer({"a": b"other", "d": b"2"})]
+
+        def end(actors: list[Any]) -> None:
+            won = [each for each in actors if each.error is None]
+            assert won
+            for each in actors:
+                assert each.error is None or isinstance(each.error, ConflictError)
+            last = read_latest(Location(scene.root))
+            assert last is not None
+            found = contents(scene.root, last)
+            assert found["a"] in (b"one", b"other")
+            assert ("c" in found) == (actors[0].error is None)
+            assert ("d" in found) == (actors[1].error is None)
+            contents(scene.root, read_version(Location(scene.root), 1))
+
+        return works, end
+
+    assert explore(scenario, interruptions=10) > 5
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(choices=st.lists(st.integers(0, 3), max_size=60))
+def test_any_schedule_of_four(choices: list[int], tmp_path: Path) -> None:
+    scene = Scene(tmp_path / f"vault-{next(_counter)}")
+    works = [scene.zombie, scene.expire, scene.writer({"c": b"third"}), scene.writer({"d": b"fourth"})]
+    left = iter(choices)
+
+    def choose(waiting: list[int]) -> int:
+        return waiting[next(left, 0) % len(waiting)]
+
+    actors = run_schedule(works, choose)
+    assert actors[1].error is None or isinstance(actors[1].error, ConflictError), repr(actors[1].error)
+    _expected(scene, actors, {0: {"late": b"zombie"}, 2: {"c": b"third"}, 3: {"d": b"fourth"}})
+    shutil.rmtree(scene.root)
