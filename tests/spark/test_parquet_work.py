@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ags1 import KeyAccessError, parquet
-from ags1.dataset._tree import Filter
+from ags1.dataset.selection import Filter
+from ags1.dataset.sources import scan
 from ags1.kms import LocalKms, ServiceRefusal
 from ags1.spark import _parquet_work
 from ags1.spark._engine import Outcome
 from ags1.spark._errors import raise_for
-from ags1.spark._locations import Location, locate
+from ags1.spark._locations import locate
 from ags1.spark._parquet_work import (
     LEFT_OUT,
     Copying,
@@ -36,9 +37,10 @@ from ags1.spark._parquet_work import (
     Writing,
     of_process,
     prefix_of,
-    storage_of,
+    unit_of,
 )
 from ags1.spark._planning import Unit
+from ags1.storage import Location
 from tests.parquet import corpus
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
@@ -58,7 +60,8 @@ def add(root: Path, name: str, data: bytes) -> Path:
 
 
 def units_of(location: Location) -> list[Unit]:
-    return [Unit(each.path, each.size, {"mtime_ns": each.mtime_ns}) for each in storage_of(location).walk(Filter())]
+    found = scan(location, "", Filter(), None, lambda path, why: None)
+    return [unit_of(each.path, each.source, each.identity) for each in found]
 
 
 def run(work: Any, location: Location) -> dict[str, Outcome]:
@@ -273,7 +276,7 @@ def test_two_attempts_at_a_file_at_once_leave_one_whole_file(lake: Lake) -> None
     for thread in threads:
         thread.join()
     assert [each.status for each in outcomes] == ["ok"] * 12
-    assert os.listdir(lake.vault.root) == ["a.parquet"]
+    assert os.listdir(lake.vault.path) == ["a.parquet"]
     assert lake.verify()["a.parquet"].status == "ok"
     lake.decrypt()
     assert table_of(Path(lake.back.join("a.parquet")).read_bytes()).equals(table_of(data))
@@ -334,7 +337,7 @@ def test_each_file_says_what_it_is(lake: Lake) -> None:
     }
     # What is copied at the end is marked; nothing of it is there yet.
     assert [name for name, each in found.items() if each.detail is not None] == ["_SUCCESS"]
-    assert sorted(os.listdir(lake.vault.root)) == ["a.parquet", "p=1"]
+    assert sorted(os.listdir(lake.vault.path)) == ["a.parquet", "p=1"]
     examined = run(Examining("examine", lake.source), lake.source)
     assert sorted(name for name, each in examined.items() if each.detail["what"] == "other") == [
         ".other.crc",
@@ -378,7 +381,7 @@ def test_a_changed_page_is_named_and_nothing_of_it_appears(lake: Lake) -> None:
     assert "column" in str(back["a.parquet"].error)
     assert "page" in str(back["a.parquet"].error)
     assert back["p=1/000000_0"].status == "ok"
-    assert os.listdir(lake.back.root) == ["p=1"]
+    assert os.listdir(lake.back.path) == ["p=1"]
 
 
 def test_verifying_names_every_file_that_fails_and_why(lake: Lake) -> None:

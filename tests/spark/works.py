@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ags1.errors import KeyAccessError
+from ags1.dataset.worker import EncryptUnit
 from ags1.spark._encrypt_work import EncryptWork
 from ags1.spark._engine import Outcome
 from ags1.spark._planning import Unit
@@ -70,7 +71,7 @@ class Interrupted(EncryptWork):
     fault: str = "kill"
     signals: str = ""
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
         for unit in units:
             yield from super().run([unit], tell)
             if (unit.path, unit.start) != (self.path, 0) or attempt() > 0:
@@ -92,7 +93,7 @@ class Limited(EncryptWork):
 
     most: int = 0
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
         import resource
 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -108,7 +109,7 @@ class Limited(EncryptWork):
 class Twins(EncryptWork):
     """Encryption where two processes do each task at once."""
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
         child = os.fork()
         outcomes = list(super().run(units, tell))
         if child == 0:
