@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from ags1.dataset.worker import Outcome, Worker, batches, is_fatal
 
@@ -21,7 +21,7 @@ _WAITING = 4
 
 def execute(
     worker: Worker, units: Iterable[Any], *, threads: int | None = None, on_error: str = "fail"
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Run a worker over units in some threads.
 
     Parameters

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from itertools import zip_longest
 
 from ags1._blocks import open_blocks
@@ -21,7 +22,7 @@ from ags1.dataset.reports import Problem, TreeReport
 from ags1.dataset.sources import open_regular
 from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version, numbers, read_version
-from ags1.dataset.worker import VerifyWorker
+from ags1.dataset.worker import Outcome, VerifyWorker
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.keys import KeyMetadata
 from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, read_header
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.files import Progress
+
+    Perform = Callable[[Iterator[Entry]], Generator[Outcome, None, None]]
 
 __all__ = ["verify"]
 
@@ -51,6 +54,7 @@ def verify(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
+    perform: Perform | None = None,
 ) -> TreeReport:
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
 
@@ -58,8 +62,10 @@ def verify(
     ----------
     kms : client
         Gives the keys of other versions' manifests: what those name is not foreign.
+    perform : callable, optional
+        Has the entries verified somewhere else than in threads of this process, and yields their outcomes.
     """
-    return _Verification(location, manifests, root, version, keys, kms).run(threads, progress)
+    return _Verification(location, manifests, root, version, keys, kms).run(threads, progress, perform)
 
 
 class _Verification:
@@ -77,7 +83,7 @@ class _Verification:
         # Objects that may be copies of others: name, to length and the path that they were found under.
         self._suspects: dict[str, tuple[int, str | None]] = {}
 
-    def run(self, threads: int | None, progress: Progress | None) -> TreeReport:
+    def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> TreeReport:
         total = self._version.plaintext_bytes
         done = 0
 
@@ -86,13 +92,18 @@ class _Verification:
                 progress(done + more, total)
 
         tell(0)
-        worker = VerifyWorker(self._location, self._keys, progress=tell)
         entries = self._manifests.files(self._root)
-        for outcome in execute(worker, entries, threads=threads, on_error="collect"):
-            if outcome.error is not None:
-                self._problems[outcome.unit.path] = self._judge(outcome.unit, outcome.error)
-            done += outcome.unit.plaintext_length
-            tell(0)
+        if perform is not None:
+            outcomes = perform(entries)
+        else:
+            worker = VerifyWorker(self._location, self._keys, progress=tell)
+            outcomes = execute(worker, entries, threads=threads, on_error="collect")
+        with closing(outcomes):
+            for outcome in outcomes:
+                if outcome.error is not None:
+                    self._problems[outcome.unit.path] = self._judge(outcome.unit, outcome.error)
+                done += outcome.unit.plaintext_length
+                tell(0)
         self._find_strangers()
         self._find_origins()
         found = sorted(self._problems.values(), key=lambda each: sort_key(each.path))

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ags1.dataset.classes import KeyClass
-from ags1.dataset.decrypting import DecryptWorker
 from ags1.dataset.entries import Entry
+from ags1.dataset.worker import DecryptWorker, VerifyWorker
 from ags1.dataset.worker import Outcome as Done
 from ags1.spark._encrypt_work import Told
 from ags1.spark._engine import Outcome
@@ -18,16 +18,15 @@ from ags1.spark._planning import Unit
 from ags1.spark._sealing import class_keys
 from ags1.storage import Location, Unsynced
 
-__all__ = ["DecryptWork", "row_of"]
+__all__ = ["DecryptWork", "VerifyWork"]
 
 
-def row_of(done: Done, where: Location) -> Outcome:
-    """What came of an entry, as a row; `where` is its file."""
-    entry: Entry = done.unit
+def _row(unit: Unit, done: Done, where: Location) -> Outcome:
+    """What came of a unit, whose data is an entry, as a row; `where` is its file."""
+    entry: Entry = unit.data
     if done.error is not None:
-        unit = Unit(entry.path, entry.plaintext_length)
         return Outcome.failed(unit, done.error, target=where.text, seconds=done.seconds)
-    return Outcome(entry.path, where.text, entry.plaintext_length, entry.file_length, seconds=done.seconds)
+    return Outcome(unit.path, where.text, unit.size, entry.file_length, seconds=done.seconds, start=unit.start)
 
 
 @dataclass
@@ -63,4 +62,23 @@ class DecryptWork:
             unsynced.sync()
         except OSError as error:
             found = [each if each.error is not None else each._replace(done=None, error=error) for each in found]
-        yield from (row_of(each, self.target.join(each.unit.path)) for each in found)
+        for unit, each in zip(units, found, strict=True):
+            yield _row(unit, each, self.target.join(unit.path))
+
+
+@dataclass
+class VerifyWork:
+    """Authenticates files of a dataset. The ``data`` of a unit is an entry with all parts of a file, or some."""
+
+    source: Location
+    classes: tuple[KeyClass, ...]
+    kms: str
+    verb: str = "verify"
+
+    def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+        """Verify some files."""
+        told = Told(tell)
+        worker = VerifyWorker(self.source, class_keys(self.classes, self.kms, self.source), progress=told.within)
+        for unit, done in zip(units, worker.run(unit.data for unit in units), strict=True):
+            told.past(unit.size, is_file=unit.start == 0)
+            yield _row(unit, done, self.source.join(unit.data.parts[0].name))

@@ -156,12 +156,9 @@ class _Decrypting:
         self._engine = engine
         self._recorder = recorder
         self._on_error = on_error
-        # Copies of a dataset that go on by themselves have versions of the same number, but not of the same digest.
-        self._records = _Records(target.join(f".ags1-decrypt-{dataset.digest[:16]}"))
-        self._done: dict[str, int] = {}
-        if resume:
-            self._done = self._records.read()
-        else:
+        self._records = _Records(target.join(f".ags1-decrypt-{dataset.uuid[:8]}"), dataset.digest[:16])
+        self._done = self._records.read() if resume else {}
+        if not self._done:
             self._records.remove()
 
     def run(self) -> None:
@@ -196,16 +193,29 @@ class _Decrypting:
 
 
 class _Records:
-    """What a run has decrypted: one file for each wave, written when the data is durable."""
+    """What a run has decrypted: one file for each wave, written when the data is durable.
 
-    def __init__(self, location: Location) -> None:
+    Parameters
+    ----------
+    location : Location
+        A directory in the target.
+    version : str
+        What is decrypted. Copies of a dataset that go on by themselves have versions of the same number, but of another
+        digest.
+    """
+
+    def __init__(self, location: Location, version: str) -> None:
         self._location = location
+        self._version = version
         self._count = 0
 
     def read(self) -> dict[str, int]:
         """Paths and bytes that interrupted runs have recorded; a record that cannot be read says nothing."""
         found: dict[str, int] = {}
         for each in self._listed():
+            if not each.name.startswith(f"{self._version}-"):
+                continue
+            self._count += 1
             try:
                 found.update(json.loads(bytes(memoryview(read_whole(each, _MAX_RECORD)))))
             except (ValueError, TypeError, FormatError):
@@ -216,16 +226,15 @@ class _Records:
         """Record some files."""
         if not done:
             return
-        names = {each.name for each in self._listed()} if not self._count else set()
-        self._count = max([self._count, *(int(name[5:11]) for name in names if name[5:11].isdecimal())]) + 1
-        place = self._location.join(f"done-{self._count:06d}.json")
+        self._count += 1
+        place = self._location.join(f"{self._version}-{self._count:06d}.json")
         make_parent(place)
         with open_output(place) as output:
             output.write(json.dumps(done).encode("ascii"))
             output.commit(durable=True)
 
     def remove(self) -> None:
-        """Remove all records."""
+        """Remove all records, those of other versions too."""
         remove(self._listed())
         if self._location.is_local and os.path.isdir(self._location.path):
             os.rmdir(self._location.path)

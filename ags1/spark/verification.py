@@ -1,31 +1,35 @@
 """Verify a dataset over a cluster: every block of every file, and what is there that should not be.
 
-manifest  --units-->  tasks authenticate  -->  what failed is judged on the driver: truncated, replaced, swapped...
-manifest  --merge with a listing-->  what is foreign
+ags1.dataset.verification   --entries-->  engine  --tasks authenticate-->  what failed, and how
+judges, lists, compares
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
 
-import ags1.dataset._read as _read
-import ags1.errors as errors
-from ags1.dataset._dataset import Dataset
-from ags1.dataset._manifest import sort_key
-from ags1.dataset._tree import Filter
+from ags1.dataset.classes import ClassKeys
+from ags1.dataset.entries import Entry
+from ags1.dataset.manifests import Manifests
 from ags1.dataset.reports import Problem
-from ags1.spark._decrypt_work import DecryptWork
-from ags1.spark._engine import Engine, Outcome
-from ags1.spark._locations import Location, locate
-from ags1.spark._planning import PART_BYTES, Unit, cut
+from ags1.dataset.transaction import open_root
+from ags1.dataset.verification import verify
+from ags1.dataset.versions import latest_number, read_version
+from ags1.dataset.worker import Outcome as Done
+from ags1.spark._decrypt_work import VerifyWork
+from ags1.spark._engine import Engine, Outcome, check_arguments
+from ags1.spark._errors import error_of
+from ags1.spark._locations import locate
+from ags1.spark._planning import PART_BYTES, Unit
 from ags1.spark._results import Recorder, Result
-from ags1.spark._sealing import kms_reference
-from ags1.spark._storage import Storage
-from ags1.spark.decryption import open_dataset, sealer_of, stored_place
+from ags1.spark._sealing import kms_client, kms_reference
+from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
+from ags1.storage import Location, list_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,11 +38,6 @@ if TYPE_CHECKING:
     Progress = bool | Callable[[int, int | None], object]
 
 __all__ = ["verify_files"]
-
-# Below this, a file that failed is read once more on the driver, to say what is wrong with it.
-_JUDGED = 64 << 20
-# Files that are no file of theirs are compared with all others; no more of them than this.
-_SUSPECTS = 1000
 
 
 def verify_files(
@@ -67,14 +66,16 @@ def verify_files(
         The master key that it must be under.
     expected_version : int, optional
         The version that it must have: nothing else shows that a whole directory was put back from an older copy.
-    part_bytes, parallelism, progress
+    part_bytes : int
+        Plaintext of a big file's objects that one task verifies.
+    parallelism, progress
         As :func:`~ags1.spark.encrypt_files`.
 
     Returns
     -------
     Result
-        A row with the status "error" for each file that is missing, truncated, extended, replaced, swapped, damaged,
-        or foreign; its error begins with that word.
+        A row with the status "error" for each file that is missing, truncated, extended, replaced, swapped, damaged
+        or unreadable, and for each object that is unreferenced or foreign; its error begins with that word.
 
     Raises
     ------
@@ -93,111 +94,81 @@ def verify_files(
         return verify_table(
             spark, os.fspath(source), kms=kms, table_key_id=key_id, parallelism=parallelism, progress=progress
         )
+    check_arguments(spark, parallelism, part_bytes)
     started = time.monotonic()
     recorder = Recorder(spark, "verify")
     with open_dataset(here, kms, expected_version, key_id) as dataset:
-        work = DecryptWork(here, None, "verify")
-        engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=sealer_of(dataset, kms))
-        recorder.result.version = dataset.version
-        _Verifying(dataset, here, engine, recorder, part_bytes).run()
+        work = VerifyWork(here, dataset.classes, kms)
+        engine = Engine(
+            spark, work, parallelism=parallelism, progress=progress, seal=sealer_of(dataset, kms), part_bytes=part_bytes
+        )
+        client, version = kms_client(kms), read_version(here, dataset.version)
+        manifests = Manifests(here, version.uuid)
+        root, keys = open_root(manifests, version, client), ClassKeys(version.classes, client, here.text)
+        verifying = _Verifying(engine, recorder)
+        report = verify(here, manifests, root, version, keys, client, perform=verifying.perform)
+        recorder.result.version = version.version
+        recorder.add(verifying.row(here, each) for each in report.problems)
     return recorder.close(time.monotonic() - started)
 
 
 def _is_table(location: Location) -> bool:
     """Whether a name is that of an Iceberg table."""
-    if location.root.endswith(".metadata.json"):
+    if location.path.endswith(".metadata.json"):
         return True
-    storage = Storage(location)
-    if "_ags1" in storage.names(""):
+    if latest_number(location):
         return False
-    return any(name.endswith(".metadata.json") for name in storage.names("metadata"))
+    try:
+        return any(name.endswith(".metadata.json") for name in list_names(location.join("metadata")))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 class _Verifying:
-    def __init__(
-        self, dataset: Dataset, location: Location, engine: Engine, recorder: Recorder, part_bytes: int
-    ) -> None:
-        self._dataset = dataset
-        self._view = dataset._view()
-        self._location = location
+    """Has entries verified by tasks, and makes rows of what came of them."""
+
+    def __init__(self, engine: Engine, recorder: Recorder) -> None:
         self._engine = engine
         self._recorder = recorder
-        self._part_bytes = part_bytes
-        self._suspects: dict[str, int] = {}
-        self._held: dict[str, Outcome] = {}
+        self._entries: dict[str, Entry] = {}
+        # Of files that failed: what they are is judged when all others are known.
+        self._failed: dict[str, Outcome] = {}
 
-    def run(self) -> None:
-        """Verify all."""
-        with closing(self._engine.run(self._units())) as waves:
-            for outcomes in waves:
-                for path, each in by_file(outcomes).items():
-                    damaged = [one for one in each if one.status == "error"]
-                    outcome = joined(each, None)
-                    if damaged:
-                        self._judge(path, outcome, len(damaged), len(each))
+    def perform(self, entries: Iterator[Entry]) -> Generator[Done, None, None]:
+        """Have entries verified; see :func:`ags1.dataset.verification.verify`."""
+        with closing(self._units(entries)) as units, closing(self._engine.run(units)) as waves:
+            for rows in waves:
+                for path, each in by_file(rows).items():
+                    entry = self._entries.pop(path)
+                    row = joined(each, entry.plaintext_length)
+                    if row.status == "error":
+                        self._failed[path] = row
+                        yield Done(entry, None, error_of(row), row.seconds)
                     else:
-                        outcome.status = "ok"
-                        self._recorder.add([outcome])
-        self._strangers()
-        self._name_origins()
-        self._recorder.add(self._held[path] for path in sorted(self._held, key=sort_key))
+                        self._recorder.add([row])
+                        yield Done(entry, ((path, row.plaintext_length),), None, row.seconds)
 
-    def _units(self) -> Iterator[Unit]:
-        for entry in self._view.manifest.entries():
-            stored = stored_place(self._dataset, entry.path)
-            data = {"key": entry._key_metadata, "length": entry.file_length, "stored": stored}
-            yield from cut(Unit(entry.path, entry.plaintext_length, data), self._part_bytes)
+    def _units(self, entries: Iterator[Entry]) -> Generator[Unit, None, None]:
+        for entry in entries:
+            self._entries[entry.path] = entry
+            yield from _cut(entry, self._engine.part_bytes)
 
-    def _hold(self, problem: Problem, outcome: Outcome | None = None) -> None:
-        """Keep a row until it is known whether the file is another one of this dataset."""
-        row = outcome or Outcome(problem.path, self._location.url(problem.path))
-        row.status, row.error, row.kind = "error", f"{problem.kind}: {problem.detail}", problem.kind
-        if len(self._suspects) >= _SUSPECTS:
-            self._recorder.add([row])
-        else:
-            self._held[problem.path] = row
+    def row(self, location: Location, problem: Problem) -> Outcome:
+        """A row for what is wrong."""
+        found = self._failed.get(problem.path) or Outcome(problem.path, location.join(problem.path).text)
+        found.status, found.error, found.kind = "error", f"{problem.kind}: {problem.detail}", problem.kind
+        return found
 
-    def _judge(self, path: str, outcome: Outcome, failed: int, units: int) -> None:
-        entry = self._dataset.files[path]
-        kind = getattr(errors, outcome.kind or "", None)
-        error: Exception = kind("") if isinstance(kind, type) else OSError(outcome.error)
-        if outcome.kind == "FileNotFoundError":
-            error = FileNotFoundError(outcome.error)
-        if 0 < failed < units:
-            text = f"{failed:,} of its {units:,} ranges are damaged: {outcome.error}"
-            self._hold(Problem(path, "damaged", text), outcome)
-        elif entry.plaintext_length <= _JUDGED or isinstance(error, (OSError, errors.TruncatedError)):
-            problem, length = _read._judge(self._view, entry, error)
-            if length is not None and len(self._suspects) < _SUSPECTS:
-                self._suspects[path] = length
-            self._hold(problem, outcome)
-        else:
-            self._hold(Problem(path, "replaced", f"none of it is authentic: {outcome.error}"), outcome)
 
-    def _strangers(self) -> None:
-        """What is in the tree and not in the manifest, by a merge of the two."""
-        known = (entry.path for entry in self._view.manifest.entries())
-        name = next(known, None)
-        for found in Storage(self._location).walk(Filter(), self._skipped):
-            key = sort_key(found.path)
-            while name is not None and sort_key(name) < key:
-                name = next(known, None)
-            if name == found.path or found.error is not None:
-                continue
-            text = f"{found.path} is in no manifest: it was added, or left by a run that was interrupted"
-            if len(self._suspects) < _SUSPECTS:
-                self._suspects[found.path] = found.size
-            self._hold(Problem(found.path, "foreign", text))
-
-    def _skipped(self, path: str, reason: str) -> None:
-        self._recorder.result.notes.append((path, reason))
-
-    def _name_origins(self) -> None:
-        for path, origin in _read._origins(self._view, self._suspects).items():
-            row = self._held.get(path)
-            if row is None:
-                continue
-            if row.kind == "foreign":
-                row.error = f"foreign: {path} is a copy of {origin}, under a name of no file"
-            else:
-                row.error, row.kind = f"swapped: {path} is the file {origin}, put in its place", "swapped"
+def _cut(entry: Entry, part_bytes: int) -> Iterator[Unit]:
+    """Units of a file: some of its parts each, about so many bytes of plaintext."""
+    whole = entry.plaintext_length
+    if len(entry.parts) == 1 or whole <= part_bytes:
+        yield Unit(entry.path, whole, entry)
+        return
+    start = size = first = 0
+    for index, part in enumerate(entry.parts, 1):
+        size += part.plaintext_length
+        if size >= part_bytes or index == len(entry.parts):
+            yield Unit(entry.path, size, replace(entry, parts=entry.parts[first:index]), start, whole)
+            start, size, first = start + size, 0, index

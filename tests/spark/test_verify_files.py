@@ -13,12 +13,24 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset
-from ags1.dataset._store import LocalStore
-from ags1.dataset._update import Update
+from ags1.dataset.names import new_object_name, new_run
+from ags1.dataset.transaction import Transaction
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark._sealing import kms_client
+from ags1.storage import Location
 from tests.checks import MIB, pattern
-from tests.spark.trees import CONTENTS, PART, STRANGE, Tree, assert_dataset, plain_of, read_tree, write_tree
+from tests.spark.trees import (
+    CONTENTS,
+    PART,
+    STRANGE,
+    Tree,
+    assert_dataset,
+    objects,
+    plain_of,
+    read_tree,
+    unfinished,
+    write_tree,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,39 +67,47 @@ def test_a_whole_dataset_is_found_whole(spark: SparkSession, vault: Path, kms_ur
 
 
 def test_what_is_wrong_is_named_and_nothing_else(spark: SparkSession, vault: Path, kms_url: str) -> None:
+    places = {path: found[0] for path, found in objects(vault, kms_url).items()}
+
     def changed(name: str, offset: int) -> None:
-        with open(vault / name, "r+b") as file:
+        with open(places[name], "r+b") as file:
             file.seek(offset)
             file.write(b"damaged")
 
     changed("huge.bin", 2 * MIB + 100)
     changed("many/140", 40)
-    os.truncate(vault / "many/141", 100)
-    with open(vault / "large.bin", "ab") as file:
+    os.truncate(places["many/141"], 100)
+    with open(places["large.bin"], "ab") as file:
         file.write(b"more")
-    (vault / "many/143").unlink()
-    (vault / "many/144").write_bytes(b"AGS1" + os.urandom(168))
-    a, b = vault / "many/145", vault / "many/146"
+    places["many/143"].unlink()
+    places["many/144"].write_bytes(b"AGS1" + os.urandom(168))
+    a, b = places["many/145"], places["many/146"]
     a.rename(vault / "x")
     b.rename(a)
     (vault / "x").rename(b)
-    shutil.copy(vault / "many/147", vault / "copy")
-    write_tree(vault, {"stranger": b"of somebody else", "new/stranger": b"x"})
-    os.truncate(vault / "other.bin", MIB)
+    shutil.copy(places["many/147"], vault / "copy")
+    late = new_object_name("late", new_run())
+    write_tree(vault, {"stranger": b"of somebody else", "new/stranger": b"x", late: b"of a zombie"})
+    os.truncate(places["other.bin"], MIB)
     with dataset.open(vault, kms_url) as opened:
         expected = {each.path: each.kind for each in opened.verify().problems}
     many = {f"many/{index}" for index in (140, 141, 143, 144, 145, 146)}
-    assert set(expected) == many | {"huge.bin", "large.bin", "other.bin", "copy", "stranger", "new/stranger"}
-    assert {"damaged", "truncated", "extended", "missing", "replaced", "swapped", "foreign"} == set(expected.values())
+    assert set(expected) == many | {
+        "huge.bin", "large.bin", "other.bin", "copy", "stranger", "new/stranger", late,
+    }  # fmt: skip
+    assert set(expected.values()) == {
+        "damaged", "truncated", "extended", "missing", "replaced", "swapped", "foreign", "unreferenced",
+    }  # fmt: skip
     assert verified(spark, vault, kms_url) == expected
 
 
 def test_spark_and_plain_python_say_the_same(spark: SparkSession, vault: Path, kms_url: str) -> None:
-    (vault / STRANGE).write_bytes(b"")
-    os.truncate(vault / "huge.bin", 0)
-    shutil.copy(vault / "large.bin", vault / "one block")
-    (vault / "a.txt").unlink()
-    (vault / "a.txt").mkdir()
+    places = {path: found[0] for path, found in objects(vault, kms_url).items()}
+    places[STRANGE].write_bytes(b"")
+    os.truncate(places["huge.bin"], 0)
+    shutil.copy(places["large.bin"], places["one block"])
+    places["a.txt"].unlink()
+    places["a.txt"].mkdir()
     with dataset.open(vault, kms_url) as opened:
         expected = {each.path.encode("utf-8", "backslashreplace"): each.kind for each in opened.verify().problems}
     found = verified(spark, vault, kms_url)
@@ -111,9 +131,7 @@ def test_a_dataset_under_another_key_or_of_another_version_is_refused(
 # -- maintenance ---------------------------------------------------------------------------------------------
 
 
-def test_a_rewrap_changes_no_file_and_keeps_an_unfinished_run(spark: SparkSession, vault: Path, kms_url: str) -> None:
-    with Update.begin(LocalStore(vault), kms_client(kms_url), "lake") as update:
-        run = update.reference.run
+def test_a_rewrap_changes_no_file(spark: SparkSession, vault: Path, kms_url: str) -> None:
     before = read_tree(vault)
     planned = ags1.spark.rewrap(spark, vault, "lake2", kms=kms_url, dry_run=True)
     assert planned.dry_run
@@ -121,9 +139,8 @@ def test_a_rewrap_changes_no_file_and_keeps_an_unfinished_run(spark: SparkSessio
     report = ags1.spark.rewrap(spark, vault, "lake2", kms=kms_url)
     assert (report.old_key_id, report.new_key_id) == ("lake", "lake2")
     after = read_tree(vault)
-    assert {path for path in before if before[path] != after.get(path)} == {
-        "_ags1/metadata.json", f"_ags1/run-{run}.json",
-    }  # fmt: skip
+    assert {path: after[path] for path in before} == before
+    assert after.keys() - before.keys() == {"_ags1/v-2.json"}
     assert plain_of(vault, kms_url, "lake2") == EXPECTED
     assert verified(spark, vault, kms_url) == {}
     result = ags1.spark.encrypt_files(
@@ -131,6 +148,24 @@ def test_a_rewrap_changes_no_file_and_keeps_an_unfinished_run(spark: SparkSessio
     )
     assert result.counts == {"unchanged": len(EXPECTED) - 1}
     assert_dataset(vault, EXPECTED, kms_url, "lake2")
+
+
+def test_cleaning_removes_what_interrupted_runs_left_and_no_file(
+    spark: SparkSession, vault: Path, kms_url: str
+) -> None:
+    transaction = Transaction.begin(Location(vault), kms_client(kms_url), "encrypt")
+    transaction.run.use(())
+    left = new_object_name("left", transaction.run.id)
+    write_tree(vault, {left: b"by a run that was killed"})
+    assert unfinished(vault) == [transaction.run.id]
+    assert verified(spark, vault, kms_url) == {left: "unreferenced"}
+    assert ags1.spark.clean(spark, vault) == [f"_ags1/runs/{transaction.run.id}"]
+    assert unfinished(vault) == []
+    # Younger than the time of grace, it may be about to be committed.
+    assert ags1.spark.clean(spark, vault, kms=kms_url) == []
+    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 objects that no version names"]
+    assert verified(spark, vault, kms_url) == {}
+    assert plain_of(vault, kms_url) == EXPECTED
 
 
 def test_maintenance_takes_no_client(spark: SparkSession, vault: Path, kms_url: str) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ags1.errors import KeyAccessError
 from ags1.dataset.worker import EncryptUnit
+from ags1.errors import KeyAccessError
 from ags1.spark._encrypt_work import EncryptWork
 from ags1.spark._engine import Outcome
 from ags1.spark._planning import Unit
