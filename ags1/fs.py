@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 try:
     from fsspec import register_implementation
@@ -40,9 +40,11 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         Where the dataset is. In a chained URL, what stands behind ``::``.
     kms : client or URL
         As :func:`ags1.dataset.open`; without it, the URL in the variable ``AGS1_KMS``. Not needed with a Dataset.
-    expected_version, key_id, threads
-        As :func:`ags1.dataset.open`.
-    fo, target_protocol, target_options
+    version, expected_version, expected_uuid, expected_digest, key_id, threads
+        As :func:`ags1.dataset.open`: the version to show, by default the last one, and what it must be.
+    target_options : mapping, optional
+        What is needed to reach a URL and is not in the environment.
+    fo, target_protocol
         What fsspec makes of a chained URL.
 
     Raises
@@ -54,8 +56,8 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     Notes
     -----
-    Each instance opens the dataset, with one call to the KMS, and shows the version that it has then. It can be
-    pickled if `target` and `kms` are text: the copy opens the dataset again.
+    Each instance opens the dataset, with one call to the KMS, and shows one version of it. It can be pickled if
+    `target` and `kms` are text: the copy opens the dataset again, at its last version unless `version` says otherwise.
     """
 
     protocol = "ags1"
@@ -68,12 +70,15 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         target: str | os.PathLike[str] | Dataset | None = None,
         kms: Any = None,
         *,
+        version: int | None = None,
         expected_version: int | None = None,
+        expected_uuid: str | None = None,
+        expected_digest: str | None = None,
         key_id: str | None = None,
         threads: int | None = None,
         fo: str | None = None,
         target_protocol: str | None = None,
-        target_options: dict[str, Any] | None = None,
+        target_options: Mapping[str, Any] | None = None,
         **storage_options: Any,
     ) -> None:
         super().__init__(**storage_options)
@@ -89,9 +94,14 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
             raise TypeError(
                 "kms is needed: a client of ags1.kms, a URL such as local:keys.json, or the variable AGS1_KMS"
             )
-        if target is None and target_protocol not in (None, "file", "local"):
-            where = _Elsewhere(target_protocol, target_options or {}, str(where)).store()
-        self.dataset = datasets.open(where, kms, expected_version=expected_version, key_id=key_id, threads=threads)
+        options: Mapping[str, Any] | None = target_options
+        if target is None and target_protocol is not None:
+            where, options = _unchained(str(fo), target_protocol, target_options or {})
+        self.dataset = datasets.open(
+            where, kms,
+            version=version, expected_version=expected_version, expected_uuid=expected_uuid,
+            expected_digest=expected_digest, key_id=key_id, threads=threads, storage_options=options,
+        )  # fmt: skip
 
     # -- what there is ---------------------------------------------------------------------------------------------
 
@@ -141,7 +151,7 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
             "size": entry.plaintext_length,
             "type": "file",
             "encrypted_length": entry.file_length,
-            "mtime": None if entry.source_mtime_ns is None else entry.source_mtime_ns / 1e9,
+            "mtime": entry.source.mtime_ns / 1e9 if entry.source is not None and entry.source.mtime_ns else None,
         }
 
     def exists(self, path: str, **kwargs: Any) -> bool:
@@ -175,9 +185,8 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         return datetime.datetime.fromtimestamp(mtime, datetime.timezone.utc)
 
     def ukey(self, path: str) -> str:
-        """What changes when a file does."""
-        entry = self.dataset.files[self._strip_protocol(path)]
-        return f"{self.dataset.uuid}-{entry.path}-{entry.file_length}-{entry.source_mtime_ns}-{self.dataset.version}"
+        """What changes when a file does: other content is always another object."""
+        return f"{self.dataset.uuid}/{self.dataset.files[self._strip_protocol(path)].parts[0].name}"
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -206,9 +215,9 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         with self.dataset.open(self._strip_protocol(path)) as reader:
             size = reader.size or 0
             first, stop, _ = slice(start, end).indices(size)
-            if first == 0 and stop == size:
-                return reader.readall()
-            return reader.pread(first, max(0, stop - first))
+            whole = first == 0 and stop == size
+            data: bytes = reader.readall() if whole else reader.pread(first, max(0, stop - first))
+            return data
 
     # -- what it does not do ---------------------------------------------------------------------------------------
 
@@ -263,21 +272,15 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         raise NotImplementedError("a dataset does not know when a file was created")
 
 
-class _Elsewhere:
-    """The rest of a chained URL that is not local."""
-
-    def __init__(self, protocol: str | None, options: dict[str, Any], path: str) -> None:
-        self._protocol = protocol
-        self._options = options
-        self._path = path
-
-    def store(self) -> Any:
-        import fsspec
-
-        from ags1.dataset._store import RemoteStore
-
-        file_system = fsspec.filesystem(self._protocol, **self._options)
-        return RemoteStore(file_system, file_system._strip_protocol(self._path))
+def _unchained(path: str, protocol: str, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The URL and options that stood behind ``::`` in a chained URL, from what fsspec has made of them."""
+    if "target_protocol" in options:
+        # Such as simplecache::s3://bucket/vault: the options of each link go by its name.
+        inner = options["target_protocol"]
+        url, theirs = _unchained(str(options.get("fo", path)), inner, options.get("target_options") or {})
+        mine = {name: options[name] for name in options if name not in ("target_protocol", "target_options", "fo")}
+        return f"{protocol}::{url}", {inner: theirs, protocol: mine}
+    return path if "://" in path else f"{protocol}://{path}", options
 
 
 def register() -> None:

@@ -14,6 +14,7 @@ import pytest
 fsspec = pytest.importorskip("fsspec")
 
 from ags1 import dataset, fs, kms  # noqa: E402
+from ags1.errors import AuthenticationError, KeyAccessError, TruncatedError  # noqa: E402
 from tests.checks import pattern  # noqa: E402
 
 MASTER = bytes(range(100, 132))
@@ -82,7 +83,7 @@ def test_directories_are_listed_with_plaintext_sizes(system: fs.Ags1FileSystem) 
         True,
     )
     assert (system.exists("table/part=1"), system.exists("table/part")) == (True, False)
-    for missing in ("nothing", "table/part", "_ags1", "_ags1/metadata.json"):
+    for missing in ("nothing", "table/part", "_ags1", "_ags1/v-1.json"):
         with pytest.raises(FileNotFoundError):
             system.info(missing)
         with pytest.raises(FileNotFoundError):
@@ -138,6 +139,8 @@ def test_a_chained_url_names_the_file_and_the_dataset(vault: Path, client: kms.M
     try:
         with fsspec.open(f"ags1://table/part=2/c.parquet::memory://{name}", ags1={"kms": client}) as file:
             assert file.read(4) == b"PAR1"
+        with fsspec.open(f"ags1://plain.csv::simplecache::memory://{name}", ags1={"kms": client}) as file:
+            assert file.read(2) == b"n,"
     finally:
         memory.rm(f"/{name}", recursive=True)
 
@@ -149,8 +152,25 @@ def test_the_system_can_be_sent_where_the_kms_has_a_url(vault: Path, tmp_path: P
     url = f"local:{tmp_path / 'keys.json'}?password_file={tmp_path / 'password'}"
     system = fsspec.filesystem("ags1", target=str(vault), kms=url)
     assert pickle.loads(pickle.dumps(system)).cat_file("plain.csv").startswith(b"n,name")
-    with pytest.raises(Exception, match="expected"):
-        fsspec.filesystem("ags1", target=str(vault), kms=url, expected_version=7)
+
+
+def test_a_version_is_chosen_and_pinned(vault: Path, client: kms.MemoryKms, tmp_path: Path) -> None:
+    (tmp_path / "new").write_bytes(b"new")
+    with dataset.open(vault, client) as opened:
+        uuid, digest = opened.uuid, opened.digest
+        opened.add(tmp_path / "new")
+    assert fsspec.filesystem("ags1", target=vault, kms=client).exists("new")
+    first = fsspec.filesystem(
+        "ags1", target=vault, kms=client, version=1, expected_uuid=uuid, expected_digest=digest, key_id="lake"
+    )
+    assert not first.exists("new")
+    with fsspec.open(f"ags1://plain.csv::file://{vault}", ags1={"kms": client, "version": 1}) as file:
+        assert file.read(1) == b"n"
+    for pins in ({"expected_version": 7}, {"expected_uuid": uuid[::-1]}, {"expected_digest": digest}):
+        with pytest.raises(AuthenticationError, match="expected"):
+            fsspec.filesystem("ags1", target=vault, kms=client, **pins)
+    with pytest.raises(KeyAccessError, match="expected"):
+        fsspec.filesystem("ags1", target=vault, kms=client, key_id="other")
 
 
 def test_each_system_shows_the_dataset_as_it_is_when_it_is_made(
@@ -173,13 +193,15 @@ def test_what_is_missing_is_said(vault: Path) -> None:
 
 
 def test_tampering_reaches_the_reader(vault: Path, system: fs.Ags1FileSystem) -> None:
-    data = bytearray((vault / "plain.csv").read_bytes())
+    (plain,) = vault.glob("plain.csv.*.ags1")
+    data = bytearray(plain.read_bytes())
     data[-1] ^= 1
-    (vault / "plain.csv").write_bytes(data)
-    with pytest.raises(Exception, match="failed authentication"):
+    plain.write_bytes(data)
+    with pytest.raises(AuthenticationError, match="failed authentication"):
         system.cat_file("plain.csv")
-    os.truncate(vault / "large", 100)
-    with pytest.raises(Exception, match="bytes are missing at its end"):
+    (large,) = vault.glob("large.*.ags1")
+    os.truncate(large, 100)
+    with pytest.raises(TruncatedError):
         system.open("large")
 
 
