@@ -61,7 +61,7 @@ class KeyClass:
 
     @classmethod
     def create(cls, pattern: str, key_id: str, kms: Any) -> KeyClass:
-        """Make a class with a new key.
+        """Make a class with a new key; without a KMS it has none, and only says what would be.
 
         Raises
         ------
@@ -69,6 +69,8 @@ class KeyClass:
             The KMS refused.
         """
         made = cls(random_bytes(4).hex(), pattern, key_id)
+        if kms is None:
+            return made
         made, entry = made.wrapping(KeyMetadata(Key.generate(), random_bytes(_PREFIX_LENGTH)), kms)
         return replace(made, class_key=entry)
 

@@ -84,14 +84,12 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
         path = check_path(target + entry.path[len(source) :])
         if path == entry.path:
             raise ValueError(f"{source} and {target} are the same")
-        if (
-            not replace_existing
-            and transaction.manifests.find(transaction.root, path) is not None
-            and path not in moved
-        ):
-            raise FileExistsError(errno.EEXIST, "the dataset has a file of that name", path)
         moved.setdefault(entry.path, None)
         moved[path] = entry
+    leaving = {entry.path for entry in entries}
+    for path in [] if replace_existing else moved.keys() - leaving:
+        if transaction.manifests.find(transaction.root, path) is not None:
+            raise FileExistsError(errno.EEXIST, "the dataset has a file of that name", path)
     report = RunReport(version=transaction.next_version - 1, paths=list(moved) if dry_run else [])
     report.done = len(entries)
     if dry_run:

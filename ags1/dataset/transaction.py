@@ -100,6 +100,7 @@ class Transaction:
         keys: Mapping[str, str] | None = None,
         single_writer: bool = False,
         durable: bool = True,
+        dry_run: bool = False,
     ) -> Self:
         """Begin a change of a dataset that is there, or with `keys` of a new one.
 
@@ -118,6 +119,8 @@ class Transaction:
             records it.
         durable : bool
             Sync local manifests and versions to the disk before the commit.
+        dry_run : bool
+            Make no keys for new classes: nothing can be written or committed.
 
         Raises
         ------
@@ -142,7 +145,7 @@ class Transaction:
             )
         if base is not None:
             base.authenticate(ClassKeys(base.classes, kms, location.text), location.text)
-        classes = merge_classes(base.classes if base is not None else (), keys, kms, location.text)
+        classes = merge_classes(base.classes if base is not None else (), keys, None if dry_run else kms, location.text)
         return cls(location, kms, base, classes, operation, single_writer=single_writer, durable=durable)
 
     # -- files -----------------------------------------------------------------------------------------------------

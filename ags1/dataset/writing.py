@@ -112,7 +112,13 @@ def write_files(
     """
     refuse_overlap(source, target)
     with Transaction.begin(
-        target, kms, operation, keys=keys, single_writer=options.single_writer, durable=options.durable
+        target,
+        kms,
+        operation,
+        keys=keys,
+        single_writer=options.single_writer,
+        durable=options.durable,
+        dry_run=options.dry_run,
     ) as transaction:
         return _Writing(source, target, prefix, transaction, kms, options).run()
 
@@ -145,7 +151,8 @@ class _Writing:
         self._unrecorded_bytes = 0
         self._recorded_at = time.monotonic()
         self._adopted: dict[str, tuple[Done, Interrupted]] = {}
-        self._old_runs: dict[str, Interrupted] = {}
+        self._taken_over: set[str] = set()
+        self._fault: OSError | None = None
         self._advanced = 0
         self._total: int | None = None
 
@@ -165,17 +172,19 @@ class _Writing:
             return report
         try:
             self._execute()
+            if self._fault is not None:
+                raise self._fault
+            if options.durable:
+                self._unsynced.sync()
+            made = self._transaction.commit()
         except BaseException:
             # What is complete is not done again by the next run. The first error is the one to be told.
             with suppress(Exception):
                 self._record()
             raise
-        if options.durable:
-            self._unsynced.sync()
-        made = self._transaction.commit()
         if made is not None:
             report.version, report.changed = made.version, True
-        for run in self._old_runs:
+        for run in self._taken_over:
             remove_record(self._target, run)
         return report
 
@@ -204,7 +213,6 @@ class _Writing:
                 continue
             if base is not None and old.run in base.fenced:
                 continue
-            self._old_runs[old.run] = old
             for done in old.done:
                 self._adopted[done.path] = (done, old)
 
@@ -254,15 +262,18 @@ class _Writing:
                 assert entry is not None
                 self._left_over(entry)
             elif found.error is not None:
-                self._refuse(found, found.error)
+                if not self._refuse(found, found.error):
+                    return
             elif entry is not None and self._is_same(found, entry):
                 self._report.unchanged += 1
                 self._advance(found.identity.size)
             elif self._options.only is not None and (entry is None or entry.source != found.identity):
                 text = "was changed since it was encrypted, so it cannot replace what is damaged: encrypt it instead"
-                self._refuse(found, OSError(errno.ESTALE, text, found.location.text))
+                if not self._refuse(found, OSError(errno.ESTALE, text, found.location.text)):
+                    return
             elif (pair := self._adoptable(found)) is not None:
                 self._take(_Waiting(done=pair[0], old=pair[1]))
+                self._taken_over.add(pair[1].run)
                 self._report.resumed += 1
                 self._advance(found.identity.size)
                 if self._options.noted is not None:
@@ -357,10 +368,15 @@ class _Writing:
         self._transaction.run.record(self._unrecorded)
         self._unrecorded, self._unrecorded_bytes, self._recorded_at = [], 0, time.monotonic()
 
-    def _refuse(self, found: Found, error: OSError) -> None:
+    def _refuse(self, found: Found, error: OSError) -> bool:
+        """Note a source that cannot be read; return whether the run goes on. If not, it ends what it has begun."""
         if self._options.noted is not None:
             self._options.noted(found.path, 0, error)
+        if self._options.on_error == "fail" and not self._options.dry_run:
+            self._fault = error
+            return False
         self._fail(found.path, error)
+        return True
 
     def _fail(self, path: str, error: Exception) -> None:
         if self._options.on_error == "fail":

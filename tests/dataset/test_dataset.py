@@ -1,0 +1,715 @@
+"""What a dataset promises to its users: names, incremental runs, one call to the KMS, clear refusals."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import random
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ags1
+from ags1 import dataset
+from tests.checks import in_threads, pattern
+from tests.dataset.conftest import (
+    CONTENTS,
+    OTHER,
+    CountingKms,
+    fresh,
+    kinds,
+    plain_of,
+    read_tree,
+    write_tree,
+)
+
+# -- round trips -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_every_file_comes_back_under_its_name(
+    raw: Path, tmp_path: Path, client: CountingKms, threads: int | None
+) -> None:
+    write_tree(raw, {"large": pattern(34 << 20) if threads is None else pattern(2 << 20)})
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake", threads=threads) as vault:
+        assert vault.decrypt(tmp_path / "back", threads=threads).done == len(CONTENTS) + 1
+        assert vault.verify(threads=threads).ok
+        assert [entry.path for entry in vault.files] == sorted(read_tree(raw), key=os.fsencode)
+        stored = {part.name for entry in vault.files for part in entry.parts}
+    assert read_tree(tmp_path / "back") == read_tree(raw)
+    assert {path for path in read_tree(tmp_path / "vault") if not path.startswith("_ags1/")} == stored
+
+
+def test_unusual_names_survive(tmp_path: Path, client: CountingKms) -> None:
+    names = [
+        "new\nline",
+        "tab\t",
+        'quote"',
+        "back\\slash",
+        "ünïcödé",
+        "日本語",
+        " ",
+        "~",
+        "-",
+        "a::b",
+        "s3:",
+        "#?%",
+        "x" * 255,
+    ]
+    names += [os.fsdecode(b"not-utf8-\xff\xfe"), os.fsdecode(b"\x80/\x81"), "\U0001f600", "deep/" * 60 + "file"]
+    raw = write_tree(tmp_path / "raw", {name: name.encode("utf-8", "surrogateescape") for name in names})
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as vault:
+        assert len(vault.files) == len(names)
+        for name in names:
+            assert vault.open(name).read() == os.fsencode(name)
+            assert vault.files[os.fsencode(name)].path == name
+        assert vault.verify().ok
+        vault.decrypt(tmp_path / "back")
+        (raw / names[0]).write_bytes(b"changed")
+        assert vault.add(raw).done == 1
+    write_tree(tmp_path / "back", {names[0]: b"changed"})
+    assert read_tree(tmp_path / "back") == read_tree(raw)
+
+
+def test_links_special_files_and_empty_directories_are_treated_as_documented(
+    tmp_path: Path, client: CountingKms
+) -> None:
+    raw = write_tree(tmp_path / "raw", {"file": b"data", "dir/inner": b"inner"})
+    (raw / "empty").mkdir()
+    (raw / "link").symlink_to("file")
+    (raw / "dirlink").symlink_to("dir")
+    os.mkfifo(raw / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        before = Path.cwd()
+        os.chdir(raw)
+        try:
+            listener.bind("socket")
+        finally:
+            os.chdir(before)
+        with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as vault:
+            assert plain_of(vault) == {"file": b"data", "link": b"data", "dir/inner": b"inner"}
+            assert vault.report is not None
+            assert dict(vault.report.skipped) == {
+                "dirlink": "is a link to a directory",
+                "pipe": "is a pipe, a socket or a device",
+                "socket": "is a pipe, a socket or a device",
+            }
+            assert vault.report.ok
+    (raw / "dangling").symlink_to("nowhere")
+    with pytest.raises(FileNotFoundError, match="dangling"):
+        dataset.encrypt(raw, tmp_path / "vault", client, "lake")
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake", on_error="collect") as vault:
+        assert vault.report is not None
+        assert [path for path, _ in vault.report.errors] == ["dangling"]
+
+
+def test_temporary_files_of_ours_are_left_out_of_a_source_and_named_in_a_dataset(vault: Path, raw: Path) -> None:
+    name = ".a.txt.0123456789ab.ags1-tmp"
+    write_tree(raw, {name: b"half a file"})
+    write_tree(vault, {f"sub/{name}": b"half a file"})
+    with dataset.open(vault, fresh()) as opened:
+        assert opened.add(raw).skipped == [(name, "is a temporary file of an interrupted ags1")]
+        assert kinds(opened.verify()) == {f"sub/{name}": "leftover"}
+
+
+def test_patterns_choose_files(raw: Path, tmp_path: Path, client: CountingKms) -> None:
+    def chosen(**patterns: Any) -> set[str]:
+        target = tmp_path / f"vault-{random.random()}"
+        with dataset.encrypt(raw, target, client, "lake", **patterns) as vault:
+            return {entry.path for entry in vault.files}
+
+    assert chosen(include="*.txt") == {"a.txt", "sub/a.txt"}
+    assert chosen(include=["*.txt", "*.bin"], exclude="deep") == {"a.txt", "sub/a.txt"}
+    assert chosen(include="year=*/*.parquet") == {path for path in CONTENTS if path.startswith("year")}
+    assert chosen(exclude=["sub*", "year=2026/"]) == {"a.txt", "empty"}
+    with pytest.raises(TypeError, match="include must be"):
+        chosen(include=[1])
+
+
+def test_a_single_file_and_a_prefix(raw: Path, vault: Path, tmp_path: Path, client: CountingKms) -> None:
+    with dataset.open(vault, client) as opened:
+        assert opened.add(raw / "a.txt", prefix="some/where").done == 1
+        assert opened.open("some/where/a.txt").read() == b"first"
+        assert opened.add(raw, prefix="again").done == len(CONTENTS)
+        assert opened.version == 3
+        assert opened.verify().ok
+    with dataset.encrypt(raw / "a.txt", tmp_path / "one", client, "lake") as one:
+        assert plain_of(one) == {"a.txt": b"first"}
+
+
+def test_an_empty_source_makes_an_empty_dataset(tmp_path: Path, client: CountingKms) -> None:
+    (tmp_path / "raw").mkdir()
+    with dataset.encrypt(tmp_path / "raw", tmp_path / "vault", client, "lake") as vault:
+        assert (len(vault.files), list(vault.files), vault.version) == (0, [], 1)
+        assert "x" not in vault.files
+        assert list(vault.files.children()) == []
+        assert vault.verify().ok
+        assert vault.add(write_tree(tmp_path / "more", {"x": b"x"})).done == 1
+        assert vault.open("x").read() == b"x"
+
+
+def test_plaintext_never_goes_into_the_dataset_from_a_target_above_it(tmp_path: Path, client: CountingKms) -> None:
+    write_tree(tmp_path / "raw", {"a": b"one", "vault/a": b"two"})
+    with dataset.encrypt(tmp_path / "raw", tmp_path / "vault", client, "lake") as vault:
+        before = read_tree(tmp_path / "vault")
+        with pytest.raises(ValueError, match="is above the dataset, which has files below vault/"):
+            vault.decrypt(tmp_path)
+        assert read_tree(tmp_path / "vault") == before
+        assert not (tmp_path / "a").exists()
+        assert vault.verify().ok
+
+
+# -- incremental runs --------------------------------------------------------------------------------------------------
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    # A number of an inode that was freed is given again.
+    return status.st_ino, status.st_mtime_ns
+
+
+def test_a_changed_time_alone_is_a_change(raw: Path, vault: Path, client: CountingKms) -> None:
+    os.utime(raw / "a.txt", ns=(1, 1))
+    with dataset.open(vault, client) as opened:
+        assert opened.add(raw, dry_run=True).paths == ["a.txt"]
+        assert opened.version == 1
+        assert opened.add(raw).done == 1
+        assert opened.files["a.txt"].source.mtime_ns == 1  # type: ignore[union-attr]
+
+
+def test_a_preview_writes_nothing(raw: Path, tmp_path: Path, client: CountingKms) -> None:
+    report = dataset.preview(raw, tmp_path / "vault", client, "lake")
+    assert (report.done, client.wraps, client.unwraps) == (len(CONTENTS), 0, 0)
+    assert not (tmp_path / "vault").exists()
+
+
+def test_a_file_of_which_the_new_version_fails_keeps_its_old_one(raw: Path, vault: Path, client: CountingKms) -> None:
+    (raw / "a.txt").unlink()
+    (raw / "a.txt").symlink_to("nowhere")
+    (raw / "sub/a.txt").write_bytes(b"changed")
+    with dataset.open(vault, client) as opened:
+        report = opened.add(raw, on_error="collect")
+        assert [path for path, _ in report.errors] == ["a.txt"]
+        assert plain_of(opened) == {**CONTENTS, "sub/a.txt": b"changed"}
+
+
+def test_progress_counts_all_bytes_and_an_exception_in_it_stops_the_run(
+    raw: Path, tmp_path: Path, client: CountingKms
+) -> None:
+    write_tree(raw, {"large": pattern(33 << 20)})
+    total = sum(len(data) for data in read_tree(raw).values())
+    calls: list[tuple[int, int | None]] = []
+    vault = dataset.encrypt(raw, tmp_path / "vault", client, "lake", progress=lambda *call: calls.append(call))
+    assert calls[0] == (0, total)
+    assert calls[-1] == (total, total)
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    for function in (vault.verify, lambda progress: vault.decrypt(tmp_path / "back", progress=progress)):
+        calls.clear()
+        function(progress=lambda *call: calls.append(call))
+        assert calls[-1] == (total, total)
+
+    def stop(done: int, total: int | None) -> None:
+        if done > 1 << 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dataset.encrypt(raw, tmp_path / "stopped", client, "lake", progress=stop)
+    with dataset.encrypt(raw, tmp_path / "stopped", client, "lake") as again:
+        assert again.verify().ok
+
+
+def test_a_second_run_writes_only_what_is_new_or_changed(raw: Path, vault: Path, client: CountingKms) -> None:
+    before = read_tree(vault)
+    with dataset.encrypt(raw, vault, client, "lake") as again:
+        assert again.report is not None
+        assert (again.report.done, again.report.unchanged, again.report.changed) == (0, len(CONTENTS), False)
+        assert again.version == 1
+    assert read_tree(vault) == before
+    (raw / "sub/a.txt").write_bytes(b"changed")
+    (raw / "a.txt").unlink()
+    write_tree(raw, {"zz": b"new"})
+    with dataset.encrypt(raw, vault, client, "lake") as again:
+        assert again.report is not None
+        assert (again.report.done, again.report.unchanged, again.report.others) == (2, len(CONTENTS) - 2, 1)
+        assert plain_of(again) == {**CONTENTS, "sub/a.txt": b"changed", "zz": b"new"}
+        assert again.version == 2
+    after = read_tree(vault)
+    assert {path: after[path] for path in before} == before
+    # Two objects, the version and its manifest.
+    assert len(after) == len(before) + 4
+
+
+def test_files_that_the_source_has_no_more_go_on_request(raw: Path, vault: Path, client: CountingKms) -> None:
+    (raw / "a.txt").unlink()
+    with dataset.encrypt(raw, vault, client, "lake", delete=True, exclude="sub") as again:
+        assert again.report is not None
+        # What the patterns leave out is not looked at.
+        assert again.report.removed == 1
+        assert plain_of(again) == {path: data for path, data in CONTENTS.items() if path != "a.txt"}
+    with dataset.open(vault, client, version=1) as old:
+        assert plain_of(old) == CONTENTS
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "longer", "a directory"])
+def test_a_run_finds_what_is_missing_or_of_another_length_and_encrypts_it_again(
+    damage: str, raw: Path, vault: Path, client: CountingKms
+) -> None:
+    with dataset.open(vault, client) as opened:
+        place = vault / opened.files["sub/a.txt"].parts[0].name
+    data = place.read_bytes()
+    place.unlink()
+    if damage == "a directory":
+        place.mkdir()
+    elif damage != "missing":
+        place.write_bytes(data[:-1] if damage == "cut" else data + b"x")
+    with dataset.encrypt(raw, vault, client, "lake") as again:
+        assert again.report is not None
+        assert (again.report.done, again.report.repaired, again.report.unchanged) == (1, 1, len(CONTENTS) - 1)
+        assert plain_of(again) == CONTENTS
+
+
+def test_a_source_replaced_by_one_of_equal_size_and_time_is_noticed(
+    raw: Path, vault: Path, client: CountingKms
+) -> None:
+    status = (raw / "a.txt").stat()
+    (raw / "other").write_bytes(b"FIRST")
+    os.utime(raw / "other", ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.replace(raw / "other", raw / "a.txt")
+    with dataset.encrypt(raw, vault, client, "lake") as again:
+        assert again.open("a.txt").read() == b"FIRST"
+
+
+def test_a_run_that_failed_is_resumed(raw: Path, tmp_path: Path, client: CountingKms) -> None:
+    (raw / "zzz").symlink_to("nowhere")
+    with pytest.raises(FileNotFoundError):
+        dataset.encrypt(raw, tmp_path / "vault", client, "lake", threads=1)
+    with pytest.raises(FileNotFoundError, match="its first run was not completed"):
+        dataset.open(tmp_path / "vault", client)
+    (raw / "zzz").unlink()
+    (raw / "sub/a.txt").write_bytes(b"changed since")
+    before = {path for path in read_tree(tmp_path / "vault") if not path.startswith("_ags1")}
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as vault:
+        assert plain_of(vault) == {**CONTENTS, "sub/a.txt": b"changed since"}
+        assert vault.report is not None
+        assert vault.report.resumed == len(CONTENTS) - 1
+        assert {part.name for entry in vault.files for part in entry.parts} & before
+        assert not list((tmp_path / "vault/_ags1/runs").iterdir())
+        assert vault.verify().problems[0].kind == "unreferenced"
+        vault.expire(grace=0)
+        assert vault.verify().ok
+
+
+def test_modes_are_kept(raw: Path, tmp_path: Path, client: CountingKms) -> None:
+    large = write_tree(raw, {"large": pattern(2 << 20)}) / "large"
+    for path, mode in ((raw / "a.txt", 0o600), (large, 0o600), (raw / "sub/a.txt", 0o644)):
+        path.chmod(mode)
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as vault:
+        vault.decrypt(tmp_path / "back")
+    modes = {path: (tmp_path / "back" / path).stat().st_mode & 0o777 for path in ("a.txt", "large", "sub/a.txt")}
+    assert modes == {"a.txt": 0o600, "large": 0o600, "sub/a.txt": 0o644}
+
+
+# -- changes without a source ------------------------------------------------------------------------------------------
+
+
+def test_files_and_directories_are_removed_and_renamed_in_a_new_version(vault: Path, client: CountingKms) -> None:
+    before = {path for path in read_tree(vault) if not path.startswith("_ags1")}
+    with dataset.open(vault, client) as opened:
+        assert opened.rm("a.txt", "sub/deep").removed == 2
+        assert opened.mv("year=2026", "year=2027/again").done == 2
+        assert opened.mv("sub/a.txt", "a.txt").done == 1
+        assert plain_of(opened) == {
+            "a.txt": b"second", "empty": b"", "sub.d/c": CONTENTS["sub.d/c"],
+            "year=2027/again/month=01/part-0.parquet": pattern(5000),
+            "year=2027/again/month=02/part-0.parquet": pattern(5001),
+        }  # fmt: skip
+        assert {path for path in read_tree(vault) if not path.startswith("_ags1")} == before
+        assert opened.version == 4
+        found = {(None if a is None else a.path, None if b is None else b.path) for a, b in opened.diff(1, 2)}
+        assert found == {("a.txt", None), ("sub/deep/b.bin", None)}
+        with pytest.raises(FileNotFoundError, match="no such file or directory"):
+            opened.rm("empty", "nothing")
+        with pytest.raises(FileExistsError, match="has a file of that name"):
+            opened.mv("empty", "a.txt")
+        with pytest.raises(ValueError, match="name the files"):
+            opened.rm("")
+        assert opened.version == 4
+        assert opened.mv("empty", "a.txt", replace=True).changed
+        assert opened.open("a.txt").read() == b""
+        assert [each.version for each in opened.versions()] == [1, 2, 3, 4, 5]
+        report = opened.expire(older_than=None, grace=0)
+        assert (report.versions, report.kept) == ([1, 2, 3, 4], [5])
+        assert opened.verify().ok
+        assert len(opened.files) == 4
+        with pytest.raises(FileNotFoundError, match="no version 1"):
+            dataset.open(vault, client, version=1)
+
+
+def test_a_directory_moved_into_itself_or_over_its_own_files_loses_nothing(tmp_path: Path, client: CountingKms) -> None:
+    raw = write_tree(tmp_path / "raw", {"a/x": b"1", "a/a/x": b"2", "a/a/a/x": b"3"})
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as vault:
+        vault.mv("a", "a/a")
+        assert plain_of(vault) == {"a/a/x": b"1", "a/a/a/x": b"2", "a/a/a/a/x": b"3"}
+        vault.mv("a/a", "a")
+        assert plain_of(vault) == {"a/x": b"1", "a/a/x": b"2", "a/a/a/x": b"3"}
+
+
+def test_damage_is_repaired_from_a_source_that_is_unchanged(raw: Path, vault: Path, client: CountingKms) -> None:
+    with dataset.open(vault, client) as opened:
+        names = {entry.path: vault / entry.parts[0].name for entry in opened.files}
+        data = bytearray(names["sub/deep/b.bin"].read_bytes())
+        data[30_000] ^= 1
+        names["sub/deep/b.bin"].write_bytes(data)
+        names["a.txt"].unlink()
+        names["sub.d/c"].write_bytes(b"AGS1")
+        (raw / "sub.d/c").write_bytes(b"changed since")
+        names["empty"].unlink()
+        (raw / "empty").unlink()
+        assert sorted(opened.repair(raw, dry_run=True).paths) == ["a.txt", "sub/deep/b.bin"]
+        report = opened.repair(raw)
+        assert (report.done, report.repaired) == (2, 2)
+        assert sorted(path for path, _ in report.errors) == ["empty", "sub.d/c"]
+        assert kinds(opened.verify()).keys() >= {"empty", "sub.d/c"}
+        assert opened.open("a.txt").read() == b"first"
+        assert opened.open("sub/deep/b.bin").read() == CONTENTS["sub/deep/b.bin"]
+
+
+def test_text_is_read_as_the_builtin_reads_it(tmp_path: Path, client: CountingKms) -> None:
+    raw = write_tree(tmp_path / "raw", {"latin": "é\r\nü".encode("latin-1")})
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as vault:
+        with vault.open("latin", "r", encoding="latin-1") as text:
+            assert text.read() == "é\nü"
+        with vault.open("latin", "rt", encoding="latin-1", newline="") as text:
+            assert text.readlines() == ["é\r\n", "ü"]
+        with pytest.raises(ValueError, match="use add to change a dataset"):
+            vault.open("latin", "wb")
+
+
+# -- several master keys -----------------------------------------------------------------------------------------------
+
+CLASSES = {"tenant=a/**": "a", "tenant=b/**": "b", "**": "lake"}
+
+
+def keyed(*names: str) -> CountingKms:
+    return CountingKms(**{name: bytes([ord(name[0])]) * 32 for name in names})
+
+
+@pytest.fixture
+def tenants(tmp_path: Path) -> Path:
+    raw = write_tree(tmp_path / "raw", {f"tenant={each}/x": each.encode() for each in "ab"} | {"shared": b"all"})
+    dataset.encrypt(raw, tmp_path / "vault", keyed("a", "b", "lake"), keys=CLASSES).close()
+    return tmp_path / "vault"
+
+
+def test_the_master_key_of_a_tenant_is_all_that_its_files_need_to_be_shredded(tenants: Path) -> None:
+    with dataset.open(tenants, keyed("b", "lake")) as opened:
+        assert opened.open("tenant=b/x").read() == b"b"
+        assert opened.open("shared").read() == b"all"
+        with pytest.raises(ags1.KeyAccessError, match="'tenant=a/\\*\\*' are under the master key 'a'"):
+            opened.open("tenant=a/x")
+        assert kinds(opened.verify()) == {"tenant=a/x": "unreadable"}
+        report = opened.decrypt(tenants.parent / "back", on_error="collect")
+        assert [path for path, _ in report.errors] == ["tenant=a/x"]
+        assert read_tree(tenants.parent / "back") == {"tenant=b/x": b"b", "shared": b"all"}
+    with pytest.raises(ags1.KeyAccessError):
+        dataset.open(tenants, keyed("a", "b"))
+
+
+def test_a_file_that_moves_to_another_tenant_gets_another_key(tenants: Path) -> None:
+    with dataset.open(tenants, keyed("a", "b", "lake")) as opened:
+        opened.mv("tenant=a/x", "tenant=b/y")
+        opened.mv("shared", "tenant=a/shared")
+        opened.expire(older_than=None, grace=0)
+    with dataset.open(tenants, keyed("b", "lake")) as opened:
+        assert opened.open("tenant=b/y").read() == b"a"
+        with pytest.raises(ags1.KeyAccessError):
+            opened.open("tenant=a/shared")
+
+
+def test_changed_patterns_encrypt_the_files_of_the_source_anew(tenants: Path) -> None:
+    raw = tenants.parent / "raw"
+    with dataset.encrypt(raw, tenants, keyed("a", "b", "lake"), keys={"shared": "b", **CLASSES}) as again:
+        assert again.report is not None
+        assert (again.report.done, again.report.unchanged) == (1, 2)
+    with dataset.open(tenants, keyed("a", "lake")) as opened, pytest.raises(ags1.KeyAccessError):
+        opened.open("shared")
+
+
+def test_one_class_is_put_under_another_master_key(tenants: Path) -> None:
+    with dataset.open(tenants, keyed("a", "b", "new", "lake")) as opened:
+        report = opened.rewrap("new", key_id="a")
+        assert (report.old_key_id, report.new_key_id, report.keys) == ("a", "new", 1)
+        assert [(each.pattern, each.key_id) for each in opened.classes] == [
+            ("tenant=a/**", "new"), ("tenant=b/**", "b"), ("**", "lake")
+        ]  # fmt: skip
+        with pytest.raises(ValueError, match="there are: b, lake, new"):
+            opened.rewrap("new", key_id="a")
+    with dataset.open(tenants, keyed("b", "new", "lake")) as opened:
+        assert opened.open("tenant=a/x").read() == b"a"
+
+
+def test_keys_need_a_default(tmp_path: Path) -> None:
+    raw = write_tree(tmp_path / "raw")
+    for arguments in ({"keys": {"a": "a"}}, {}, {"key_id": "lake", "keys": {"**": "a"}}):
+        with pytest.raises(ValueError, match="key"):
+            dataset.encrypt(raw, tmp_path / "vault", keyed("a", "lake"), **arguments)  # type: ignore[arg-type]
+
+
+# -- pins ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_roll_back_and_a_substitute_are_noticed_by_who_pins(raw: Path, vault: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(vault, tmp_path / "older")
+    with dataset.open(vault, fresh()) as opened:
+        opened.rm("a.txt")
+        pins = {"expected_version": opened.version, "expected_uuid": opened.uuid, "expected_digest": opened.digest}
+    dataset.encrypt(raw, tmp_path / "other", fresh(), "lake").close()
+    with dataset.open(tmp_path / "other", fresh()) as other:
+        other.rm("empty")
+    dataset.open(vault, fresh(), key_id="lake", **pins).close()  # type: ignore[arg-type]
+    caught_by = {"older": {"expected_version", "expected_digest"}, "other": {"expected_uuid", "expected_digest"}}
+    for place, caught in caught_by.items():
+        for name, value in pins.items():
+            if name in caught:
+                with pytest.raises(ags1.AuthenticationError, match="is expected"):
+                    dataset.open(tmp_path / place, fresh(), **{name: value})  # type: ignore[arg-type]
+            else:
+                dataset.open(tmp_path / place, fresh(), **{name: value}).close()  # type: ignore[arg-type]
+    with pytest.raises(ags1.KeyAccessError, match="is expected"):
+        dataset.open(vault, fresh(), key_id="other")
+
+
+# -- the KMS -----------------------------------------------------------------------------------------------------------
+
+
+def test_one_call_to_the_kms_opens_any_number_of_files(tmp_path: Path) -> None:
+    raw = write_tree(tmp_path / "raw", {f"{i:04}": b"%d" % i for i in range(1000)})
+    client = fresh()
+    dataset.encrypt(raw, tmp_path / "vault", client, "lake").close()
+    assert (client.wraps, client.unwraps) == (1, 0)
+    client = fresh()
+    with dataset.open(tmp_path / "vault", client) as vault:
+        for i in range(0, 1000, 7):
+            assert vault.open(f"{i:04}").read() == b"%d" % i
+        assert (client.wraps, client.unwraps) == (0, 1)
+        (raw / "0000").write_bytes(b"changed")
+        vault.add(raw)
+        assert (client.wraps, client.unwraps) == (0, 1)
+
+
+def test_a_rewrap_moves_to_another_service_and_changes_no_file(vault: Path) -> None:
+    before = read_tree(vault)
+    other = CountingKms(lake=OTHER)
+    with dataset.open(vault, fresh()) as opened:
+        dry = opened.rewrap("lake", other, dry_run=True)
+        assert (dry.dry_run, dry.keys) == (True, 1)
+        with dataset.open(vault, fresh()):
+            pass
+        report = opened.rewrap("lake", other)
+        assert (report.old_key_id, report.new_key_id, report.keys) == ("lake", "lake", 1)
+        assert plain_of(opened) == CONTENTS
+        assert opened.version == 2
+        assert report.older_versions == 1
+    assert {path: data for path, data in read_tree(vault).items() if path in before} == before
+    with dataset.open(vault, CountingKms(lake=OTHER)) as opened:
+        assert plain_of(opened) == CONTENTS
+    with pytest.raises(ags1.KeyAccessError):
+        dataset.open(vault, CountingKms("lake"))
+
+
+def test_a_rewrap_that_the_service_refuses_changes_nothing(vault: Path) -> None:
+    before = read_tree(vault)
+    with dataset.open(vault, fresh()) as opened:
+        with pytest.raises(ags1.KeyAccessError):
+            opened.rewrap("unknown")
+        assert read_tree(vault) == before
+        assert plain_of(opened) == CONTENTS
+
+
+def test_each_file_has_key_metadata_that_any_reader_takes(vault: Path) -> None:
+    with dataset.open(vault, fresh()) as opened:
+        seen = set()
+        for entry in opened.files:
+            metadata = opened.key_metadata(entry.path)
+            seen.add((bytes(metadata.encryption_key), metadata.aad_prefix))
+            (part,) = entry.parts
+            assert metadata.file_length == (vault / part.name).stat().st_size
+            with ags1.open(vault / part.name, key_metadata=metadata.encode()) as reader:
+                assert reader.read() == CONTENTS[entry.path]
+                assert reader.length_trusted
+        assert len(seen) == len(CONTENTS)
+        assert all(len(prefix) == 16 for _, prefix in seen if prefix)
+
+
+# -- readers and writers at once --------------------------------------------------------------------------------------
+
+
+def test_a_reader_keeps_its_version_until_that_is_expired(raw: Path, vault: Path) -> None:
+    with dataset.open(vault, fresh()) as old, dataset.open(vault, fresh()) as opened:
+        (raw / "a.txt").write_bytes(b"another length")
+        opened.add(raw)
+        assert old.open("a.txt").read() == b"first"
+        opened.expire(older_than=None, grace=0)
+        assert old.open("sub/a.txt").read() == b"second"
+        with pytest.raises(FileNotFoundError, match="has version 3 by now, and version 1 was opened: open it again"):
+            old.open("a.txt")
+        assert old.refresh()
+        assert old.open("a.txt").read() == b"another length"
+        assert not old.refresh()
+
+
+def test_two_writers_at_once_both_commit_and_see_where_they_cannot(raw: Path, vault: Path, tmp_path: Path) -> None:
+    more = write_tree(tmp_path / "more", {"b": b"other", "a.txt": b"theirs"})
+    (raw / "new").write_bytes(b"mine")
+    met = []
+
+    def progress(done: int, total: int | None) -> None:
+        if not met:
+            met.append(True)
+            with dataset.open(vault, fresh()) as other:
+                other.add(more)
+
+    with dataset.open(vault, fresh()) as opened:
+        assert opened.add(raw, progress=progress).version == 3
+        assert plain_of(opened) == {**CONTENTS, "new": b"mine", "b": b"other", "a.txt": b"theirs"}
+        met.clear()
+        (more / "a.txt").write_bytes(b"theirs again")
+        (raw / "a.txt").write_bytes(b"mine too")
+        with pytest.raises(ags1.ConflictError, match=r"somebody else has changed a\.txt meanwhile"):
+            opened.add(raw, progress=progress)
+        # Nothing is lost, and nothing is encrypted twice.
+        opened.refresh()
+        assert opened.open("a.txt").read() == b"theirs again"
+        assert opened.add(raw).resumed == 1
+        assert opened.open("a.txt").read() == b"mine too"
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(
+    raw: Path, vault: Path, client: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(raw, {f"new/{i}": pattern(100) for i in range(100)})
+    (raw / "a.txt").write_bytes(b"changed")
+    write = os.write
+    left = 40
+
+    def full(descriptor: int, data: Any) -> int:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", full)
+    with (
+        dataset.open(vault, client) as opened,
+        pytest.raises(OSError, match=r"No space left on device: '.*vault") as caught,
+    ):
+        opened.add(raw, on_error="collect", threads=1)
+    assert caught.value.errno == errno.ENOSPC
+    monkeypatch.undo()
+    with dataset.open(vault, client) as opened:
+        assert plain_of(opened) == CONTENTS
+        assert opened.add(raw).resumed
+        assert opened.verify().ok
+
+
+def test_a_read_only_dataset_is_read_and_refuses_to_be_changed(
+    raw: Path, vault: Path, client: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def read_only(path: Any, flags: int, *arguments: Any, **named: Any) -> int:
+        if flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR) and str(path).startswith(str(vault)):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return real(path, flags, *arguments, **named)
+
+    (raw / "a.txt").write_bytes(b"changed")
+    monkeypatch.setattr(os, "open", read_only)
+    with dataset.open(vault, client) as opened:
+        assert plain_of(opened) == CONTENTS
+        assert opened.verify().ok
+        for change in (lambda: opened.add(raw), lambda: opened.rewrap("lake")):
+            with pytest.raises(OSError, match=r"Read-only file system: .*vault"):
+                change()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("raw", "raw", "lies in the dataset"),
+        ("vault/sub", "vault", "lies in the dataset"),
+    ],
+)
+def test_a_source_in_its_target_is_refused(raw: Path, vault: Path, source: str, target: str, message: str) -> None:
+    root = raw.parent
+    with pytest.raises(ValueError, match=message):
+        dataset.encrypt(root / source, root / target, fresh(), "lake")
+
+
+def test_a_target_in_its_source_is_no_part_of_it(raw: Path, client: CountingKms) -> None:
+    for _ in range(2):
+        with dataset.encrypt(raw, raw / "vault", client, "lake") as vault:
+            assert plain_of(vault) == CONTENTS
+
+
+def test_decrypting_into_the_dataset_is_refused(vault: Path) -> None:
+    with dataset.open(vault, fresh()) as opened, pytest.raises(ValueError, match="lies in the dataset"):
+        opened.decrypt(vault / "plain")
+
+
+def test_the_reserved_name_is_refused_and_may_be_excluded(vault: Path, tmp_path: Path, client: CountingKms) -> None:
+    with pytest.raises(ValueError, match="_ags1 is reserved"):
+        dataset.encrypt(vault, tmp_path / "twice", client, "lake")
+    with dataset.encrypt(vault, tmp_path / "twice", client, "lake", exclude="_ags1") as twice:
+        assert len(twice.files) == len(CONTENTS)
+
+
+def test_wrong_arguments_and_wrong_places_are_told_apart(raw: Path, vault: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no ags1 dataset here"):
+        dataset.open(tmp_path / "nowhere", fresh())
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        dataset.encrypt(tmp_path / "nowhere", tmp_path / "x", fresh(), "lake")
+    assert not (tmp_path / "x").exists()
+    with pytest.raises(ValueError, match="is under the master key 'lake', not 'new'"):
+        dataset.encrypt(raw, vault, fresh(), "new")
+    with pytest.raises(ValueError, match="threads must be at least 1"):
+        dataset.encrypt(raw, vault, fresh(), "lake", threads=0)
+    with pytest.raises(ValueError, match="on_error must be"):
+        dataset.encrypt(raw, vault, fresh(), "lake", on_error="ignore")
+    with pytest.raises(TypeError, match="kms must be a client"):
+        dataset.open(vault, 17)
+    with pytest.raises(TypeError):
+        dataset.open(17, fresh())
+    with dataset.open(vault, fresh()) as opened:
+        with pytest.raises(FileNotFoundError, match="the dataset has no such file"):
+            opened.open("nothing")
+        with pytest.raises(IsADirectoryError, match="is a directory of the dataset"):
+            opened.open("sub")
+        for outside in ("../raw/a.txt", "/etc/passwd", "_ags1/v-1.json", ""):
+            with pytest.raises((FileNotFoundError, IsADirectoryError)):
+                opened.open(outside)
+        with pytest.raises(TypeError, match="cannot be pickled or copied"):
+            copy.copy(opened)
+        assert opened.open("./sub//a.txt").read() == b"second"
+    with pytest.raises(ValueError, match="closed"):
+        opened.open("a.txt")
+    with pytest.raises(ValueError, match="closed"):
+        len(opened.files)
+
+
+def test_a_dataset_is_read_by_many_threads_at_once(vault: Path) -> None:
+    with dataset.open(vault, fresh()) as opened:
+
+        def read(seed: int) -> None:
+            for path in random.Random(seed).choices(sorted(CONTENTS), k=60):
+                with opened.open(path) as reader:
+                    assert reader.read() == CONTENTS[path]
+
+        in_threads([lambda seed=seed: read(seed) for seed in range(6)])  # type: ignore[misc]
