@@ -1,0 +1,99 @@
+"""What the tests of workers share: a run without a transaction, its units, and the entries that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ags1 import kms
+from ags1.dataset.classes import ClassKeys, KeyClass
+from ags1.dataset.entries import Entry, Part
+from ags1.dataset.execution import execute
+from ags1.dataset.names import new_object_name
+from ags1.dataset.runs import Run
+from ags1.dataset.selection import Filter
+from ags1.dataset.sources import Found, scan
+from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, Outcome, VerifyWorker, cut
+from ags1.storage import Location
+
+
+def found_in(source: Location, prefix: str = "", wanted: Filter | None = None) -> tuple[list[Found], dict[str, str]]:
+    """The files of a source, and what was left out of it."""
+    skipped: dict[str, str] = {}
+    found = list(scan(source, prefix, wanted or Filter(), None, skipped.__setitem__))
+    return found, skipped
+
+
+class Work:
+    """A run from a source into a vault.
+
+    Parameters
+    ----------
+    source, vault : Location
+        Each a directory or a prefix.
+    """
+
+    def __init__(self, source: Location, vault: Location) -> None:
+        self.source, self.vault = source, vault
+        client = kms.MemoryKms({"lake": bytes(range(32))})
+        self.key_class = KeyClass.create("**", "lake", client)
+        self.run = Run(vault, [self.key_class], 0, client, "test")
+        self.run.use([self.key_class.id])
+        self.keys = ClassKeys([self.key_class], client, str(vault))
+
+    def units(self, part_bytes: int | None = None) -> list[EncryptUnit]:
+        """What is to be done, big files cut into ranges."""
+        units = [
+            EncryptUnit(
+                found.path, found.size, found.source, found.identity, self.key_class.id,
+                new_object_name(found.path, self.run.id), found.mode,
+            )
+            for found in found_in(self.source)[0]
+        ]  # fmt: skip
+        return units if part_bytes is None else [part for unit in units for part in cut(unit, part_bytes)]
+
+    def encrypter(self, **options: Any) -> EncryptWorker:
+        """The worker that does it."""
+        return EncryptWorker(self.source, self.vault, self.run.keys, **options)
+
+    def outcomes(self, units: Iterable[EncryptUnit], threads: int = 1) -> list[Outcome]:
+        """What comes of units."""
+        return list(execute(self.encrypter(), units, threads=threads, on_error="collect"))
+
+    def entries(self, outcomes: Iterable[Outcome]) -> list[Entry]:
+        """The entries of what was done; ranges of one file follow each other."""
+        parts: dict[str, list[Part]] = {}
+        units: dict[str, EncryptUnit] = {}
+        for outcome in outcomes:
+            assert outcome.error is None, outcome
+            unit = outcome.unit
+            units[unit.path] = unit
+            for name, length in outcome.done or ():
+                sealed = self.keys.seal(unit.key_class, name, self.run.keys.object_key(unit.key_class, name, length))
+                parts.setdefault(unit.path, []).append(Part(name, length, sealed))
+        return [
+            Entry(path, tuple(parts[path]), unit.key_class, 1, unit.identity, unit.mode) for path, unit in units.items()
+        ]
+
+    def encrypt(self, part_bytes: int | None = None, threads: int = 1) -> list[Entry]:
+        """Encrypt everything."""
+        return self.entries(self.outcomes(self.units(part_bytes), threads))
+
+    def decrypt(self, target: Location, entries: Iterable[Entry], threads: int = 1) -> list[Outcome]:
+        """Decrypt entries."""
+        return list(execute(self.decrypter(target), entries, threads=threads, on_error="collect"))
+
+    def decrypter(self, target: Location, progress: Callable[[int], object] | None = None) -> DecryptWorker:
+        """The worker that does it."""
+        return DecryptWorker(self.vault, target, self.keys, progress=progress)
+
+    def verify(self, entries: Iterable[Entry], threads: int = 1) -> list[Outcome]:
+        """Verify entries."""
+        return list(execute(VerifyWorker(self.vault, self.keys), entries, threads=threads, on_error="collect"))
+
+
+def error_of(outcome: Outcome) -> Exception:
+    """Why a unit failed."""
+    assert outcome.done is None
+    assert outcome.error is not None
+    return outcome.error
