@@ -16,6 +16,7 @@ vouch for is durable, and never changed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import time
@@ -373,6 +374,8 @@ def _interrupted(run: str, entries: list[Listed], kms: Any) -> Interrupted:
         elif name.startswith("class-"):
             made = KeyClass.from_json(_json(each.location), each.path)
             found.classes[made.id] = made
+    if not fields:
+        raise FileNotFoundError(errno.ENOENT, "this record is being removed", f"{RUNS}/{run}")
     default, base = fields.get("default"), fields.get("base-version")
     if fields.get("format-version") != 2 or not isinstance(default, str) or type(base) is not int:
         raise FormatError(f"the record of run {run} is damaged, or was not completed")
@@ -413,8 +416,8 @@ def remove_record(location: Location, run: str) -> None:
         entries = list_files(directory)
     except FileNotFoundError:
         return
-    # run.json last: a record without it is none, but one without the rest would be damaged.
-    remove(each.location for each in sorted(entries, key=lambda each: each.name == "run.json"))
+    # run.json first: a record without it is none.
+    remove(each.location for each in sorted(entries, key=lambda each: each.name != "run.json"))
     if location.is_local:
         import os
 

@@ -17,7 +17,7 @@ from tests.checks import pattern
 MASTER = bytes(range(100, 132))
 OTHER = bytes(range(200, 232))
 
-# What changes a file system, and so what a kill may come between. Native code writes into files without a name.
+# What changes a file system, and so what a kill may come between. Native code writes besides: see test_kills.py.
 STEPS = ("open", "write", "link", "rename", "replace", "unlink", "mkdir", "rmdir", "fsync", "ftruncate", "pwrite")
 
 
@@ -102,23 +102,10 @@ def kinds(report: dataset.TreeReport) -> dict[str, str]:
     return {each.path: each.kind for each in report.problems}
 
 
-def control(vault: Path) -> set[str]:
-    """Names in the control directory."""
-    return set(os.listdir(vault / "_ags1"))
-
-
-def assert_clean(vault: Path) -> None:
-    """Nothing is left of any run."""
-    names = control(vault)
-    manifests = {name for name in names if name.startswith("manifest-")}
-    assert len(manifests) == 1
-    assert names == {"lock", "metadata.json"} | manifests
-
-
 def killed_at(step: int, work: Callable[[], Any]) -> int | None:
     """Run in a child that SIGKILL ends at its n-th change of the file system, before it or after it in turns.
 
-    Answers None if it was killed, else how many changes it made.
+    Returns None if it was killed, else how many changes it made.
     """
     receive, send = os.pipe()
     child = os.fork()
