@@ -1,0 +1,274 @@
+"""Verifying: each thing that can be wrong with a dataset has its name, and what is right has none."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ags1 import dataset, kms
+from ags1.dataset.entries import Entry
+from ags1.dataset.manifests import Manifests
+from ags1.dataset.names import new_object_name, new_run
+from ags1.dataset.reports import TreeReport
+from ags1.dataset.runs import Done
+from ags1.dataset.transaction import Transaction, open_root
+from ags1.dataset.verification import verify
+from ags1.storage import Location
+from tests.checks import MIB, every, pattern
+from tests.dataset.works import Work
+from tests.servers.s3 import S3Server
+
+KEYS = {"tenant/**": "tenant", "**": "lake"}
+CONTENTS = {
+    "empty": b"",
+    "large": pattern(3 * MIB + 5),
+    "same": pattern(5000, 1),
+    "small": pattern(5000),
+    "sub/other": pattern(70_000),
+    "tenant/secret": pattern(100),
+}
+
+
+def client(*names: str) -> kms.MemoryKms:
+    masters = {"lake": bytes(32), "tenant": bytes(range(32))}
+    return kms.MemoryKms({name: masters[name] for name in names or masters})
+
+
+def write(root: Path, contents: dict[str, bytes]) -> Path:
+    for name, data in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    write(tmp_path / "raw", CONTENTS)
+    dataset.encrypt(tmp_path / "raw", tmp_path / "vault", client(), keys=KEYS, durable=False).close()
+    return tmp_path / "vault"
+
+
+def found(vault: Path | str, *names: str, threads: int | None = None) -> TreeReport:
+    with dataset.open(vault, client(*names)) as opened:
+        return opened.verify(threads=threads)
+
+
+def kinds(report: TreeReport) -> dict[str, str]:
+    return {each.path: each.kind for each in report.problems}
+
+
+def entries(vault: Path) -> dict[str, Entry]:
+    with dataset.open(vault, client()) as opened:
+        return {entry.path: entry for entry in opened.files}
+
+
+def place(vault: Path, path: str, part: int = 0) -> Path:
+    return vault / entries(vault)[path].parts[part].name
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+def replaced_by(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def replace(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return replace
+
+
+def test_a_whole_dataset_has_no_problem(vault: Path) -> None:
+    for threads in (1, 2, None):
+        report = found(vault, threads=threads)
+        assert report.ok
+        assert (report.version, report.file_count) == (1, len(CONTENTS))
+        assert report.plaintext_bytes == sum(map(len, CONTENTS.values()))
+
+
+DAMAGES: tuple[tuple[str, Callable[[Path], object], str], ...] = (
+    ("small", Path.unlink, "missing"),
+    ("large", Path.unlink, "missing"),
+    ("large", lambda path: os.truncate(path, 2 * MIB), "truncated"),
+    ("small", lambda path: os.truncate(path, 1000), "truncated"),
+    ("small", lambda path: os.truncate(path, 0), "truncated"),
+    ("large", lambda path: path.write_bytes(path.read_bytes() + b"more"), "extended"),
+    ("large", lambda path: flip(path, 2 * MIB), "damaged"),
+    ("large", lambda path: flip(path, -1), "damaged"),
+    ("small", lambda path: flip(path, 30), "replaced"),
+    ("large", lambda path: flip(path, 0), "replaced"),
+    ("empty", lambda path: flip(path, 20), "replaced"),
+    ("small", lambda path: path.write_bytes(b"x" * 9000), "replaced"),
+    ("small", lambda path: path.write_bytes(secrets.token_bytes(path.stat().st_size)), "replaced"),
+    ("small", replaced_by(os.mkfifo), "replaced"),
+    ("large", replaced_by(os.mkfifo), "replaced"),
+    ("small", replaced_by(os.mkdir), "replaced"),
+)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", range(len(DAMAGES)))
+def test_each_damage_has_its_name(vault: Path, number: int) -> None:
+    path, damage, kind = DAMAGES[number]
+    damage(place(vault, path))
+    for threads in (1, 2):
+        report = found(vault, threads=threads)
+        assert kinds(report) == {path: kind}
+        assert not report.ok
+        assert entries(vault)[path].parts[0].name in report.problems[0].detail
+
+
+def test_a_damaged_block_is_numbered(vault: Path) -> None:
+    flip(place(vault, "large"), 2 * MIB + 100)
+    (problem,) = found(vault).problems
+    assert problem.detail.endswith("1 of 4 blocks are damaged: 2")
+
+
+def test_objects_that_were_swapped_are_named_with_their_origin(vault: Path) -> None:
+    small, same = place(vault, "small"), place(vault, "same")
+    small.rename(vault / "aside")
+    same.rename(small)
+    (vault / "aside").rename(same)
+    report = found(vault)
+    assert kinds(report) == {"small": "swapped", "same": "swapped"}
+    assert "is that of same, put in its place" in {each.path: each for each in report.problems}["small"].detail
+
+
+def test_what_was_put_there_is_foreign_and_a_copy_is_named_as_one(vault: Path) -> None:
+    write(vault, {"note": b"x", "sub/deep/note": b"y", "_ags1/note": b"z", "sub/.x.00.ags1-tmp": b""})
+    os.mkfifo(vault / "sub" / "pipe")
+    (vault / "link").symlink_to("/")
+    shutil.copy(place(vault, "small"), vault / "copy")
+    shutil.copy(place(vault, "small"), vault / f"small.{new_run()}-01234567.ags1")
+    report = found(vault)
+    stray = next(path for path in kinds(report) if path.endswith("-01234567.ags1"))
+    strangers = ("note", "sub/deep/note", "_ags1/note", "sub/pipe", "link", "copy")
+    wanted = {**dict.fromkeys(strangers, "foreign"), "sub/.x.00.ags1-tmp": "leftover", stray: "unreferenced"}
+    assert kinds(report) == wanted
+    assert "is a copy of an object of small" in {each.path: each for each in report.problems}["copy"].detail
+
+
+def test_what_an_interrupted_run_left_is_unreferenced_and_its_record_no_problem(vault: Path) -> None:
+    with Transaction.begin(Location(vault), client(), "test", durable=False) as transaction:
+        name = new_object_name("late", transaction.run.id)
+        transaction.run.use([transaction.class_of("late").id])
+        transaction.run.record([Done("late", transaction.class_of("late").id, ((name, 1),))])
+        manifest = transaction.manifests.write(0, list(entries(vault).values()), transaction.run.id)
+    (vault / name).write_bytes(b"half")
+    assert kinds(found(vault)) == {name: "unreferenced", manifest.name: "unreferenced"}
+
+
+def test_what_other_versions_name_is_no_stranger(vault: Path, tmp_path: Path) -> None:
+    with dataset.open(vault, client()) as first:
+        write(tmp_path / "more", {"small": b"new", "added": b"x"})
+        with dataset.open(vault, client()) as opened:
+            opened.add(tmp_path / "more", durable=False)
+            opened.rm("large")
+            assert opened.verify().ok
+        # Of a later version, seen from an older one.
+        assert first.version == 1
+        assert first.verify().ok
+    os.unlink(next(vault.glob("_ags1/v-2.json")))
+    report = found(vault)
+    # What only the version that went away named: its root. Its files are those of the next one.
+    assert set(kinds(report).values()) == {"unreferenced"}
+
+
+def test_files_of_a_class_whose_key_is_refused_are_named_and_the_rest_is_verified(vault: Path) -> None:
+    assert kinds(found(vault, "lake")) == {"tenant/secret": "unreadable"}
+    flip(place(vault, "small"), 40)
+    assert kinds(found(vault, "lake")) == {"tenant/secret": "unreadable", "small": "replaced"}
+
+
+def test_progress_ends_at_the_whole(vault: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    with dataset.open(vault, client()) as opened:
+        opened.verify(threads=1, progress=lambda done, total: told.append((done, total)))
+    total = sum(map(len, CONTENTS.values()))
+    assert told[0] == (0, total)
+    assert told[-1] == (total, total)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+# -- files of several objects --------------------------------------------------------------------------------------
+
+
+def in_parts(root: Path, target: Location) -> tuple[Work, TreeReport]:
+    """A dataset whose big file has four objects, put there by hand."""
+    work = Work(Location(write(root / "raw", {"large": CONTENTS["large"], "small": b"x"})), target)
+    with Transaction.begin(target, client(), "test", keys={"**": "lake"}, durable=False) as transaction:
+        work.key_class, work.run = transaction.classes[0], transaction.run
+        work.run.use([work.key_class.id])
+        work.keys = transaction.keys
+        done: dict[str, list[tuple[str, int]]] = {}
+        for outcome in work.outcomes(work.units(MIB)):
+            assert outcome.error is None
+            done.setdefault(outcome.unit.path, []).extend(outcome.done or ())
+        for path, parts in done.items():
+            transaction.put(transaction.entry(Done(path, work.key_class.id, tuple(parts))))
+        transaction.commit()
+    return work, verify_all(target)
+
+
+def verify_all(target: Location) -> TreeReport:
+    from ags1.dataset.classes import ClassKeys
+    from ags1.dataset.versions import read_latest
+
+    version = read_latest(target)
+    assert version is not None
+    manifests = Manifests(target, version.uuid)
+    keys = ClassKeys(version.classes, client(), target.text)
+    return verify(target, manifests, open_root(manifests, version, client()), version, keys, client())
+
+
+def test_a_file_of_several_objects_is_verified_in_all_of_them(tmp_path: Path) -> None:
+    target = Location(tmp_path / "vault")
+    _, report = in_parts(tmp_path, target)
+    assert report.ok
+    assert len(entries(tmp_path / "vault")["large"].parts) == 4
+    for part, kind in ((0, "missing"), (2, "truncated"), (3, "replaced")):
+        path = place(tmp_path / "vault", "large", part)
+        kept = path.read_bytes()
+        path.unlink() if kind == "missing" else os.truncate(path, 50) if kind == "truncated" else flip(path, 30)
+        report = verify_all(target)
+        assert kinds(report) == {"large": kind}
+        assert f"-p{part:05d}.ags1" in report.problems[0].detail
+        path.write_bytes(kept)
+    first, second = (place(tmp_path / "vault", "large", part) for part in (0, 1))
+    first.rename(tmp_path / "aside")
+    second.rename(first)
+    (tmp_path / "aside").rename(second)
+    assert kinds(verify_all(target)) == {"large": "swapped"}
+
+
+@every("kind", ["missing", "truncated", "damaged", "unreferenced", "foreign"])
+def test_an_object_store_is_verified_as_a_directory_is(
+    tmp_path: Path, s3_server: S3Server, s3_bucket: str, kind: str
+) -> None:
+    options = s3_server.storage_options()
+    url = f"s3://{s3_bucket}/vault-{kind}"
+    source = write(tmp_path / f"raw-{kind}", CONTENTS)
+    with dataset.encrypt(source, url, client(), keys=KEYS, storage_options=options) as vault:
+        assert vault.verify().ok
+        key = f"vault-{kind}/{vault.files['large'].parts[0].name}"
+        store = s3_server.client()
+        data = store.get_object(Bucket=s3_bucket, Key=key)["Body"].read()
+        wanted = {"large": kind}
+        if kind == "missing":
+            store.delete_object(Bucket=s3_bucket, Key=key)
+        elif kind == "truncated":
+            store.put_object(Bucket=s3_bucket, Key=key, Body=data[: 2 * MIB])
+        elif kind == "damaged":
+            store.put_object(Bucket=s3_bucket, Key=key, Body=data[:-1] + bytes([data[-1] ^ 1]))
+        else:
+            name = "note" if kind == "foreign" else f"note.{new_run()}-01234567.ags1"
+            store.put_object(Bucket=s3_bucket, Key=f"vault-{kind}/{name}", Body=b"x")
+            wanted = {name: kind}
+        assert kinds(vault.verify()) == wanted
