@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ags1.dataset.names import new_object_name
 from ags1.dataset.worker import EncryptUnit, EncryptWorker
 from ags1.dataset.worker import Outcome as Done
 from ags1.layout import encrypted_length
@@ -48,9 +49,12 @@ class EncryptWork:
     def run(self, units: list[EncryptUnit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
         """Encrypt some units."""
         told, unsynced = Told(tell), Unsynced(self.target)
-        worker = EncryptWorker(self.source, self.target, self.opener.keys(), progress=told.within)
+        keys = self.opener.keys()
+        worker = EncryptWorker(self.source, self.target, keys, progress=told.within)
         found: list[Done] = []
-        for done in worker.run(units):
+        # Another attempt at this task may have used the names that the driver gave, and may still be writing.
+        named = (each._replace(name=new_object_name(each.path, keys.reference.run)) for each in units)
+        for done in worker.run(named):
             if done.done is not None:
                 unsynced.add(*(name for name, _ in done.done))
             found.append(done)

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from ags1._gcm import random_bytes
 from ags1.errors import KeyAccessError
-from ags1.spark._planning import PART_BYTES, Unit, bin_count, pack
+from ags1.spark._planning import PART_BYTES, Unit, bin_count, pack, weight_of
 from ags1.spark._progress import Counters, Meter, in_units, open_meter
 from ags1.spark._sealing import Opener, Sealer
 from ags1.spark._sessions import Session
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 else:
     Protocol = object
 
-__all__ = ["FLUSH", "Engine", "Outcome", "Work", "check_arguments"]
+__all__ = ["Engine", "Outcome", "Work", "check_arguments"]
 
-FLUSH = None
-"""Among units: what was given so far is to be done without waiting for more."""
 # The first waves are small, so that tasks begin while the driver still lists, and it commits while they end.
 _FIRST_WAVE_UNITS = 4_000
 _WAVE_UNITS = 100_000
 _WAVE_GROWTH = 4
+# Some seconds of work for each slot. What is done is recorded when a wave is over: a killed driver loses two of them.
+_WAVE_WEIGHT = 8 << 30
 _WAVES_AT_ONCE = 2
 _BATCH_ROWS = 10_000
 _TELL_SECONDS = 0.2
@@ -284,8 +284,6 @@ class Engine:
         total, None as long as that is not known.
     seal : Sealer, optional
         Seals what the tasks are sent.
-    starting : callable, optional
-        Called with the units of each wave before any of its tasks is started.
     """
 
     def __init__(
@@ -297,28 +295,25 @@ class Engine:
         progress: bool | Callable[[int, int | None], object] = True,
         seal: Sealer | None = None,
         part_bytes: int = PART_BYTES,
-        starting: Callable[[list[Unit]], object] | None = None,
     ) -> None:
         self._session = check_arguments(spark, parallelism, part_bytes)
         self._work = work
         self._parallelism = parallelism
         self._progress = progress
         self._seal = seal
-        self._starting = starting
         self._group = f"ags1-{random_bytes(6).hex()}"
         self._bins = 0
-        self._waves = 0
         self._is_over = False
         self.part_bytes = part_bytes
         self.slots = self._session.slots()
 
-    def run(self, units: Iterable[Unit | None]) -> Generator[list[Outcome], None, None]:
+    def run(self, units: Iterable[Any]) -> Generator[list[Outcome], None, None]:
         """Do all units.
 
         Parameters
         ----------
         units : iterable of Unit
-            In the order of paths. :data:`FLUSH` among them ends a wave early.
+            In the order of paths; or anything else that has path, size and start.
 
         Yields
         ------
@@ -343,8 +338,6 @@ class Engine:
                     if wave is None:
                         meter.listed()
                     else:
-                        if self._starting is not None:
-                            self._starting(wave)
                         meter.expect(_files(wave), sum(unit.size for unit in wave))
                         waiting.append(pool.submit(self._run_wave, wave, counters, meter))
                     while waiting and (wave is None or len(waiting) >= _WAVES_AT_ONCE):
@@ -359,24 +352,23 @@ class Engine:
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def _gathered(self, units: Iterable[Unit | None]) -> Iterator[list[Unit]]:
-        wave: list[Unit] = []
-        enough = _FIRST_WAVE_UNITS
+    def _gathered(self, units: Iterable[Any]) -> Iterator[list[Any]]:
+        wave: list[Any] = []
+        enough, weight = _FIRST_WAVE_UNITS, 0
         for unit in units:
+            full = len(wave) >= enough or weight >= _WAVE_WEIGHT * self.slots
             # The ranges of a file stay in one wave.
-            full = len(wave) >= enough and (unit is None or unit.path != wave[-1].path)
-            if wave and (full or unit is None):
+            if full and unit.path != wave[-1].path:
                 yield wave
-                wave, enough = [], min(_WAVE_UNITS, enough * _WAVE_GROWTH)
-            if unit is not None:
-                wave.append(unit)
+                wave, weight, enough = [], 0, min(_WAVE_UNITS, enough * _WAVE_GROWTH)
+            wave.append(unit)
+            weight += weight_of(unit)
         if wave:
             yield wave
 
     def _run_wave(self, wave: list[Unit], counters: Counters, meter: Meter) -> list[Outcome]:
         bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
         first_bin, self._bins = self._bins, self._bins + len(bins)
-        self._waves += 1
         label = random_bytes(8)
         payloads = []
         for number, units in enumerate(bins):

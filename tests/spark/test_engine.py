@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from ags1.dataset._keys import KeyRing
-from ags1.dataset._runs import RunReference
+from ags1.dataset.classes import KeyClass
+from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark import _engine, _progress
-from ags1.spark._engine import FLUSH, Engine, Outcome
+from ags1.spark._engine import Engine, Outcome
 from ags1.spark._planning import Unit
 from ags1.spark._progress import Counters, Meter
 from ags1.spark._results import Recorder
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STRANGE = ["a", "b\udcff\udcfe", "c\x85d", "é", "日本/\U0001f600", "z'\"\\\n"]
 
 
-def run(spark: Any, units: list[Unit | None], work: Any = None, **options: Any) -> list[Outcome]:
+def run(spark: Any, units: list[Unit], work: Any = None, **options: Any) -> list[Outcome]:
     engine = Engine(spark, work or Echo(), progress=options.pop("progress", False), **options)
     return list(itertools.chain.from_iterable(engine.run(units)))
 
@@ -83,11 +83,10 @@ def test_an_executor_that_the_kms_refuses_ends_the_run_as_such(spark: SparkSessi
 def test_no_wave_waits_for_the_next_and_none_is_lost(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_engine, "_WAVE_UNITS", 4)
     monkeypatch.setattr(_engine, "_FIRST_WAVE_UNITS", 4)
-    units: list[Unit | None] = [Unit(f"{index:02}", 1) for index in range(11)]
-    units.insert(2, FLUSH)
+    units: list[Unit] = [Unit(f"{index:02}", 1) for index in range(11)]
     engine = Engine(spark, Echo(), progress=False)
     waves = [[each.path for each in wave] for wave in engine.run(units)]
-    assert [len(wave) for wave in waves] == [2, 4, 4, 1]
+    assert [len(wave) for wave in waves] == [4, 4, 3]
     assert [path for wave in waves for path in wave] == [f"{index:02}" for index in range(11)]
 
 
@@ -100,18 +99,25 @@ def test_a_listing_that_fails_ends_the_run(spark: SparkSession) -> None:
         list(Engine(spark, Echo(), progress=False).run(units()))
 
 
-@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 8), st.data())
-def test_the_ranges_of_a_file_stay_in_one_wave(counts: list[int], most: int, data: st.DataObject) -> None:
-    units: list[Unit | None] = []
+def test_a_wave_is_some_seconds_of_work() -> None:
+    engine = object.__new__(Engine)
+    engine.slots = 2
+    units = [Unit(f"{index:02}", 1 << 30) for index in range(64)]
+    assert [len(wave) for wave in Engine._gathered(engine, units)] == [16, 16, 16, 16]
+
+
+@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 8))
+def test_the_ranges_of_a_file_stay_in_one_wave(counts: list[int], most: int) -> None:
+    units: list[Unit] = []
     for index, count in enumerate(counts):
         units += [Unit(str(index), 1, {}, start, count) for start in range(count)] or [Unit(str(index), 1)]
-        if data.draw(st.booleans()):
-            units.append(FLUSH)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_engine, "_WAVE_UNITS", most)
         patched.setattr(_engine, "_FIRST_WAVE_UNITS", max(1, most // 2))
-        waves = list(Engine._gathered(object.__new__(Engine), units))
-    assert [unit for wave in waves for unit in wave] == [unit for unit in units if unit is not None]
+        engine = object.__new__(Engine)
+        engine.slots = 1
+        waves = list(Engine._gathered(engine, units))
+    assert [unit for wave in waves for unit in wave] == units
     paths = [{unit.path for unit in wave} for wave in waves]
     assert all(paths)
     assert sum(map(len, paths)) == len(counts)
@@ -171,7 +177,7 @@ def test_a_kms_is_a_reference(kms: Any) -> None:
 
 
 def test_a_process_asks_the_kms_once_for_a_run(kms_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reference, _ = RunReference.create("uuid", 0, KeyRing([], "lake", "a test"), kms_client(kms_url))
+    reference = RunReference.create([KeyClass("all", "**", "lake")], kms_client(kms_url))
     calls: list[Any] = []
     unwrap = RunReference.unwrap
     monkeypatch.setattr(RunReference, "unwrap", lambda self, kms: (calls.append(kms), unwrap(self, kms))[1])

@@ -1,8 +1,7 @@
-"""SIGKILL of workers and drivers: no file is lost, doubled or torn, and the next run leaves nothing behind."""
+"""SIGKILL of workers and drivers, and tasks that are late: no file is lost, doubled or torn."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from functools import partial
@@ -15,10 +14,20 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset
-from ags1.dataset._store import LocalStore
+from ags1.dataset.names import new_object_name, run_of
+from ags1.dataset.runs import Done, interrupted
+from ags1.dataset.selection import Filter
+from ags1.dataset.sources import scan
+from ags1.dataset.transaction import Transaction
+from ags1.dataset.worker import EncryptUnit
+from ags1.errors import ConflictError
 from ags1.spark import encryption
+from ags1.spark._encrypt_work import EncryptWork
+from ags1.spark._locations import locate
+from ags1.spark._sealing import Opener, kms_client
+from ags1.storage import Location
 from tests.checks import MIB, pattern
-from tests.spark.trees import CONTENTS, PART, Tree, assert_dataset, control, plain_of, read_tree, write_tree
+from tests.spark.trees import CONTENTS, PART, Tree, assert_dataset, plain_of, read_tree, unfinished, write_tree
 from tests.spark.works import Interrupted, Twins
 
 if TYPE_CHECKING:
@@ -30,6 +39,20 @@ if TYPE_CHECKING:
 # A file of each kind: done with others, alone, in ranges.
 PATHS = ("many/075", "large.bin", "huge.bin")
 OLD: Tree = {"a.txt": b"version 1", "huge.bin": pattern(2 * MIB + 5), "old": b"stays", "many/010": b"version 1"}
+
+
+def unreferenced(vault: Path, kms_url: str) -> list[str]:
+    """Objects that no version names; nothing else is wrong."""
+    with dataset.open(vault, kms_url) as opened:
+        problems = opened.verify().problems
+    assert {each.kind for each in problems} <= {"unreferenced"}
+    return [each.path for each in problems]
+
+
+def cleaned(spark: SparkSession, vault: Path, contents: Tree, kms_url: str, key_id: str = "lake") -> None:
+    """What nobody names goes, and nothing else."""
+    ags1.spark.clean(spark, vault, kms=kms_url, grace=0)
+    assert_dataset(vault, contents, kms_url, key_id)
 
 
 def encrypt(spark: SparkSession, raw: Path, vault: Path, kms_url: str, **options: Any) -> Result:
@@ -58,7 +81,10 @@ def test_a_task_that_dies_is_done_again(
     assert attempts[path] == 1
     assert set(attempts.values()) <= {0, 1}
     assert len(attempts) == len(CONTENTS)
-    assert_dataset(vault, CONTENTS, kms_url)
+    assert plain_of(vault, kms_url, whole=False) == CONTENTS
+    # What the first attempt wrote.
+    assert any(path in name for name in unreferenced(vault, kms_url))
+    cleaned(spark, vault, CONTENTS, kms_url)
 
 
 def test_a_task_may_have_a_twin(spark: SparkSession, raw: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,28 +93,32 @@ def test_a_task_may_have_a_twin(spark: SparkSession, raw: Path, kms_url: str, mo
     monkeypatch.setattr(encryption, "EncryptWork", Twins)
     for contents in (CONTENTS, {path: data + b"." for path, data in CONTENTS.items()}):
         write_tree(raw, contents)
-        assert encrypt(spark, raw, vault, kms_url, parallelism=2).counts.keys() <= {"ok", "skipped"}
-        assert_dataset(vault, contents, kms_url)
+        assert encrypt(spark, raw, vault, kms_url, parallelism=2).counts.keys() == {"ok"}
+        assert plain_of(vault, kms_url, whole=False) == contents
+        assert len(unreferenced(vault, kms_url)) >= len(contents)
+        cleaned(spark, vault, contents, kms_url)
 
 
 # -- drivers -------------------------------------------------------------------------------------------------
 
 KILLED = """
-import os, signal, sys, threading
+import glob, os, signal, sys, threading
 from functools import partial
-from pathlib import Path
 from pyspark.sql import SparkSession
 import ags1.spark
-from ags1.spark import encryption
+from ags1.spark import _engine, encryption
 from tests.spark.works import Interrupted, await_file
 
 raw, vault, kms, signals = sys.argv[1:]
 
 def die():
     await_file(os.path.join(signals, "waiting"))
+    while not glob.glob(os.path.join(vault, "_ags1/runs/*/done-*")):
+        threading.Event().wait(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
 
 threading.Thread(target=die, daemon=True).start()
+_engine._FIRST_WAVE_UNITS = 40
 encryption.EncryptWork = partial(Interrupted, path="many/100", fault="wait", signals=signals)
 ags1.spark.encrypt_files(
     SparkSession.builder.getOrCreate(), raw, vault, kms=kms, key_id="lake", part_bytes=1 << 20, parallelism=2
@@ -96,7 +126,7 @@ ags1.spark.encrypt_files(
 """
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_what_a_killed_driver_leaves(
     spark: SparkSession, raw: Path, kms_url: str, run_spark: Run, tmp_path: Path
 ) -> None:
@@ -106,87 +136,153 @@ def test_what_a_killed_driver_leaves(
     done = run_spark(KILLED, raw, vault, kms_url, signals, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     expected = {**OLD, **CONTENTS}
-    # The dataset is as it was, and readable; what the run has done waits.
-    assert plain_of(vault, kms_url) == OLD
-    assert {"run", "staged"} <= control(vault)
-    (staging,) = (vault / "_ags1").glob("staged-*")
-    staged = read_tree(staging)
-    assert 20 < len(staged) < len(CONTENTS)
-    assert "many/100" in staged
+    # The dataset is as it was, and whole.
+    assert plain_of(vault, kms_url, whole=False) == OLD
+    left = unreferenced(vault, kms_url)
+    (run,) = unfinished(vault)
+    assert all(run_of(name) == run for name in left)
+    (found,) = interrupted(Location(vault), kms_client(kms_url), [])
+    recorded = {each.path for each in found.done}
+    # More was done than what was recorded: by the task that did many/100, among others.
+    assert any("many/100." in name for name in left)
+    assert 20 < len(recorded) < 60
+    assert "many/100" not in recorded
 
     def copied(name: str) -> Path:
         return Path(shutil.copytree(vault, tmp_path / name, symlinks=True))
 
-    # It is gone on with: under the same keys, from where it was.
+    # It is taken over: what was recorded, and nothing else.
     again = copied("again")
     result = encrypt(spark, raw, again, kms_url, parallelism=3)
-    # Those besides were in parts that were all there.
-    assert len(staged) <= result.counts["skipped"] <= len(staged) + 2
-    assert sum(result.counts.values()) == len(CONTENTS)
-    assert {row.status for row in result.dataframe.filter("path = 'many/100'").collect()} == {"skipped"}
-    assert_dataset(again, expected, kms_url)
-    stored = read_tree(again)
-    assert all(stored[path] == data for path, data in staged.items())
+    rows = {row.path: row.status for row in result.dataframe.collect()}
+    assert {path for path, status in rows.items() if status == "skipped"} == recorded
+    assert rows.keys() == CONTENTS.keys()
+    assert plain_of(again, kms_url, whole=False) == expected
+    cleaned(spark, again, expected, kms_url)
 
     # It is begun anew.
     anew = copied("anew")
     assert encrypt(spark, raw, anew, kms_url, resume=False).counts == {"ok": len(CONTENTS)}
-    assert_dataset(anew, expected, kms_url)
+    cleaned(spark, anew, expected, kms_url)
 
     # It is thrown away.
-    cleaned = copied("cleaned")
-    assert {name.partition("-")[0] for name in ags1.spark.clean(spark, cleaned)} >= {"_ags1/run", "_ags1/staged"}
-    assert_dataset(cleaned, OLD, kms_url)
-    assert ags1.spark.clean(spark, cleaned) == []
+    thrown = copied("thrown")
+    assert ags1.spark.clean(spark, thrown) == [f"_ags1/runs/{run}"]
+    cleaned(spark, thrown, OLD, kms_url)
+    assert ags1.spark.clean(spark, thrown, kms=kms_url, grace=0) == []
 
-    # Most of the sources have gone meanwhile, and one has changed: what is staged of them replaces nothing.
+    # Most of the sources have gone meanwhile, and one has changed without having another length.
     less = copied("less")
-    source = write_tree(tmp_path / "less-raw", {"many/100": b"changed", "new": b"1"})
-    encrypt(spark, source, less, kms_url)
-    assert_dataset(less, {**OLD, "many/100": b"changed", "new": b"1"}, kms_url)
+    name = min(path for path in recorded if path.startswith("many/"))
+    changed = bytes(len(CONTENTS[name]))
+    source = write_tree(tmp_path / "less-raw", {name: changed, "new": b"1"})
+    assert encrypt(spark, source, less, kms_url).counts == {"ok": 2}
+    assert plain_of(less, kms_url, whole=False) == {**OLD, name: changed, "new": b"1"}
 
-    # What was staged is damaged: it is made again.
+    # What was recorded is gone, or cut: it is done again.
     damaged = copied("damaged")
-    for path in ("many/100", min(staged)):
-        name = damaged / "_ags1" / staging.name / path
-        name.write_bytes(name.read_bytes()[:-1] + b"\0")
-    assert encrypt(spark, raw, damaged, kms_url).ok
-    assert_dataset(damaged, expected, kms_url)
+    one, other = [each.parts[0][0] for each in found.done if each.path.startswith("many/0")][:2]
+    (damaged / one).unlink()
+    (damaged / other).write_bytes(b"")
+    assert encrypt(spark, raw, damaged, kms_url).counts["skipped"] == len(recorded) - 2
+    assert plain_of(damaged, kms_url, whole=False) == expected
 
-    # The dataset is put under another master key, and then it is gone on with.
+    # The dataset is put under another master key: what was recorded is under the old one, and done again.
     rewrapped = copied("rewrapped")
     ags1.spark.rewrap(spark, rewrapped, "lake2", kms=kms_url)
-    assert encrypt(spark, raw, rewrapped, kms_url, key_id="lake2").counts["skipped"] >= len(staged)
-    assert_dataset(rewrapped, expected, kms_url, "lake2")
+    assert encrypt(spark, raw, rewrapped, kms_url, key_id="lake2").counts == {"ok": len(CONTENTS)}
+    assert plain_of(rewrapped, kms_url, "lake2", whole=False) == expected
 
 
-def test_a_commit_that_was_killed_is_read_decrypted_verified_and_finished(
-    spark: SparkSession, raw: Path, kms_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# -- tasks that are late -----------------------------------------------------------------------------------------
+
+
+class Zombie:
+    """A task of a run whose driver is gone: it has the run's keys, and goes on."""
+
+    def __init__(self, raw: Path, vault: Path, kms_url: str) -> None:
+        self.transaction = Transaction.begin(Location(vault), kms_client(kms_url), "encrypt")
+        self.run = self.transaction.run
+        self.run.use(())
+        self.work = EncryptWork(locate(raw), locate(vault), Opener(self.run.reference, kms_url))
+        key_class = self.transaction.class_of("any").id
+        self.units = [
+            EncryptUnit(each.path, each.size, each.source, each.identity, key_class,
+                        new_object_name(each.path, self.run.id), each.mode)
+            for each in scan(Location(raw), "", Filter(), None, lambda path, why: None)
+        ]  # fmt: skip
+
+    def write(self) -> list[Done]:
+        """Do everything, once more."""
+        outcomes = list(self.work.run(self.units, lambda files, size: None))
+        assert {each.status for each in outcomes} == {"ok"}
+        by_path = {each.path: each for each in self.units}
+        return [
+            Done(each.path, by_path[each.path].key_class, each.detail, by_path[each.path].identity, run=self.run.id)
+            for each in outcomes
+        ]
+
+
+def test_what_a_zombie_writes_after_its_run_was_given_up_and_expired_changes_nothing(
+    spark: SparkSession, raw: Path, kms_url: str
 ) -> None:
-    vault = tmp_path / "vault"
-    encrypt(spark, write_tree(tmp_path / "old", OLD), vault, kms_url)
+    vault = raw.parent / "vault"
+    encrypt(spark, raw, vault, kms_url)
+    changed = write_tree(raw.parent / "changed", dict.fromkeys(CONTENTS, b"not committed"))
+    zombie = Zombie(changed, vault, kms_url)
+    first = zombie.write()
+    # Its driver is dead, and what it has written is thrown away.
+    cleaned(spark, vault, CONTENTS, kms_url)
+    before = read_tree(vault)
+    second = zombie.write()
+    assert {name for each in second for name, _ in each.parts}.isdisjoint(before)
+    after = read_tree(vault)
+    assert {path: after[path] for path in before} == before
+    assert plain_of(vault, kms_url, whole=False) == CONTENTS
+    assert len(unreferenced(vault, kms_url)) == len(second)
+    # Not even its driver, if it was only asleep, can make anything of it.
+    for done in (first, second):
+        for each in sorted(done, key=lambda each: each.path.encode("utf-8", "surrogateescape"))[:3]:
+            zombie.transaction.put(zombie.transaction.entry(each))
+        with pytest.raises(ConflictError, match="expire has given up this run"):
+            zombie.transaction.commit()
+        zombie.transaction = Transaction.begin(Location(vault), kms_client(kms_url), "encrypt")
+        zombie.transaction.run = zombie.run
+        zombie.transaction._runs = {zombie.run.id}
+    assert encrypt(spark, raw, vault, kms_url).counts == {"unchanged": len(CONTENTS)}
+    cleaned(spark, vault, CONTENTS, kms_url)
 
-    def dying(store: LocalStore, staging: str) -> None:
-        # Some are where they belong, the others wait.
-        os.replace(vault / "_ags1" / staging / "a.txt", vault / "a.txt")
-        raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(LocalStore, "finish_moves", dying)
-        with pytest.raises(KeyboardInterrupt):
-            encrypt(spark, raw, vault, kms_url)
-    expected = {**OLD, **CONTENTS}
-    with dataset.open(vault, kms_url) as opened:
-        assert opened.version == 2
-        for entry in opened.files:
-            with opened.open(entry.path) as reader:
-                assert reader.read() == expected[entry.path]
-    options: dict[str, Any] = {"kms": kms_url, "progress": False, "part_bytes": PART}
-    assert ags1.spark.decrypt_files(spark, vault, tmp_path / "plain", **options).ok
-    assert read_tree(tmp_path / "plain") == expected
-    result = ags1.spark.verify_files(spark, vault, **options)
-    assert result.counts == {"ok": len(expected)}
-    result = encrypt(spark, raw, vault, kms_url)
-    assert result.counts == {"unchanged": len(CONTENTS)}
-    assert result.version == 2
-    assert_dataset(vault, expected, kms_url)
+def test_an_object_that_a_task_writes_after_the_commit_is_unreferenced(
+    spark: SparkSession, raw: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = raw.parent / "vault"
+    kept: list[tuple[Any, list[EncryptUnit]]] = []
+    cut = encryption.cut
+
+    def keeping(unit: EncryptUnit, part_bytes: int) -> Any:
+        parts = cut(unit, part_bytes)
+        kept[-1][1].extend(parts)
+        return parts
+
+    class Kept(EncryptWork):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            kept.append((EncryptWork(*arguments), []))
+
+        def __reduce__(self) -> Any:
+            return EncryptWork, (self.source, self.target, self.opener)
+
+    monkeypatch.setattr(encryption, "EncryptWork", Kept)
+    monkeypatch.setattr(encryption, "cut", keeping)
+    encrypt(spark, raw, vault, kms_url)
+    before = read_tree(vault)
+    # The same task once more, as a twin does that is slower than the run.
+    ((work, units),) = kept
+    assert {each.status for each in work.run(units, lambda files, size: None)} == {"ok"}
+    after = read_tree(vault)
+    assert {path: after[path] for path in before} == before
+    assert len(unreferenced(vault, kms_url)) == len(units) == len(after) - len(before)
+    assert plain_of(vault, kms_url, whole=False) == CONTENTS
+    assert encrypt(spark, raw, vault, kms_url).counts == {"unchanged": len(CONTENTS)}
+    cleaned(spark, vault, CONTENTS, kms_url)

@@ -46,14 +46,14 @@ def read_tree(root: Path) -> Tree:
     return found
 
 
-def plain_of(vault: str | Path, kms_url: str, key_id: str = "lake") -> Tree:
-    """What a dataset holds, through the readers of plain Python, which find nothing wrong with it."""
+def plain_of(vault: str | Path, kms_url: str, key_id: str = "lake", *, whole: bool = True) -> Tree:
+    """What a dataset holds, through the readers of plain Python, which find nothing wrong with it if it is whole."""
     found = {}
     with dataset.open(str(vault), kms_url, key_id=key_id) as opened:
         for entry in opened.files:
             with opened.open(entry.path) as reader:
                 found[entry.path] = reader.read()
-        assert opened.verify().problems == []
+        assert not whole or opened.verify().problems == []
     return found
 
 
