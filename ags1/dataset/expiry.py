@@ -100,7 +100,7 @@ class _Expiry:
         try:
             return status(place).modified
         finally:
-            remove([place])
+            remove_record(self._location, transaction.run.id)
 
     def _versions(self, head: Version, listed: list[Entry], now: int) -> tuple[set[int], list[Version]]:
         """Numbers of the versions that go, and the versions that stay. Never the last one."""
