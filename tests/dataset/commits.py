@@ -13,7 +13,7 @@ from ags1.dataset.names import new_object_name, sort_key
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction, open_root
 from ags1.dataset.versions import Version
-from ags1.storage import Location, make_parent
+from ags1.storage import Location, make_parent, open_output
 
 KEYS = {"**": "lake"}
 
@@ -31,7 +31,9 @@ def write_object(transaction: Transaction, path: str, data: bytes) -> Done:
     metadata = transaction.run.keys.object_key(key_class, name)
     place = transaction.location.join(name)
     make_parent(place)
-    Path(place.path).write_bytes(encrypt(data, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b""))
+    with open_output(place) as output:
+        output.write(encrypt(data, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b""))
+        output.commit()
     return Done(path, key_class, ((name, len(data)),), run=transaction.run.id)
 
 
@@ -42,7 +44,7 @@ def put_all(transaction: Transaction, files: dict[str, bytes]) -> None:
 
 
 def commit(
-    root: Path, files: dict[str, bytes], removed: tuple[str, ...] = (), keys: dict[str, str] | None = None
+    root: Path | Location, files: dict[str, bytes], removed: tuple[str, ...] = (), keys: dict[str, str] | None = None
 ) -> Version | None:
     """One version more."""
     with Transaction.begin(Location(root), client(), "test", keys=keys or KEYS, durable=False) as transaction:
