@@ -10,7 +10,7 @@ import io
 import os
 import sys
 
-from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
+from ags1.errors import Ags1Error, ConflictError, KeyAccessError, UnsupportedError
 
 __all__ = ["main"]
 
@@ -20,6 +20,7 @@ EXIT_USAGE = 2
 EXIT_KEY = 3
 EXIT_IO = 4
 EXIT_UNPROTECTED = 5
+EXIT_CONFLICT = 6
 EXIT_INTERRUPTED = 130
 EXIT_OUTPUT_CLOSED = 141
 
@@ -54,8 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     int
         0 success; 1 data that is not authentic, not AGS1, or truncated; 2 wrong usage, or data of a kind that is not
         read; 3 a key that could not be had; 4 an I/O error, such as a missing file, a full disk or no memory; 5 data
-        that verification finds not protected; 130 interrupted; 141 the
-        reader of standard output went away before it had everything, as `head` does.
+        that verification finds not protected; 6 a dataset that somebody else has changed meanwhile: nothing was
+        committed, run it again; 130 interrupted; 141 the reader of standard output went away before it had everything,
+        as `head` does.
     """
     from ags1.cli._parser import UsageError, parse
 
@@ -108,6 +110,8 @@ def exit_code(error: BaseException) -> int:
         return EXIT_IO
     if isinstance(error, UnsupportedError):
         return EXIT_USAGE
+    if isinstance(error, ConflictError):
+        return EXIT_CONFLICT
     if isinstance(error, Ags1Error):
         return EXIT_DATA
     # Anything else comes from what is below us: a store's client, or the lack of memory.

@@ -26,6 +26,8 @@ exit codes:
   2    wrong usage
   3    a key could not be had
   4    an I/O error: a missing file, a full disk, ...
+  5    verified, and not protected: a signed footer, pages without tags
+  6    somebody else changed the same files of a dataset: run it again
   130  interrupted
   141  the reader of the output went away, as `head` does
 
@@ -92,20 +94,35 @@ examples:
 """
 
 _DATASET_HELP = """\
-actions:
+actions that make a version:
   encrypt   encrypt a directory, or bring a dataset up to date
   add       add files to a dataset
+  rm        leave files out of the new version
+  mv        give files another path; no object is written
+  repair    encrypt anew from the source what is missing or not authentic
+  rewrap    put it, or one class of keys, under another master key
+  expire    remove old versions, and what no version needs any more
+
+actions that read:
   ls        list its files
   cat       decrypt files of it to standard output
   verify    authenticate every file; name what is missing, swapped or foreign
   decrypt   decrypt it into a directory
-  rewrap    put it under another master key; no file changes
+  versions  list the versions that are kept, each with its digest
+  diff      say what differs between two versions
+  classes   list which master key the files of a pattern are under
+
+A dataset is a directory or a URL: s3://bucket/vault works wherever vault/
+does. Nothing of a run is seen before all of it is there; interrupted, it is
+taken over by the next one. Older versions stay until they are expired.
 
 examples:
-  ags1 dataset encrypt raw/ vault/ --kms local:keys.json --key-id lake
-  ags1 dataset verify vault/ --kms local:keys.json
-  ags1 dataset cat vault/ a/b.csv --kms local:keys.json | head
-  ags1 dataset rewrap vault/ --kms local:keys.json --new-key-id lake-2027
+  export AGS1_KMS=local:keys.json
+  ags1 dataset encrypt raw/ vault/ --key-id lake
+  ags1 dataset verify vault/
+  ags1 dataset cat vault/ a/b.csv | head
+  ags1 dataset diff vault/ 1
+  ags1 dataset expire vault/ --keep 5 --older-than 30d
 
 `ags1 dataset ACTION --help` explains each action; `ags1 kms --help`, the URLs.
 The variable AGS1_KMS stands for --kms.
@@ -459,8 +476,8 @@ def _parser() -> _Parser:
     sub = command(
         "dataset",
         "_dataset:dataset",
-        "encrypt directories of files under one master key, and work with them",
-        "ACTION ... --kms URL [options]",
+        "encrypt directories of files under master keys, and work with them",
+        "ACTION ... [--kms URL] [options]",
         epilog=_DATASET_HELP,
     )
     sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ACTION", help="what to do, and with what")

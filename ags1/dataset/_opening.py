@@ -63,7 +63,8 @@ def encrypt(
         The master key of all files that no pattern of `keys` names.
     keys : mapping of str to str, optional
         Patterns of paths with their master keys, such as ``{"tenant=a/**": "alias/a", "**": "alias/lake"}``. The first
-        that matches counts. Without the master key of a class, its files cannot be opened, the others can.
+        that matches counts. Without the master key of a class, its files cannot be opened, the others can. A later run
+        that names no patterns keeps those of the dataset; one that does replaces them all.
     include, exclude : str or sequence of str, optional
         Glob patterns. One without ``/`` is compared with each component of a relative path, one with ``/`` with the
         whole path.

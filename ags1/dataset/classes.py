@@ -189,8 +189,9 @@ def merge_classes(
 ) -> tuple[KeyClass, ...]:
     """The classes of a dataset after a run that was given `keys`, patterns with their master keys.
 
-    Classes whose pattern and master key stay keep their keys; the others take no new files any more. With None, the
-    classes stay as they are.
+    Classes whose pattern and master key stay keep their keys; the others take no new files any more. With None, or the
+    master key of the default class alone, the classes stay as they are: a run that does not repeat the patterns must
+    not put the files of a tenant under everybody's key.
 
     Raises
     ------
@@ -209,6 +210,8 @@ def merge_classes(
             f"the dataset {name} is under the master key {default.key_id!r}, not {keys['**']!r}: name that, or rewrap "
             "the dataset"
         )
+    if default is not None and len(keys) == 1:
+        return tuple(classes)
     if not all(isinstance(each, str) and each for pair in keys.items() for each in pair):  # type: ignore[redundant-expr]
         raise TypeError("keys must be patterns with the names of master keys, all of them text")
     before: dict[tuple[str | None, str], KeyClass] = {(each.pattern, each.key_id): each for each in classes}

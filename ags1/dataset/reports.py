@@ -76,11 +76,14 @@ class Problem:
         "leftover" (a temporary file of an interrupted run).
     detail : str
         A sentence for a person.
+    refused : bool
+        Whether it is unreadable because the KMS refuses the key of its class.
     """
 
     path: str
     kind: str
     detail: str
+    refused: bool = False
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class _Verification:
 
     def _judge(self, entry: Entry, error: Exception) -> Problem:
         if isinstance(error, KeyAccessError):
-            return Problem(entry.path, "unreadable", f"{entry.path}: {error}")
+            return Problem(entry.path, "unreadable", f"{entry.path}: {error}", refused=True)
         for part in entry.parts:
             found = self._judge_part(entry, part)
             if found is not None:

@@ -1,26 +1,29 @@
-"""``ags1 dataset``: a directory under one master key, from the shell."""
+"""``ags1 dataset``: datasets from the shell."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from ags1 import kms
-from tests.cli.conftest import PLAIN, Run, files_below, make_tree
+from ags1 import dataset, kms
+from ags1.cli._dataset_parser import parse
+from tests.cli.conftest import PLAIN, Run, files_below, make_tree, write_key
 
-KMS = "local:keys.json"
+# No password: to derive a key from one takes as long as a whole test.
+KMS = "local:keys.json?key_file=kek"
 
 
 @pytest.fixture
 def tree(work: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """A directory `tree`, and a keystore `keys.json` with the master keys "lake" and "next"."""
-    monkeypatch.setenv("AGS1_KMS_PASSWORD", "a password")
+    """A directory `tree`, and a keystore `keys.json` with the master keys "lake", "next" and "tenant"."""
     monkeypatch.setenv("AGS1_KMS", KMS)
-    keys = {"lake": bytes(range(32)), "next": bytes(range(32, 64))}
-    kms.LocalKms.create(work / "keys.json", keys, password="a password").close()
+    write_key(work / "kek", bytes(range(96, 128)))
+    keys = {"lake": bytes(range(32)), "next": bytes(range(32, 64)), "tenant": bytes(range(64, 96))}
+    kms.LocalKms.create(work / "keys.json", keys, key_file=work / "kek").close()
     return make_tree(work)
 
 
@@ -28,6 +31,12 @@ def tree(work: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 def vault(tree: dict[str, bytes], run: Run) -> Path:
     assert run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "-q").code == 0
     return Path("vault")
+
+
+def object_of(path: str) -> Path:
+    """The object that holds a file of the dataset "vault"."""
+    (found,) = Path("vault").glob(f"{path}.*.ags1")
+    return found
 
 
 def test_a_tree_is_encrypted_listed_shown_verified_and_decrypted(tree: dict[str, bytes], run: Run) -> None:
@@ -56,53 +65,172 @@ def test_a_second_run_says_what_was_new_and_what_not(vault: Path, run: Run) -> N
     Path("tree/a.txt").unlink()
     Path("tree/dirlink").symlink_to("sub")
     dry = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "--dry-run")
-    assert dry.out == "new\nwould have encrypted 1 file, 3 B\n"
+    assert dry.out == "new\nwould have encrypted 1 file, 3 B; 3 unchanged; 1 not in the source\n"
     done = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake")
     assert "encrypted 1 file, 3 B; 3 unchanged; 1 not in the source -> vault, version 2" in done.out
     assert "warning: dirlink was left out: it is a link to a directory" in done.err
     record = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "--json").records[0]
     assert (record["changed"], record["unchanged"], record["version"], record["error"]) == (False, 4, 2, None)
+    assert [each["path"] for each in record["skipped"]] == ["dirlink"]
+    gone = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "--delete")
+    assert "4 unchanged; 1 left out of the new version -> vault, version 3" in gone.out
+    assert run("dataset", "ls", "vault").out == "new\nsub/\n"
+
+
+def test_a_file_that_is_not_whole_any_more_is_encrypted_again(vault: Path, run: Run) -> None:
+    object_of("a.txt").unlink()
+    done = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake")
+    assert "encrypted 1 file, 5 B; 1 of them because they were not whole any more; 3 unchanged" in done.out
+    assert run("dataset", "cat", "vault", "a.txt").raw == b"first"
 
 
 def test_add_puts_files_under_a_prefix_and_dry_runs_change_nothing(vault: Path, run: Run) -> None:
     before = files_below(vault)
     assert run("dataset", "add", "plain", "vault", "--prefix", "more", "--dry-run").out.startswith("more/plain\n")
     assert run("dataset", "rewrap", "vault", "--new-key-id", "next", "--dry-run").code == 0
+    assert run("dataset", "rm", "vault", "sub", "--dry-run").out.endswith("would have removed 3 files\n")
+    assert run("dataset", "mv", "vault", "sub", "bus", "--dry-run").out.endswith("would have moved 3 files\n")
+    assert run("dataset", "repair", "tree", "vault", "--dry-run").out == "would have repaired 0 files\n"
+    assert run("dataset", "expire", "vault", "--older-than", "0s", "--dry-run").code == 0
     assert run("dataset", "decrypt", "vault", "back", "--dry-run", "--include", "*.txt").out.startswith(
         "a.txt\nsub/a.txt\n"
     )
     assert not Path("back").exists()
-    assert {path: data for path, data in files_below(vault).items() if path != "_ags1/lock"} == {
-        path: data for path, data in before.items() if path != "_ags1/lock"
-    }
-    assert run("dataset", "add", "plain", "vault", "--prefix", "more").code == 0
+    assert files_below(vault) == before
+    assert run("dataset", "add", "plain", "vault", "--prefix", "more", "--no-durable").code == 0
     assert run("dataset", "cat", "vault", "more/plain").raw == PLAIN
+
+
+def test_files_are_removed_and_moved_and_older_versions_have_them(vault: Path, run: Run) -> None:
+    assert run("dataset", "rm", "vault", "sub/deep", "a.txt").out == "removed 2 files -> vault, version 2\n"
+    assert run("dataset", "mv", "vault", "sub", "bus").out == "moved 2 files -> vault, version 3\n"
+    assert run("dataset", "ls", "vault", "-r").out == "bus/a.txt\nbus/empty\n"
+    assert run("dataset", "ls", "vault", "-r", "--version", "2").out == "sub/a.txt\nsub/empty\n"
+    assert run("dataset", "cat", "vault", "a.txt", "--version", "1").raw == b"first"
+    assert run("dataset", "decrypt", "vault", "back", "--version", "1").code == 0
+    assert sorted(files_below(Path("back"))) == ["a.txt", "sub/a.txt", "sub/deep/b.bin", "sub/empty"]
+    refused = run("dataset", "mv", "vault", "bus/a.txt", "bus/empty")
+    assert (refused.code, "has a file of that name" in refused.err) == (4, True)
+    assert run("dataset", "mv", "vault", "bus/a.txt", "bus/empty", "--replace").code == 0
+    assert run("dataset", "cat", "vault", "bus/empty").raw == b"second"
+    missing = run("dataset", "rm", "vault", "nothing")
+    assert (missing.code, "nothing: the dataset has no such file or directory" in missing.err) == (4, True)
+
+
+def test_versions_and_their_differences_are_shown(vault: Path, run: Run) -> None:
+    Path("tree/new").write_bytes(b"new")
+    Path("tree/a.txt").write_bytes(b"first, changed")
+    run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "-q")
+    run("dataset", "rm", "vault", "sub/empty", "-q")
+    shown = run("dataset", "versions", "vault").out.splitlines()
+    records = run("dataset", "versions", "vault", "--json").records
+    assert shown[0] == f"dataset {records[0]['uuid']}"
+    assert [line.split()[0] for line in shown[1:]] == ["1", "2", "3"]
+    assert [each["operation"] for each in records] == ["encrypt", "encrypt", "rm"]
+    for line, record in zip(shown[1:], records, strict=True):
+        assert record["digest"] in line
+    assert run("dataset", "diff", "vault", "1").out == "~ a.txt\n+ new\n- sub/empty\n"
+    assert run("dataset", "diff", "vault", "2", "1").out == "~ a.txt\n- new\n"
+    assert run("dataset", "diff", "vault", "1", "2", "--json").records == [
+        {"path": "a.txt", "change": "changed", "before_length": 5, "after_length": 14},
+        {"path": "new", "change": "added", "before_length": None, "after_length": 3},
+    ]
+    pins = ["--expected-version", "3", "--expected-uuid", records[0]["uuid"]]
+    assert run("dataset", "verify", "vault", *pins, "--expected-digest", records[2]["digest"]).code == 0
+    for pin in (["--expected-uuid", "another"], ["--expected-digest", records[0]["digest"]]):
+        refused = run("dataset", "verify", "vault", *pin)
+        assert (refused.code, "is expected" in refused.err) == (1, True)
+
+
+def test_old_versions_expire_and_the_rest_stays_whole(vault: Path, run: Run) -> None:
+    run("dataset", "rm", "vault", "sub", "-q")
+    kept = run("dataset", "expire", "vault")
+    assert "removed 0 versions, and 0 objects (0 B) that no version needs; kept 2 versions" in kept.out
+    record = run("dataset", "expire", "vault", "--older-than", "0s", "--grace", "0s", "--json").records[0]
+    assert (record["versions"], record["version"], record["error"]) == ([1], 3, None)
+    # Three files and the root of version 1.
+    assert record["objects"] == 4
+    assert run("dataset", "cat", "vault", "a.txt").raw == b"first"
+    assert run("dataset", "verify", "vault").code == 0
+    gone = run("dataset", "ls", "vault", "--version", "1")
+    assert (gone.code, "no version 1, or no more" in gone.err) == (4, True)
 
 
 def test_rewrap_moves_to_another_master_key(vault: Path, run: Run) -> None:
     done = run("dataset", "rewrap", "vault", "--new-key-id", "next", "--json")
     record = done.records[0]
     assert (record["old_key_id"], record["new_key_id"], record["keys"], record["error"]) == ("lake", "next", 1, None)
-    assert json.loads((vault / "_ags1/metadata.json").read_text())["table-key-id"] == "next"
+    assert (record["version"], record["older_versions"]) == (2, 1)
     assert run("dataset", "verify", "vault", "--key-id", "next").code == 0
     refused = run("dataset", "verify", "vault", "--key-id", "lake")
     assert refused.code == 3
-    assert "names the master key 'next', but 'lake' is expected" in refused.err
+    assert "is under the master key 'next', but 'lake' is expected" in refused.err
 
 
-def test_verify_names_each_problem_and_answers_one(vault: Path, run: Run) -> None:
-    (vault / "a.txt").write_bytes((vault / "sub/a.txt").read_bytes())
-    (vault / "sub/empty").unlink()
-    (vault / "foreign").write_bytes(b"x")
+def test_tenants_have_master_keys_of_their_own(tree: dict[str, bytes], run: Run) -> None:
+    both = ["dataset", "encrypt", "tree", "vault", "--keys", "sub/deep/**=tenant"]
+    assert run(*both, "--key-id", "lake").code == 0
+    shown = run("dataset", "classes", "vault").out.splitlines()
+    assert [line.split()[1:] for line in shown] == [["sub/deep/**", "tenant"], ["**", "lake"]]
+    # A run that does not repeat the pattern must not put the tenant's files under the other key.
+    Path("tree/sub/deep/new").write_bytes(b"new")
+    assert "encrypted 1 file, 3 B; 4 unchanged" in run("dataset", "encrypt", "tree", "vault", "--key-id", "lake").out
+    assert len(run("dataset", "classes", "vault", "--json").records) == 2
+    renewed = run("dataset", "rewrap", "vault", "--key-id", "tenant", "--new-key-id", "next")
+    assert renewed.code == 0
+    assert "2 older versions: still open with 'tenant' until" in renewed.out
+    assert [each["key_id"] for each in run("dataset", "classes", "vault", "--json").records] == ["next", "lake"]
+
+    only_lake = kms.LocalKms.create(Path("lake.json"), {"lake": bytes(range(32))}, key_file="kek")
+    only_lake.close()
+    verified = run("dataset", "verify", "vault", "--kms", "local:lake.json?key_file=kek")
+    assert verified.code == 3
+    assert "ags1: unreadable: sub/deep/b.bin: the files of the pattern 'sub/deep/**' are under the" in verified.err
+    assert verified.out.endswith("2 problems\n")
+    assert run("dataset", "cat", "vault", "a.txt", "--kms", "local:lake.json?key_file=kek").raw == b"first"
+    assert run("dataset", "cat", "vault", "sub/deep/new", "--kms", "local:lake.json?key_file=kek").code == 3
+    going = run("dataset", "decrypt", "vault", "back", "--kms", "local:lake.json?key_file=kek", "--keep-going")
+    assert (going.code, "decrypted 3 files" in going.out, "2 failed" in going.out) == (3, True, True)
+
+
+def test_verify_names_each_problem_and_what_is_harmless_is_none(vault: Path, run: Run) -> None:
+    left = Path("vault/a.txt.0123456789ab-01234567.ags1")
+    left.write_bytes(b"of a run that was killed")
+    harmless = run("dataset", "verify", "vault")
+    assert harmless.code == 0
+    assert "ags1: warning: unreferenced: a.txt.0123456789ab-01234567.ags1" in harmless.err
+    assert harmless.out.endswith("version 1: all authentic\n")
+    object_of("sub/empty").unlink()
+    first, second = object_of("sub/a.txt"), Path("vault").glob("a.txt.*.ags1")
+    next(each for each in second if each != left).write_bytes(first.read_bytes())
+    Path("vault/foreign").write_bytes(b"x")
     result = run("dataset", "verify", "vault")
     assert result.code == 1
-    assert "ags1: swapped: a.txt is the file sub/a.txt, put in its place\n" in result.err
-    assert "ags1: missing: sub/empty is in the manifest, but not in the dataset\n" in result.err
-    assert "ags1: foreign: foreign is in no manifest" in result.err
+    assert "ags1: swapped: a.txt: its object" in result.err
+    assert "ags1: missing: sub/empty" in result.err
+    assert "ags1: foreign: foreign is of no run of this dataset" in result.err
     assert result.out.endswith("3 problems\n")
     record = run("dataset", "verify", "vault", "--json").records[0]
-    assert [each["kind"] for each in record["problems"]] == ["swapped", "missing", "foreign"]
+    assert sorted(each["kind"] for each in record["problems"]) == ["foreign", "missing", "swapped", "unreferenced"]
     assert record["error"] == "3 problems"
+
+
+def test_repair_encrypts_anew_what_is_damaged(vault: Path, run: Run) -> None:
+    object_of("sub/a.txt").unlink()
+    damaged = object_of("sub/deep/b.bin")
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    os.truncate(object_of("a.txt"), 5)
+    Path("tree/a.txt").write_bytes(b"changed since")
+    assert "sub/a.txt\nsub/deep/b.bin\n" in run("dataset", "repair", "tree", "vault", "--dry-run").out
+    repaired = run("dataset", "repair", "tree", "vault")
+    assert repaired.code == 4
+    assert "repaired 2 files, 5.0 kB; 1 failed -> vault, version 2" in repaired.out
+    assert "a.txt: was changed since it was encrypted" in repaired.err
+    assert run("dataset", "encrypt", "tree", "vault", "--key-id", "lake").code == 0
+    assert run("dataset", "verify", "vault").code == 0
+    assert run("dataset", "repair", "tree", "vault", "--json").records[0]["repaired"] == 0
 
 
 def test_each_kind_of_failure_has_its_exit_code(
@@ -112,13 +240,20 @@ def test_each_kind_of_failure_has_its_exit_code(
         (["verify", "nowhere"], 4, "there is no ags1 dataset here"),
         (["cat", "vault", "nothing"], 4, "nothing: the dataset has no such file"),
         (["ls", "vault", "nothing"], 4, "nothing: the dataset has no such file or directory"),
-        (["verify", "vault", "--expected-version", "7"], 1, "says version 1, but 7 is expected"),
+        (["ls", "vault", "--version", "9"], 4, "the dataset has no version 9"),
+        (["diff", "vault", "9"], 4, "the dataset has no version 9"),
+        (["verify", "vault", "--expected-version", "7"], 1, "has version 1, but 7 is expected"),
         (["verify", "vault", "--expected-version", "x"], 2, "is not a version such as 7"),
         (["verify"], 2, "the following arguments are required: DATASET"),
         (["encrypt", "tree", "vault"], 2, "a master key is needed: --key-id ID"),
+        (["encrypt", "tree", "vault", "--keys", "lake"], 2, "is not a pattern and a master key"),
+        (["encrypt", "tree", "vault", "--keys", "a=lake", "--keys", "a=next", "--key-id", "lake"], 2, "twice"),
         (["encrypt", "tree", "other", "--key-id", "unknown"], 3, "there is no key of that id"),
         (["encrypt", "tree", "vault", "--key-id", "next"], 2, "is under the master key 'lake', not 'next'"),
+        (["rewrap", "vault", "--key-id", "next", "--new-key-id", "tenant"], 2, "no class of keys of vault is under"),
         (["cat", "vault", "a.txt", "sub/a.txt", "--offset", "1"], 2, "are for one file"),
+        (["expire", "vault", "--older-than", "5"], 2, "is not a time such as 90s, 30m, 24h, 5d or 2w"),
+        (["expire", "vault", "--keep", "0"], 2, "the last version always stays"),
         (["nonsense"], 2, "invalid choice"),
         ([], 2, "ACTION"),
         (["ls", "vault", "--kms", "nonsense:"], 2, "there is no KMS 'nonsense'"),
@@ -126,10 +261,38 @@ def test_each_kind_of_failure_has_its_exit_code(
         result = run("dataset", *arguments)
         assert (result.code, result.err.count("\n")) == (code, 1), arguments
         assert message in result.err
-    monkeypatch.setenv("AGS1_KMS_PASSWORD", "wrong")
+    write_key(Path("kek"), bytes(32))
     assert run("dataset", "verify", "vault").code == 3
     monkeypatch.delenv("AGS1_KMS")
     assert "a KMS is needed: --kms URL" in run("dataset", "verify", "vault").err
+
+
+def test_a_second_writer_of_the_same_path_is_a_conflict(vault: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ags1.dataset.transaction import Transaction
+
+    commit = Transaction.commit
+    client = kms.load(KMS)
+
+    def second(self: Transaction, *, always: bool = False) -> object:
+        monkeypatch.setattr(Transaction, "commit", commit)
+        with dataset.open("vault", client) as other:
+            other.rm("a.txt")
+        return commit(self, always=always)
+
+    monkeypatch.setattr(Transaction, "commit", second)
+    refused = run("dataset", "rm", "vault", "a.txt", "sub/a.txt")
+    assert refused.code == 0, "they agree"
+    monkeypatch.setattr(Transaction, "commit", lambda self, always=False: clash(self, always))
+
+    def clash(self: Transaction, always: bool) -> object:
+        monkeypatch.setattr(Transaction, "commit", commit)
+        with dataset.open("vault", client) as other:
+            other.mv("sub/empty", "sub/deep/b.bin", replace=True)
+        return commit(self, always=always)
+
+    conflict = run("dataset", "rm", "vault", "sub/deep/b.bin")
+    assert conflict.code == 6
+    assert "somebody else has changed sub/deep/b.bin meanwhile: nothing was committed" in conflict.err
 
 
 def test_what_fails_is_reported_and_the_rest_goes_on_if_told_so(vault: Path, run: Run) -> None:
@@ -154,23 +317,37 @@ def test_a_failure_is_a_json_object_too(run: Run, tree: dict[str, bytes]) -> Non
         assert "there is no ags1 dataset here" in result.records[0]["error"]
 
 
-@pytest.mark.parametrize("action", ["encrypt", "add", "ls", "cat", "verify", "decrypt", "rewrap"])
+ACTIONS = [
+    *("encrypt", "add", "rm", "mv", "repair", "rewrap", "expire"),
+    *("ls", "cat", "verify", "decrypt", "versions", "diff", "classes"),
+]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
 def test_each_action_has_help_that_fits_a_terminal(run: Run, action: str, tree: dict[str, bytes]) -> None:
     result = run("dataset", action, "--help")
     assert result.code == 0
     assert result.out.startswith(f"usage: ags1 dataset {action}")
     assert max(map(len, result.out.splitlines())) <= 80
     assert run("dataset", "help", action).out == result.out
-    assert re_action(run("dataset", "--help").out, action)
+    for shown in (run("dataset", "--help").out, run("help", "dataset").out):
+        assert re.search(rf"^  {action} +\w", shown, re.MULTILINE)
 
 
-def re_action(text: str, action: str) -> bool:
-    return any(line.startswith(f"  {action} ") for line in text.splitlines())
+@pytest.mark.parametrize("action", ["", *ACTIONS])
+def test_the_examples_of_help_are_commands(run: Run, action: str, tree: dict[str, bytes]) -> None:
+    shown = run("dataset", action, "--help").out if action else run("help", "dataset").out
+    examples = shown.partition("examples:\n")[2].replace("\\\n", " ")
+    commands = re.findall(r"^  ags1 dataset (.*)$", examples, re.MULTILINE)
+    assert commands
+    for command in commands:
+        parse(shlex.split(command.partition("|")[0]))
 
 
 def test_control_characters_of_a_name_stay_off_the_terminal(run: Run, tree: dict[str, bytes]) -> None:
     Path("tree/new\x1b[31mred").write_bytes(b"x")
     run("dataset", "encrypt", "tree", "vault", "--key-id", "lake")
     assert "\x1b" not in run("dataset", "ls", "vault").out
-    os.unlink("vault/new\x1b[31mred")
+    (found,) = Path("vault").glob("new*")
+    found.unlink()
     assert "\x1b" not in run("dataset", "verify", "vault").err

@@ -1,0 +1,180 @@
+"""``ags1 dataset``, what only reads: ls, cat, verify, classes, versions, diff."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from ags1.cli import EXIT_DATA, EXIT_IO, EXIT_KEY, OutputClosed, describe, exit_code, printable, say, warn, worst_code
+from ags1.cli._dataset import client, open_dataset, to_json
+from ags1.cli._parser import UsageError
+from ags1.cli._report import Reporter, files, format_bytes, in_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.dataset import Problem
+
+__all__ = ["cat", "classes", "diff", "ls", "verify", "versions"]
+
+_COPY_BYTES = 8 << 20
+# What runs have left that were interrupted, or go on: nothing of the dataset is wrong.
+_HARMLESS = ("unreferenced", "leftover")
+
+
+def ls(options: argparse.Namespace) -> int:
+    """List files."""
+    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+        path = options.path.strip("/")
+        if path and path in vault.files:
+            found: Any = iter([(path, vault.files[path])])
+        elif path and not vault.files.is_directory(path):
+            raise FileNotFoundError(2, "the dataset has no such file or directory", path)
+        elif options.recursive:
+            found = ((entry.path, entry) for entry in vault.files.below(path))
+        else:
+            found = ((f"{path}/{name}" if path else name, entry) for name, entry in vault.files.children(path))
+        for name, entry in found:
+            if options.json:
+                record = {"path": name, "type": "directory" if entry is None else "file"}
+                if entry is not None:
+                    record.update(plaintext_length=entry.plaintext_length, file_length=entry.file_length)
+                say(to_json(record))
+            else:
+                size = "" if not options.long else f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  "
+                say(printable(f"{size}{name}{'/' if entry is None else ''}"))
+    return 0
+
+
+def cat(options: argparse.Namespace) -> int:
+    """Decrypt files to standard output."""
+    from ags1.cli._standard import standard_output
+
+    if len(options.paths) > 1 and (options.offset or options.bytes is not None):
+        raise UsageError("--offset and --bytes are for one file, but there are many")
+    output = standard_output()
+    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+        for path in options.paths:
+            with vault.open(path) as reader:
+                reader.seek(options.offset)
+                left = options.bytes
+                while left is None or left > 0:
+                    data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
+                    if not data:
+                        break
+                    output.write(data)
+                    left = None if left is None else left - len(data)
+    output.flush()
+    return 0
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Authenticate every file."""
+    reporter = Reporter(options, ("verifying", "verified"), None, 1)
+    started = time.monotonic()
+    try:
+        with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+            report = vault.verify(threads=options.threads, progress=reporter.progress_of(options.vault))
+    except OutputClosed:
+        raise
+    except Exception as error:
+        reporter.close()
+        if options.json:
+            say(to_json({"dataset": options.vault, "error": describe(error)}))
+            return exit_code(error)
+        raise
+    seconds = time.monotonic() - started
+    reporter.close()
+    count = sum(1 for each in report.problems if each.kind not in _HARMLESS)
+    problems = "1 problem" if count == 1 else f"{count:,} problems"
+    if options.json:
+        record = {
+            "dataset": options.vault,
+            "version": report.version,
+            "files": report.file_count,
+            "plaintext_bytes": report.plaintext_bytes,
+            "problems": [{"path": each.path, "kind": each.kind, "detail": each.detail} for each in report.problems],
+            "seconds": round(seconds, 6),
+            "error": problems if count else None,
+        }
+        say(to_json(record))
+    else:
+        for each in report.problems:
+            if each.kind not in _HARMLESS:
+                warn(f"ags1: {each.kind}: {each.detail}")
+            elif not options.quiet:
+                warn(f"ags1: warning: {each.kind}: {each.detail}")
+        if not options.quiet:
+            what = f"{files(report.file_count)}, {in_time(report.plaintext_bytes, seconds)}, version {report.version}"
+            say(printable(f"{options.vault}: {what}: {problems if count else 'all authentic'}"))
+    return worst_code([_code_of(each) for each in report.problems])
+
+
+def _code_of(problem: Problem) -> int:
+    if problem.kind in _HARMLESS:
+        return 0
+    if problem.kind != "unreadable":
+        return EXIT_DATA
+    # What could not be read is not known to be damaged.
+    return EXIT_KEY if problem.refused else EXIT_IO
+
+
+def classes(options: argparse.Namespace) -> int:
+    """List the classes of keys."""
+    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+        found = vault.classes
+    width = max(len(each.pattern or "-") for each in found)
+    for each in found:
+        if options.json:
+            say(to_json({"id": each.id, "pattern": each.pattern, "key_id": each.key_id}))
+        else:
+            retired = "" if each.pattern is not None else "  (takes no new files)"
+            say(printable(f"{each.id}  {each.pattern or '-':<{width}}  {each.key_id}{retired}"))
+    return 0
+
+
+def versions(options: argparse.Namespace) -> int:
+    """List the versions that are kept."""
+    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+        found = vault.versions()
+        uuid = vault.uuid
+    if not options.json:
+        say(printable(f"dataset {uuid}"))
+    for each in found:
+        if options.json:
+            record = {
+                "uuid": each.uuid,
+                "version": each.version,
+                "operation": each.operation,
+                "created_ms": each.created_ms,
+                "files": each.file_count,
+                "plaintext_bytes": each.plaintext_bytes,
+                "digest": each.digest,
+            }
+            say(to_json(record))
+        else:
+            when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(each.created_ms / 1000))
+            what = f"{each.operation}, {files(each.file_count)}, {format_bytes(each.plaintext_bytes)}"
+            say(printable(f"{each.version:>6}  {when}  {each.digest}  {what}"))
+    return 0
+
+
+def diff(options: argparse.Namespace) -> int:
+    """Say what differs between two versions."""
+    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+        for before, after in vault.diff(options.before, options.after):
+            entry = after if after is not None else before
+            assert entry is not None
+            change = "added" if before is None else "removed" if after is None else "changed"
+            if options.json:
+                record = {
+                    "path": entry.path,
+                    "change": change,
+                    "before_length": None if before is None else before.plaintext_length,
+                    "after_length": None if after is None else after.plaintext_length,
+                }
+                say(to_json(record))
+            else:
+                say(printable(f"{ {'added': '+', 'removed': '-', 'changed': '~'}[change] } {entry.path}"))
+    return 0
