@@ -22,6 +22,8 @@ from tests.spark.sessions import LOCAL, LOCAL_CLUSTER, environment, need_spark, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.servers.s3 import S3Server
+
 __all__ = ["bao", "moto_url"]
 
 MASTER_KEY_IDS = ("lake", "lake2")
@@ -53,7 +55,7 @@ def _no_garbage_for_other_tests() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Storage:
-    """A bucket on moto's server."""
+    """A bucket on a server of our own."""
 
     url: str
     bucket: str
@@ -62,17 +64,9 @@ class Storage:
 
 
 @pytest.fixture(scope="session")
-def storage_environment(moto_url: str) -> dict[str, str]:
-    """Where boto3 and s3fs find moto's S3, on the driver and in workers."""
-    return {
-        "AWS_ENDPOINT_URL": moto_url,
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "NO_PROXY": "127.0.0.1,localhost",
-    }
+def storage_environment(s3_server: S3Server) -> dict[str, str]:
+    """Where clients of S3 find the server, on the driver and in workers."""
+    return {**s3_server.environment(), "NO_PROXY": "127.0.0.1,localhost"}
 
 
 @pytest.fixture
@@ -82,7 +76,7 @@ def s3(storage_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> 
     s3fs = pytest.importorskip("s3fs")
     for name, value in storage_environment.items():
         monkeypatch.setenv(name, value)
-    bucket = f"lake-{next(_bucket_numbers)}"
+    bucket = f"lake-{os.getpid()}-{next(_bucket_numbers)}"
     client = boto3.client("s3")
     client.create_bucket(Bucket=bucket)
     yield Storage(f"s3://{bucket}", bucket, storage_environment["AWS_ENDPOINT_URL"], client)
