@@ -21,7 +21,7 @@ from ags1.dataset.runs import remove_record
 from ags1.dataset.transaction import Transaction, open_root
 from ags1.dataset.versions import Version, numbers, read_version
 from ags1.errors import ConflictError
-from ags1.storage import Entry, Location, list_files, make_parent, open_output, remove, status
+from ags1.storage import Entry, Location, list_files, make_parent, open_output, remove
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class _Expiry:
             output.write(b"now")
             output.commit()
         try:
-            return status(place).modified
+            # From a listing, as the times that it is compared with: a look at one object may round to seconds.
+            return max(each.modified for each in list_files(self._location.join(f"{RUNS}/{transaction.run.id}")))
         finally:
             remove_record(self._location, transaction.run.id)
 
