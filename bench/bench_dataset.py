@@ -1,12 +1,14 @@
-"""How a dataset does: one file among a million, and ten thousand small files, beside what the system charges."""
+"""How a dataset does: a file among a million, one more, and ten thousand small ones, beside what the system charges."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count as counted
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,12 @@ import pytest
 
 import ags1
 from ags1 import dataset, kms
-from ags1.dataset import _control, _keys, _manifest
+from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.manifests import Node
+from ags1.dataset.names import new_object_name
+from ags1.dataset.runs import Done
+from ags1.dataset.transaction import Transaction
+from ags1.storage import Location
 from bench import processes, settings
 from bench.conftest import Record
 from bench.measure import Run, Subject, figure, memory_figure
@@ -32,7 +39,7 @@ def _path(index: int) -> str:
     return f"year={2000 + index % 27}/month={index % 12 + 1:02}/part-{index:07}.parquet"
 
 
-# -- a manifest of a million files -----------------------------------------------------------------------------------
+# -- a dataset of a million files ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -42,24 +49,23 @@ def count(sizes: settings.Settings) -> int:
 
 @pytest.fixture(scope="module")
 def large(directory: Path, count: int) -> Iterator[Path]:
-    """A dataset whose manifest has many files; one of them, in the middle, is there."""
-    root = directory / "million"
-    (root / "_ags1").mkdir(parents=True)
+    """A dataset whose manifests have many files; one of them, in the middle, is there."""
+    root, client = directory / "million", _client()
     one = _path(count // 2)
-    (root / one).parent.mkdir(parents=True)
-    metadata = ags1.encrypt_file(_plain_file(directory), root / one)
-    identity = "00000000-0000-0000-0000-000000000001"
-    header = _manifest.header_line(_control.Metadata(identity, 1, "lake", [], "", "", 0, 0, 1, 1))
-    name = "manifest-1-0123456789abcdef.jsonl.ags1"
-    writer = _manifest.ManifestWriter(str(root / "_ags1" / name), header)
-    for path in sorted((_path(index) for index in range(count)), key=os.fsencode):
-        encoded = (metadata if path == one else ags1.KeyMetadata.generate().with_length(metadata.file_length)).encode()
-        entry = _manifest.Entry(path, FILE_BYTES, metadata.file_length or 0, encoded, FILE_BYTES, 1)
-        writer.add(_manifest.sort_key(path), _manifest.entry_line(entry), FILE_BYTES)
-    keys = _keys.KeyRing([], "lake")
-    key_id = keys.add(writer.close(), _client())
-    found = _control.Metadata(identity, 1, "lake", keys.to_list(), name, key_id, count, count * FILE_BYTES, 1, 1)
-    _control.write_whole(str(root / "_ags1" / "metadata.json"), found.encode())
+    with Transaction.begin(Location(root), client, "encrypt", keys={"**": "lake"}, durable=False) as transaction:
+        (key_class,) = transaction.classes
+        run = transaction.run
+        run.use([key_class.id])
+        for path in sorted((_path(index) for index in range(count)), key=os.fsencode):
+            name = new_object_name(path, run.id)
+            source = SourceIdentity(FILE_BYTES, 1_700_000_000_000_000_000, 1_700_000_000_000_000_000, 1 << 32)
+            transaction.put(transaction.entry(Done(path, key_class.id, ((name, FILE_BYTES),), source, 0o644)))
+            if path == one:
+                metadata = run.keys.object_key(key_class.id, name)
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                prefix = metadata.aad_prefix or b""
+                ags1.encrypt_file(_plain_file(directory), root / name, metadata.encryption_key, aad_prefix=prefix)
+        transaction.commit()
     yield root
     shutil.rmtree(root)
 
@@ -70,25 +76,33 @@ def _plain_file(directory: Path) -> Path:
     return path
 
 
-def _floor_of_one(root: Path) -> Callable[[], object]:
-    """One block of the manifest read and decrypted, one line of it parsed, one file read and decrypted."""
-    with dataset.open(root, _client()) as opened:
-        metadata = opened._metadata
-        key = _keys.KeyRing(metadata.encryption_keys, "lake").unwrap(metadata.manifest_key_id, _client())
-        one = opened.files[_path(metadata.file_count // 2)]
-        file_key = one.key_metadata
-        line = _manifest.entry_line(one)
-    manifest = os.open(root / "_ags1" / metadata.manifest, os.O_RDONLY)
-    stride = _manifest.BLOCK_LENGTH + ags1.layout.BLOCK_OVERHEAD
-    first = os.pread(manifest, 8 + stride, 0)
-    prefix, secret = key.aad_prefix or b"", key.encryption_key
+def _way_to(root: Path, path: str) -> tuple[list[Node], dataset.Entry]:
+    """The manifests between the version and a file, and its entry."""
+    transaction = Transaction.begin(Location(root), _client(), "look")
+    found: list[Node] = []
+    item: Any = transaction.root
+    key = path.encode()
+    while isinstance(item, Node):
+        found.append(item)
+        below = transaction.manifests.children(item)
+        item = [each for each in below if (each.first if isinstance(each, Node) else each.key) <= key][-1]
+    return found, item
 
-    def work() -> bytes:
-        data = os.pread(manifest, len(first), 0)
-        ags1.decrypt(data[: 8 + stride], secret, aad_prefix=prefix)
-        json.loads(line)
-        with open(root / one.path, "rb", buffering=0) as file:
-            return ags1.decrypt(file.read(), file_key.encryption_key, aad_prefix=file_key.aad_prefix or b"")
+
+def _floor_of_one(root: Path, path: str) -> Callable[[], object]:
+    """The version parsed, each manifest on the way read, decrypted and parsed, the file read and decrypted."""
+    way, _ = _way_to(root, path)
+    with dataset.open(root, _client()) as opened:
+        metadata = opened.key_metadata(path)
+        name, version = opened.files[path].parts[0].name, opened.version
+    manifests = [(root / each.name, ags1.KeyMetadata.decode(each.key_metadata)) for each in way]
+
+    def work() -> object:
+        json.loads((root / "_ags1" / f"v-{version}.json").read_bytes())
+        for place, key in manifests:
+            json.loads(ags1.decrypt(place.read_bytes(), key.encryption_key, aad_prefix=key.aad_prefix or b""))
+        data = (root / name).read_bytes()
+        return ags1.decrypt(data, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"")
 
     return work
 
@@ -100,18 +114,18 @@ def test_one_file_of_many(large: Path, count: int, interleave: Callable[..., Run
     paths = [_path(index) for index in range(0, count, max(1, count // 997))]
     turn = iter(range(1 << 60))
 
-    def cold() -> bytes:
+    def cold() -> object:
         with dataset.open(large, client) as vault, vault.open(middle) as reader:
             return reader.read()
 
     def find() -> object:
         return opened.files[paths[next(turn) % len(paths)]]
 
-    run = interleave({"ags1": cold, "find": find, "floor": _floor_of_one(large)})
+    run = interleave({"ags1": cold, "find": find, "floor": _floor_of_one(large, middle)})
     note = (
         f"opening the dataset, one file of it, and reading that: {run.median('ags1') * 1e3:.2f} ms; "
-        f"finding a path in an open one: {run.median('find') * 1e6:.0f} µs; the floor is one block of the manifest "
-        "opened, one line parsed, one file read and opened"
+        f"finding a path in an open one: {run.median('find') * 1e6:.0f} µs; the floor is the version and "
+        "each manifest on the way read, decrypted and parsed, and the file"
     )
     question = f"read one of {count:,} files, dataset opened for it"
     record(run, figure(run, question, "floor", measure="time", calls=1, note=note))
@@ -130,6 +144,60 @@ def test_memory_of_one_file_of_many(large: Path, count: int, record: Record) -> 
     mine = processes.peak_memory([sys.executable, "-c", _PROGRAM, str(large), _path(count // 2)])
     bare = processes.peak_memory([sys.executable, "-c", "import ags1.dataset, ags1.kms.memory"])
     question = f"peak memory of reading one of {count:,} files"
+    record(None, memory_figure(question, "import ags1.dataset", mine, bare, target=MEMORY_TARGET))
+
+
+def _floor_of_append(root: Path, path: str, directory: Path) -> Callable[[], object]:
+    """As many files of the same sizes written and synced, with their directory."""
+    way, entry = _way_to(root, path)
+    sizes = [(root / each.name).stat().st_size for each in way] + [entry.file_length, 1600]
+    target = directory / "floor-of-append"
+    target.mkdir(exist_ok=True)
+    turn = counted()
+
+    def work() -> None:
+        for size in sizes:
+            descriptor = os.open(target / str(next(turn)), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            os.write(descriptor, bytes(size))
+            os.fsync(descriptor)
+            os.close(descriptor)
+        descriptor = os.open(target, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+    return work
+
+
+def test_one_file_more(
+    large: Path, count: int, directory: Path, interleave: Callable[..., Run], record: Record
+) -> None:
+    plain = _plain_file(directory)
+    opened = dataset.open(large, _client())
+    turn = counted()
+
+    def add() -> None:
+        opened.add(plain, prefix=f"year=2013/month=07/more-{next(turn):06}")
+
+    run = interleave({"ags1": add, "write and fsync": _floor_of_append(large, _path(count // 2), directory)})
+    milliseconds = run.median("ags1") * 1e3
+    note = f"{milliseconds:.1f} ms, durable, manifests in the page cache; at most 50 ms is wanted"
+    question = f"add one file to a dataset of {count:,}"
+    record(run, figure(run, question, "write and fsync", measure="time", calls=1, note=note))
+    opened.close()
+
+
+_APPEND = """
+import sys
+from ags1 import dataset, kms
+with dataset.open(sys.argv[1], kms.MemoryKms({"lake": bytes(range(32))})) as vault:
+    vault.add(sys.argv[2], prefix="memory")
+"""
+
+
+def test_memory_of_one_file_more(large: Path, count: int, directory: Path, record: Record) -> None:
+    mine = processes.peak_memory([sys.executable, "-c", _APPEND, str(large), str(_plain_file(directory))])
+    bare = processes.peak_memory([sys.executable, "-c", "import ags1.dataset, ags1.kms.memory"])
+    question = f"peak memory of adding one file to {count:,}"
     record(None, memory_figure(question, "import ags1.dataset", mine, bare, target=MEMORY_TARGET))
 
 
@@ -162,9 +230,21 @@ def _copy_tree(source: Path, target: Path) -> None:
             os.rename(temporary, os.path.join(directory, name))
 
 
+def _sync(directory: Path) -> None:
+    """Return when all that was written to the file system of a directory is on its disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), "syncfs failed", str(directory))
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("direction", ["encrypt", "decrypt"])
 def test_small_files(
     direction: str,
+    durable: bool,
     small: Path,
     directory: Path,
     interleave: Callable[..., Run],
@@ -179,30 +259,29 @@ def test_small_files(
 
     def ours() -> None:
         if direction == "encrypt":
-            dataset.encrypt(small, target, client, "lake").close()
+            dataset.encrypt(small, target, client, "lake", durable=durable).close()
         else:
-            opened.decrypt(target)
+            opened.decrypt(target, durable=durable)
+
+    def theirs() -> None:
+        _copy_tree(source, target)
+        if durable:
+            _sync(target)
 
     def away() -> None:
         shutil.rmtree(target)
         os.sync()
 
-    copy = [*processes.cp_command(), "-r", str(source), str(target)]
     subjects: dict[str, Any] = {
         "ags1": Subject(ours, after=away),
-        "create, write, rename": Subject(lambda: _copy_tree(source, target), after=away),
-        "cp -r": Subject(lambda: processes.run(copy), after=away),
+        "create, write, rename": Subject(theirs, after=away),
     }
     run = interleave(subjects)
     count = len(opened.files)
-    question = f"{direction} a dataset of {count:,} files of 4 KiB"
+    question = f"{direction} a dataset of {count:,} files of 4 KiB" + (", on the disk afterwards" if durable else "")
     note = f"{count / run.median('ags1'):,.0f} files a second; {settings.cpus()} CPUs"
     nbytes = count * FILE_BYTES
-    record(
-        run,
-        figure(run, question, "create, write, rename", measure="time", nbytes=nbytes, note=note),
-        figure(run, question, "cp -r", kind="reference", measure="time", nbytes=nbytes, note=note),
-    )
+    record(run, figure(run, question, "create, write, rename", measure="time", nbytes=nbytes, note=note))
     opened.close()
 
 
