@@ -156,8 +156,7 @@ class Entry:
         """
         try:
             parts = tuple(
-                Part(_object_name(each), length, base64.b64decode(key, validate=True))
-                for each, length, key in fields["parts"]
+                Part(_object_name(each), length, binascii.a2b_base64(key)) for each, length, key in fields["parts"]
             )
             path, key_class, version = fields["path"], fields["class"], fields["version"]
             mode, source = fields.get("mode"), fields.get("source")

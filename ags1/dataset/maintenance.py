@@ -15,7 +15,7 @@ from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import numbers
 from ags1.errors import ConflictError
-from ags1.storage import Location, Unsynced, list_files
+from ags1.storage import Location, list_files
 from ags1.stream import Writer
 
 TYPE_CHECKING = False
@@ -94,7 +94,6 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
     report.done = len(entries)
     if dry_run:
         return report
-    unsynced = Unsynced(location)
     for path in sorted(moved, key=sort_key):
         old = moved[path]
         if old is None:
@@ -104,18 +103,15 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
         if new_class.id == old.key_class:
             transaction.put(replace(old, path=path, version=transaction.next_version))
         else:
-            transaction.put(_encrypted_again(transaction, old, path, new_class, unsynced))
+            transaction.put(_encrypted_again(transaction, old, path, new_class))
             report.done_bytes += old.plaintext_length
-    unsynced.sync()
     made = transaction.commit()
     assert made is not None
     report.version, report.changed = made.version, True
     return report
 
 
-def _encrypted_again(
-    transaction: Transaction, entry: Entry, path: str, key_class: KeyClass, unsynced: Unsynced
-) -> Entry:
+def _encrypted_again(transaction: Transaction, entry: Entry, path: str, key_class: KeyClass) -> Entry:
     transaction.run.use([key_class.id])
     name = new_object_name(path, transaction.run.id)
     metadata = transaction.run.keys.object_key(key_class.id, name)
@@ -129,7 +125,7 @@ def _encrypted_again(
     ):
         while piece := reader.read(_PIECE):
             writer.write(piece)
-    unsynced.add(name)
+    transaction.unsynced.add(name)
     done = Done(path, key_class.id, ((name, entry.plaintext_length),), entry.source, entry.mode, transaction.run.id)
     return transaction.entry(done)
 

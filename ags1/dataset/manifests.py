@@ -128,15 +128,17 @@ class Manifests:
         The dataset.
     uuid : str
         Its identity, which every manifest repeats.
+    unsynced : Unsynced, optional
+        Where manifests are noted that were written and may not be on the disk yet.
     """
 
-    def __init__(self, location: Location, uuid: str) -> None:
+    def __init__(self, location: Location, uuid: str, unsynced: Unsynced | None = None) -> None:
         self.location = location
         self.uuid = uuid
         self._kept: OrderedDict[str, list[Item]] = OrderedDict()
         self._lock = threading.Lock()
         self._directory_made = False
-        self._unsynced = Unsynced(location)
+        self._unsynced = unsynced
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
@@ -242,22 +244,13 @@ class Manifests:
         with open_output(place, expected=len(data)) as output:
             output.write_owned(data)
             output.commit()
-        self._unsynced.add(name)
+        if self._unsynced is not None:
+            self._unsynced.add(name)
         made = Node(
             level, _first(items[0]), _last(items[-1]), *_totals(items), name, metadata.with_length(len(data)).encode()
         )
         self._keep(name, items)
         return made
-
-    def sync(self) -> None:
-        """Return when all manifests that were written are on the disk.
-
-        Raises
-        ------
-        OSError
-            The disk reports a fault.
-        """
-        self._unsynced.sync()
 
     # -- files -----------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from ags1.dataset.runs import Done, Run, RunKeys
 from ags1.dataset.versions import Version, latest_number, publish, read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
-from ags1.storage import Location, can_create
+from ags1.storage import Location, Unsynced, can_create
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class Transaction:
     keys : ClassKeys
     run : Run
         Under whose keys objects are written.
+    unsynced : Unsynced
+        Objects that were written here, and may not be on the disk yet: note them before the commit.
     """
 
     def __init__(
@@ -81,7 +83,8 @@ class Transaction:
         self._uuid = str(uuid.uuid4()) if base is None else base.uuid
         self._single_writer = single_writer if base is None else base.single_writer
         self._properties = {} if base is None else dict(base.properties)
-        self.manifests = Manifests(location, self._uuid)
+        self.unsynced = Unsynced(location)
+        self.manifests = Manifests(location, self._uuid, self.unsynced)
         self.root = None if base is None else open_root(self.manifests, base, kms)
         self._editor = Editor(self.manifests, self.root, self.run.id)
         self._mine: Node | None = None
@@ -231,7 +234,7 @@ class Transaction:
     # -- the commit ------------------------------------------------------------------------------------------------
 
     def commit(self, *, always: bool = False) -> Version | None:
-        """Make the new version the dataset's. Objects are durable by now; the caller has seen to that.
+        """Make the new version the dataset's, when all objects that are noted in `unsynced` are on the disk.
 
         Parameters
         ----------
@@ -259,7 +262,7 @@ class Transaction:
         for _ in range(_ATTEMPTS):
             version = self._next(head, root)
             if self._durable:
-                self.manifests.sync()
+                self.unsynced.sync()
             try:
                 made = publish(self.location, version, self.keys, durable=self._durable)
             except FileExistsError:
@@ -364,7 +367,7 @@ class Transaction:
             raise ConflictError(
                 f"{self.location}: somebody else has made this dataset meanwhile, with other master keys"
             )
-        manifests = Manifests(self.location, head.uuid)
+        manifests = Manifests(self.location, head.uuid, self.unsynced)
         editor = Editor(manifests, open_root(manifests, head, self._kms), self.run.id)
         for entry in self.manifests.files(self._mine):
             to = class_of(head.classes, entry.path).id

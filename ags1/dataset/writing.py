@@ -29,7 +29,7 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome
-from ags1.storage import Location, Unsynced, list_files
+from ags1.storage import Location, list_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,7 +145,6 @@ class _Writing:
         self._options = options
         self._report = RunReport(version=0 if transaction.base is None else transaction.base.version)
         self._present = Present(target)
-        self._unsynced = Unsynced(target)
         self._waiting: deque[_Waiting] = deque()
         self._unrecorded: list[Done] = []
         self._unrecorded_bytes = 0
@@ -174,8 +173,6 @@ class _Writing:
             self._execute()
             if self._fault is not None:
                 raise self._fault
-            if options.durable:
-                self._unsynced.sync()
             made = self._transaction.commit()
         except BaseException:
             # What is complete is not done again by the next run. The first error is the one to be told.
@@ -332,7 +329,7 @@ class _Writing:
             run = self._transaction.run.id
             waiting.done = Done(unit.path, unit.key_class, tuple(outcome.done), unit.identity, unit.mode, run)
             if self._options.perform is None:
-                self._unsynced.add(*(name for name, _ in outcome.done))
+                self._transaction.unsynced.add(*(name for name, _ in outcome.done))
             self._put(waiting)
             self._unrecorded.append(waiting.done)
             self._unrecorded_bytes += unit.size
@@ -364,7 +361,7 @@ class _Writing:
 
     def _record(self) -> None:
         if self._options.durable:
-            self._unsynced.sync()
+            self._transaction.unsynced.sync()
         self._transaction.run.record(self._unrecorded)
         self._unrecorded, self._unrecorded_bytes, self._recorded_at = [], 0, time.monotonic()
 
