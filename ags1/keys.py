@@ -19,6 +19,7 @@ from ags1.errors import FormatError, TruncatedError
 __all__ = ["Key", "KeyMetadata"]
 
 VERSION = 1
+_VERSION_BYTE = bytes([VERSION])
 AAD_PREFIX_LENGTH = 16
 """Bytes of a fresh AAD prefix, as Iceberg makes them."""
 
@@ -87,15 +88,14 @@ class KeyMetadata:
 
     def encode(self) -> bytes:
         """Iceberg's bytes for this key metadata, in the three-field form. They contain the key."""
-        key = bytes(self._encryption_key)
-        out = bytearray([VERSION])
-        out += _varint(len(key)) + key
-        if self._aad_prefix is None:
-            out += b"\x00"
-        else:
-            out += b"\x02" + _varint(len(self._aad_prefix)) + self._aad_prefix
-        out += b"\x00" if self._file_length is None else b"\x02" + _varint(self._file_length)
-        return bytes(out)
+        return self.encoded(bytes(self._encryption_key), self._aad_prefix, self._file_length)
+
+    @staticmethod
+    def encoded(key: bytes, aad_prefix: bytes | None, file_length: int | None) -> bytes:
+        """The bytes that :meth:`encode` gives, of parts that need no check: for thousands of files."""
+        prefix = b"\x00" if aad_prefix is None else b"\x02" + _varint(len(aad_prefix)) + aad_prefix
+        length = b"\x00" if file_length is None else b"\x02" + _varint(file_length)
+        return b"".join((_VERSION_BYTE, _varint(len(key)), key, prefix, length))
 
     @classmethod
     def decode(cls, data: Buffer) -> KeyMetadata:

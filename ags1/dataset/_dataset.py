@@ -419,7 +419,11 @@ class Dataset:
         check_run("fail", threads)
         name = relative(prefix) if prefix else ""
         problems = self.verify(threads=threads, progress=progress).problems
-        damaged = {each.path: each for each in problems if each.kind not in ("foreign", "unreferenced", "leftover")}
+        damaged = {
+            each.path: each
+            for each in problems
+            if each.kind not in ("foreign", "unreferenced", "leftover") and each.path in self.files
+        }
         readable = frozenset(path for path, each in damaged.items() if each.kind != "unreadable")
         options = Options(
             Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, only=readable

@@ -21,6 +21,7 @@ from ags1.dataset.selection import matches
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg import EncryptionKeys
 from ags1.keys import KeyMetadata
+from ags1.kms import ServiceRefusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -270,8 +271,9 @@ class ClassKeys:
                 found = each.unwrap(each.class_key, self._kms).encryption_key
             except KeyAccessError as error:
                 what = "all files" if each.pattern in (None, "**") else f"the files of the pattern {each.pattern!r}"
-                again = KeyAccessError(f"{what} are under the master key {each.key_id!r}: {error}")
-                self._refused[class_id] = again
+                again = type(error)(f"{what} are under the master key {each.key_id!r}: {error}")
+                if not isinstance(error, ServiceRefusal):
+                    self._refused[class_id] = again
                 raise again from error
             self._keys[class_id] = found
         return found
@@ -284,8 +286,12 @@ class ClassKeys:
         KeyAccessError
             The KMS refused the class key.
         """
+        return self.seal_encoded(class_id, object_name, metadata.encode())
+
+    def seal_encoded(self, class_id: str, object_name: str, metadata: bytes) -> bytes:
+        """The same of encoded key metadata."""
         nonce = random_bytes(_NONCE)
-        return nonce + seal_message(metadata.encode(), self.key(class_id), nonce, _bound(class_id, object_name))
+        return nonce + seal_message(metadata, self.key(class_id), nonce, _bound(class_id, object_name))
 
     def open(self, class_id: str, part: Part) -> KeyMetadata:
         """The key metadata of an object.

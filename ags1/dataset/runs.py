@@ -207,6 +207,11 @@ class RunKeys:
         first = _hmac(inner, outer, info + b"\x01")
         return first, _hmac(inner, outer, first + info + b"\x02")[:AAD_PREFIX_LENGTH]
 
+    def encoded_key(self, class_id: str, object_name: str, plaintext_length: int) -> bytes:
+        """Encoded key metadata of an object. As :meth:`object_key`, for thousands of them."""
+        key, prefix = self.derive(class_id, object_name)
+        return KeyMetadata.encoded(key, prefix, encrypted_length(plaintext_length))
+
     def __repr__(self) -> str:
         return f"<ags1.dataset.RunKeys of run {self.reference.run}>"
 

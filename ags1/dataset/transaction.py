@@ -175,7 +175,7 @@ class Transaction:
         self._runs.add(run.reference.run)
         mine = done.key_class if keys is None else self.class_of(done.path).id
         parts = tuple(
-            Part(name, length, self.keys.seal(mine, name, run.object_key(done.key_class, name, length)))
+            Part(name, length, self.keys.seal_encoded(mine, name, run.encoded_key(done.key_class, name, length)))
             for name, length in done.parts
         )
         return Entry(done.path, parts, mine, self.next_version, done.source, done.mode)

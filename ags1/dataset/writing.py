@@ -235,9 +235,9 @@ class _Writing:
         found_files = self._found(lambda path, why: self._report.skipped.append((path, why)))
         if not self._options.complete or only is not None:
             # Each is looked for by itself: a file more costs the same, however many there are.
-            for found in found_files:
-                if only is None or found.path in only:
-                    yield found, manifests.find(root, found.path)
+            for each in found_files:
+                if only is None or each.path in only:
+                    yield each, manifests.find(root, each.path)
             return
         entries = manifests.files(root, f"{self._prefix}/" if self._prefix else "")
         found, entry = next(found_files, None), next(entries, None)
@@ -318,7 +318,7 @@ class _Writing:
 
     def _settle(self, outcome: Outcome) -> None:
         """Take what a worker has done; outcomes come in the order of units."""
-        unit = outcome.unit
+        unit: EncryptUnit = outcome.unit
         while self._waiting[0].unit is not unit:
             self._put(self._waiting.popleft())
         waiting = self._waiting.popleft()
