@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Mapping
 
 from ags1 import _blocks, _descriptors, layout
+from ags1._arrow_threads import lend
 from ags1._buffer import BufferView
 from ags1._cipher import INCOMPLETE, BlockCipher
 from ags1._gcm import Key
@@ -122,6 +123,7 @@ class Reader(io.BufferedReader):
         except BaseException:
             opened.close()
             raise
+        lend(self)
 
     @property
     def name(self) -> str:

@@ -29,6 +29,7 @@ LEVELS = {
     "_key_files": 1,
     "_secrets": 1,
     "_typing": 1,
+    "_arrow_threads": 1,
     "_gcm": 2,
     "_blocks": 3,
     "_batch": 3,

@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 
 from ags1 import _blocks
+from ags1._arrow_threads import lend
 from ags1.errors import FormatError, KeyAccessError
 from ags1.parquet._columns import ColumnNames, names_in_list
 from ags1.parquet._source_file import SourceFile
@@ -164,6 +165,7 @@ class ParquetView(io.RawIOBase):
             raise
         self._file = file
         self.name = file.name or "<encrypted Parquet file>"
+        lend(self)
 
     def _build(self, file: SourceFile, columns: Columns | None, missing_keys: str) -> None:
         groups = [list(group.chunks()) for group in file.row_groups()]
