@@ -30,6 +30,7 @@ LEVELS = {
     "_secrets": 1,
     "_typing": 1,
     "_arrow_threads": 1,
+    "_forks": 1,
     "_gcm": 2,
     "_blocks": 3,
     "_batch": 3,
