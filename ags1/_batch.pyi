@@ -1,28 +1,94 @@
 """Many buffers, one native call: each becomes, or was, an AGS1 stream of its own; results share one arena."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final, SupportsIndex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, SupportsIndex, overload
 
-from ags1._typing import Buffer, KeyLike
+from typing_extensions import Self, final
+
+from ags1._items import NumberedPrefixes
+from ags1._typing import ArrowArray, ArrowStream, Buffer, Items, KeyLike
 
 # Of every Cython module.
 __test__: Final[dict[str, str]]
 
+@final
+class Batch(Sequence[Any]):
+    """A sequence of streams or plaintexts that lie in one piece of memory, one behind the other."""
+
+    __hash__: None  # type: ignore[assignment]
+    def __init__(self, data: Buffer, offsets: Buffer, validity: Buffer | None = None) -> None: ...
+    @staticmethod
+    def reserve(nbytes: int = 0, count: int = 0) -> Batch:
+        """Make memory for the results of many calls."""
+
+    @staticmethod
+    def from_arrow(array: ArrowArray | ArrowStream) -> Batch:
+        """Make a batch of an Arrow array."""
+
+    def to_arrow(self) -> Any:
+        """The batch as a ``pyarrow.LargeBinaryArray`` in the same memory."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
+        """Give the batch to a consumer of Arrow data."""
+
+    @property
+    def data(self) -> memoryview:
+        """All of the memory, read-only."""
+
+    @property
+    def offsets(self) -> memoryview:
+        """Where each item starts, and where the last one ends."""
+
+    @property
+    def validity(self) -> memoryview | None:
+        """A bitmap in which a 0 means null, or None."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all items together."""
+
+    @property
+    def null_count(self) -> int:
+        """How many items are null."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Batch: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __eq__(self, other: object) -> bool: ...
+    def index(self, value: object, start: int = 0, stop: int | None = None) -> int:
+        """Position of the first item that equals `value`."""
+
+    def count(self, value: object) -> int:
+        """How many items equal `value`."""
+
 def encrypt_batch(
-    buffers: Iterable[Buffer],
-    key: KeyLike | Sequence[KeyLike],
-    aad_prefixes: Iterable[Buffer] | None,
+    buffers: Items,
+    key: KeyLike | Items,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None,
     block_length: SupportsIndex,
     threads: int | None,
-) -> list[memoryview]:
+    out: Buffer | Batch | None = None,
+) -> Batch:
     """Encrypt each buffer into a stream of its own. See :func:`ags1.encrypt_many`."""
 
 def decrypt_batch(
-    buffers: Iterable[Buffer],
-    key: KeyLike | Sequence[KeyLike],
-    aad_prefixes: Iterable[Buffer] | None,
-    lengths: Iterable[int | None] | None,
+    buffers: Items,
+    key: KeyLike | Items,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None,
+    lengths: Iterable[SupportsIndex | None] | None,
     threads: int | None,
-    alignment: int = 1,
-) -> list[memoryview]:
+    out: Buffer | Batch | None = None,
+) -> Batch:
     """Decrypt each buffer, a stream of its own. See :func:`ags1.decrypt_many`."""
+
+def decrypt_aligned(
+    buffers: Items,
+    key: KeyLike | Items,
+    aad_prefixes: Buffer | Items | None,
+    threads: int | None,
+    alignment: int,
+) -> list[memoryview]:
+    """Decrypt each buffer to an aligned address."""

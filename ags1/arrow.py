@@ -107,9 +107,7 @@ def decrypt_buffers(
     """
     entries = list(buffers)
     keys, prefixes = _present(entries, key, aad_prefixes)
-    plain = _batch.decrypt_batch(
-        [entry for entry in entries if entry is not None], keys, prefixes, None, threads, _ALIGNMENT
-    )
+    plain = _batch.decrypt_aligned([entry for entry in entries if entry is not None], keys, prefixes, threads, _ALIGNMENT)
     return _with_gaps(entries, plain)
 
 
@@ -131,7 +129,7 @@ def _present(
     return key, aad_prefixes
 
 
-def _with_gaps(entries: list[Any], results: list[memoryview]) -> list[Any]:
+def _with_gaps(entries: list[Any], results: Iterable[memoryview | None]) -> list[Any]:
     left = iter(results)
     return [None if entry is None else pa.py_buffer(next(left)) for entry in entries]
 

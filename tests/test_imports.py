@@ -35,6 +35,7 @@ LEVELS = {
     "_blocks": 3,
     "_batch": 3,
     "_descriptors": 3,
+    "_items": 3,
     "codec": 4,
     "keys": 4,
     "_backend": 4,
