@@ -59,6 +59,7 @@ from ags1._items cimport (
     Items,
     Memory,
     Span,
+    expect,
     export_binary,
     items_of,
     load_32,
@@ -99,6 +100,8 @@ from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedE
 # Objects whose memory is held at once.
 cdef int64_t OBJECTS = 16384
 cdef int64_t FEW = 256
+# Items that are brought into the cache ahead.
+cdef int64_t AHEAD = 16
 cdef int64_t MAX_ARENA = <int64_t>1 << 61
 # What an item costs beside its bytes, in bytes of AES-GCM: shares are of this weight.
 cdef int64_t ITEM_WEIGHT = 1024
@@ -121,7 +124,7 @@ cdef struct Work:
     uint8_t *arena
     const int64_t *lengths       # trusted, of every item, -1 for none; or NULL
     int64_t block_length         # sealing
-    const uint32_t *units        # sealing: blocks of the window in front of each of its items
+    const uint32_t *units        # sealing: blocks of the window in front of each item; NULL if each has one
     const uint8_t *nonces        # sealing; NULL when opening
     int64_t weight
     int64_t share
@@ -231,6 +234,7 @@ cdef void *_work(void *argument) noexcept nogil:
             if weight >= end:
                 break
             block = 0
+            expect(&work.items, index + 4)
             place = locate(&work.items, index, &data, &nbytes)
             if place == ITEM_NULL:
                 if weight >= start:
@@ -241,7 +245,7 @@ cdef void *_work(void *argument) noexcept nogil:
                 status = CHANGED
             elif ((size + work.mask) & ~work.mask) != work.starts[index + 1] - work.starts[index]:
                 status = CHANGED
-            elif encrypt and blocks != work.units[index + 1 - work.first] - work.units[index - work.first]:
+            elif work.units != NULL and blocks != work.units[index + 1 - work.first] - work.units[index - work.first]:
                 status = CHANGED
             elif work.lengths != NULL and work.lengths[index] >= 0 and work.lengths[index] != nbytes:
                 status = CHANGED
@@ -274,7 +278,8 @@ cdef void *_work(void *argument) noexcept nogil:
                         if block == 0:
                             ags1_write_header(out, block_length)
                         memcpy(
-                            block_out, work.nonces + (work.units[index - work.first] + block) * AGS1_NONCE_LENGTH,
+                            block_out, work.nonces + AGS1_NONCE_LENGTH * (
+                                index - work.first if work.units == NULL else work.units[index - work.first] + block),
                             AGS1_NONCE_LENGTH)
                         status = gcm_seal(
                             context, block_out, aad, aad_length + 4, data + block * block_length, length,
@@ -393,6 +398,7 @@ cdef class _Making:
     cdef object offsets          # bytes of count + 1 int64
     cdef int64_t *starts
     cdef int64_t source_nbytes
+    cdef int64_t longest         # bytes of the longest item
     cdef int64_t total
     cdef int64_t mask
     cdef bytearray validity      # a bitmap, or None
@@ -411,17 +417,18 @@ cdef class _Making:
         self.take_lengths(lengths)
 
     cdef int take_keys(self, object key) except -1:
-        if isinstance(key, (list, tuple)):
-            self.keys = items_of([_as_key(each, index) for index, each in enumerate(key)], "key")
-        elif _is_many(key):
-            self.keys = items_of(key, "key")
-        else:
+        cdef int64_t index
+        if not _is_many(key):
             self.key = as_key(key)
             self.keys = one_item(self.key, "key")
             return 0
+        self.keys = items_of(key, "key")
+        if self.keys.objects != NULL:
+            self.keys = items_of(
+                [_as_key(<object>self.keys.objects[index], index) for index in range(self.keys.count)], "key")
         if self.keys.count != self.count:
             raise ValueError(f"{self.keys.count} keys for {self.count} buffers: give one for all, or one each")
-        if self.keys.objects is None:
+        if not self.keys.held:
             self.check_keys()
         return 0
 
@@ -457,7 +464,7 @@ cdef class _Making:
         self.prefixes = items_of(prefixes, "aad_prefix of buffer")
         if self.prefixes.count != self.count:
             raise ValueError(f"{self.prefixes.count} aad_prefixes for {self.count} buffers: give one each")
-        while self.prefixes.objects is None and index < self.count:
+        while not self.prefixes.held and index < self.count:
             end = min(self.count, self.prefixes.span_at(index, &span))
             while index < end:
                 place = locate(&span, index, &data, &nbytes)
@@ -524,7 +531,7 @@ cdef class _Making:
             self.validity = bytearray(b"\xff" * ((self.count + 7) // 8))
         while index < self.count:
             # Of objects, few are held at once: there may be millions.
-            end = min(self.count, index + FEW) if self.items.objects is not None else self.count
+            end = min(self.count, index + FEW) if self.items.held else self.count
             end = self.items.window(index, end, hold, &span)
             self.measure(index, end, &span, target)
             hold.let_go()
@@ -535,10 +542,11 @@ cdef class _Making:
     cdef int measure(self, int64_t index, int64_t end, const Span *span, BufferView target) except -1:
         cdef const uint8_t *data = NULL
         cdef int64_t nbytes = 0, block_length = self.block_length, plain = 0, size = 0, blocks = 0
-        cdef int64_t total = self.starts[index], source_nbytes = self.source_nbytes
+        cdef int64_t total = self.starts[index], source_nbytes = self.source_nbytes, longest = self.longest
         cdef int place
         cdef uint8_t *validity = NULL if self.validity is None else <uint8_t *>PyByteArray_AS_STRING(self.validity)
         while index < end:
+            expect(span, index + AHEAD)
             place = locate(span, index, &data, &nbytes)
             if place == ITEM_NULL:
                 validity[index >> 3] &= ~(1 << (index & 7))
@@ -554,12 +562,14 @@ cdef class _Making:
                 if max(nbytes, size) > MAX_ARENA - max(total, source_nbytes):
                     self.refuse_total()
                 source_nbytes += nbytes
+                longest = max(longest, nbytes)
                 total += (size + self.mask) & ~self.mask
                 if target is not None and overlap(data, nbytes, target.data, target.nbytes):
                     self.refuse_overlap(f"buffer {index}")
             index += 1
             self.starts[index] = total
         self.source_nbytes = source_nbytes
+        self.longest = longest
         return 0
 
     cdef int refuse_overlap(self, str what) except -1:
@@ -570,6 +580,7 @@ cdef class _Making:
         cdef BufferView target = None
         cdef _Room room = None
         cdef BufferView prefix
+        cdef int64_t index
         if isinstance(out, Batch):
             room = (<Batch>out).room
             if room is None:
@@ -579,8 +590,8 @@ cdef class _Making:
             for each, what in ((self.items, "buffers"), (self.keys, "keys"), (self.prefixes, "aad_prefixes")):
                 if (<Items>each).overlaps(target.data, target.nbytes):
                     self.refuse_overlap(what)
-            for each in self.prefixes.objects or ():
-                prefix = readable(each, "an aad_prefix")
+            for index in range(self.count if self.prefixes.held else 0):
+                prefix = readable(<object>self.prefixes.objects[index], f"aad_prefix of buffer {index}")
                 if overlap(prefix.data, prefix.nbytes, target.data, target.nbytes):
                     self.refuse_overlap("aad_prefixes")
         self.offsets = room.take(room.offsets, 8 * (self.count + 1)) if room is not None else (
@@ -625,11 +636,11 @@ cdef class _Making:
         cdef Work *work = &window.work
         cdef Span span
         cdef int64_t last = self.count
-        if self.items.objects is not None or self.keys.objects is not None or self.prefixes.objects is not None:
+        if self.items.held or self.keys.held or self.prefixes.held:
             last = min(last, first + OBJECTS)
-        last = min(last, self.items.span_at(first, &span) if self.items.objects is None else last)
-        last = min(last, self.keys.span_at(first, &span) if self.keys.objects is None else last)
-        last = min(last, self.prefixes.span_at(first, &span) if self.prefixes.objects is None else last)
+        last = min(last, self.items.span_at(first, &span) if not self.items.held else last)
+        last = min(last, self.keys.span_at(first, &span) if not self.keys.held else last)
+        last = min(last, self.prefixes.span_at(first, &span) if not self.prefixes.held else last)
         if self.encrypt:
             last = min(last, first + MAX_UNITS)
         self.items.window(first, last, window.items, &work.items)
@@ -649,43 +660,23 @@ cdef class _Making:
         return 0
 
     cdef int draw(self, _Window window) except -1:
-        """Count the blocks of a window, which ends where there are enough of them, and draw their nonces."""
+        """Draw the nonces of a window, and end it where there are enough of them."""
         cdef Work *work = &window.work
-        cdef const uint8_t *data = NULL
-        cdef int64_t index, nbytes = 0, blocks, total = 0
+        cdef int64_t index, blocks, total = work.last - work.first
         cdef int status
-        if window.units == NULL:
-            window.units = <uint32_t *>PyMem_Malloc((min(self.count, MAX_UNITS) + 1) * sizeof(uint32_t))
-            if window.units == NULL:
-                raise MemoryError("no memory for the blocks of a batch")
-        window.units[0] = 0
-        for index in range(work.first, work.last):
-            blocks = 0
-            status = locate(&work.items, index, &data, &nbytes)
-            if status == ITEM_HERE:
-                blocks = 1
-                if nbytes > self.block_length and ags1_block_count(nbytes, self.block_length, &blocks):
-                    status = ITEM_OUTSIDE
-            if status == ITEM_OUTSIDE:
-                raise ValueError(f"buffer {index} changed its size while it was being worked on")
-            if total + blocks > MAX_UNITS:
-                if index > work.first:
-                    work.last = index
-                    break
-                # One item of very many blocks has a window of its own, and its nonces come in windows too.
-                work.last = index + 1
-                total = blocks
-                break
-            total += blocks
-            window.units[index + 1 - work.first] = <uint32_t>total
+        work.units = NULL
+        if self.longest > self.block_length:
+            total = self.count_units(window)
         if self.key is not None:
             count_messages(self.key, total)
-        elif self.keys.objects is not None:
+        elif self.keys.held:
             for index in range(work.first, work.last):
-                blocks = total
-                if total <= MAX_UNITS:
+                blocks = 1
+                if total > MAX_UNITS:
+                    blocks = total
+                elif work.units != NULL:
                     blocks = window.units[index + 1 - work.first] - window.units[index - work.first]
-                count_messages(<Key>self.keys.objects[index], blocks)
+                count_messages(<Key><object>self.keys.objects[index], blocks)
         if total > MAX_UNITS:
             window.alone = True
             return 0
@@ -700,8 +691,35 @@ cdef class _Making:
         if status != GCM_OK:
             raise_status(status, gcm_last_error(status), "drawing nonces")
         work.nonces = window.nonces
-        work.units = window.units
         return 0
+
+    cdef int64_t count_units(self, _Window window) except -1:
+        """Count the blocks of a window in front of each of its items, and end it where there are enough."""
+        cdef Work *work = &window.work
+        cdef const uint8_t *data = NULL
+        cdef int64_t index, nbytes = 0, blocks, total = 0
+        cdef int place
+        if window.units == NULL:
+            window.units = <uint32_t *>PyMem_Malloc((min(self.count, MAX_UNITS) + 1) * sizeof(uint32_t))
+            if window.units == NULL:
+                raise MemoryError("no memory for the blocks of a batch")
+        work.units = window.units
+        window.units[0] = 0
+        for index in range(work.first, work.last):
+            blocks = 0
+            place = locate(&work.items, index, &data, &nbytes)
+            if place == ITEM_HERE and ags1_block_count(nbytes, self.block_length, &blocks) or place == ITEM_OUTSIDE:
+                raise ValueError(f"buffer {index} changed its size while it was being worked on")
+            if total + blocks > MAX_UNITS:
+                if index > work.first:
+                    work.last = index
+                    break
+                # One item of very many blocks has a window of its own, and its nonces come in windows too.
+                work.last = index + 1
+                return blocks
+            total += blocks
+            window.units[index + 1 - work.first] = <uint32_t>total
+        return total
 
     cdef int seal_alone(self, Work *work, int threads) except -1:
         """Seal one item of more blocks than have their nonces drawn at once, while this thread waits."""
@@ -871,7 +889,7 @@ cdef class Batch:
         pair = (data, memoryview(offsets))
         readable(data, "data")
         items = items_of(pair, "item")
-        if items.objects is not None:
+        if items.objects != NULL:
             raise TypeError(
                 "offsets must be integers of 64 or 32 bits (a numpy array, or memoryview(raw).cast('q')), beside data "
                 "of single bytes"
@@ -1119,7 +1137,7 @@ cdef int _take_items(Batch self, Items items) except -1:
         if items.nullable:
             self.validity_owner = bytearray((items.count + 7) // 8)
             self.bits = <uint8_t *>PyByteArray_AS_STRING(self.validity_owner)
-        starts[0] = total
+        starts[0] = _offset(span, 0) if together and items.count > 0 and span.kind != ITEMS_STRIDED else 0
         while index < items.count:
             end = min(items.count, items.span_at(index, &found))
             while index < end:
@@ -1132,12 +1150,11 @@ cdef int _take_items(Batch self, Items items) except -1:
                 total += nbytes
                 index += 1
                 starts[index] = total
-                if together and found.kind != ITEMS_STRIDED:
-                    # Data behind nulls stays where it is.
-                    starts[index - 1] = load_32(found.places + 4 * (index - 1)) if (
-                        found.kind == ITEMS_OFFSETS_32) else load_64(found.places + 8 * (index - 1))
-                    starts[index] = load_32(found.places + 4 * index) if (
-                        found.kind == ITEMS_OFFSETS_32) else load_64(found.places + 8 * index)
+                # Data behind nulls stays where it is.
+                if together and found.kind == ITEMS_STRIDED:
+                    starts[index] = index * found.width
+                elif together:
+                    starts[index] = _offset(&found, index)
     for index in range(items.count):
         if together and not 0 <= self.starts[index] <= self.starts[index + 1] <= self.arena_nbytes:
             items.refuse(index)
@@ -1147,6 +1164,12 @@ cdef int _take_items(Batch self, Items items) except -1:
         self.arena_nbytes = total
     self.view = memoryview(self.owner)[: self.arena_nbytes].toreadonly()
     return 0
+
+
+cdef int64_t _offset(const Span *span, int64_t index) noexcept:
+    if span.kind == ITEMS_OFFSETS_32:
+        return load_32(span.places + 4 * index)
+    return load_64(span.places + 8 * index)
 
 
 cdef object _gathered(Items items, const int64_t *starts):
@@ -1192,7 +1215,7 @@ cdef bint _is_many(object value) except -1:
     try:
         view = memoryview(value)
     except (TypeError, ValueError, BufferError):
-        return hasattr(value, "__iter__")
+        return hasattr(value, "__iter__") and not isinstance(value, str)
     return view.ndim > 1 or view.format == "O"
 
 

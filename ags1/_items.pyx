@@ -17,10 +17,13 @@ Source: Arrow Columnar Format, "Physical Memory Layout"; The Arrow C data interf
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.sequence cimport PySequence_Fast_ITEMS
+from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -100,6 +103,8 @@ cdef extern from *:
         void (*release)(ArrowArrayStream *) noexcept
 
 cdef int64_t MAX_COUNT = <int64_t>1 << 48
+# Objects that are brought into the cache ahead: a million of them lie all over the memory.
+cdef int64_t AHEAD = 16
 # What may be looked at is not known of memory that Arrow's interface describes: no item lies beyond this.
 cdef const uint8_t *NOTHING = b""
 
@@ -249,6 +254,11 @@ cdef class Items:
         for index in range(self.span_count):
             PyMem_Free(<void *>self.spans[index].buffer_nbytes)
         PyMem_Free(self.spans)
+        if self.own != NULL:
+            for index in range(self.count):
+                __builtin_prefetch(self.own[min(index + AHEAD, self.count - 1)])
+                Py_DECREF(<object>self.own[index])
+            PyMem_Free(self.own)
 
     cdef Span *add(self) except NULL:
         """A new span behind the others, all zero but its first index."""
@@ -284,7 +294,7 @@ cdef class Items:
     cdef int64_t window(self, int64_t first, int64_t limit, Hold hold, Span *span) except -1:
         """Describe items from `first` on, no more than up to `limit`; return the end of what is described."""
         cdef int64_t index
-        if self.objects is None:
+        if not self.held:
             return min(limit, self.span_at(first, span))
         memset(span, 0, sizeof(Span))
         hold.reserve(limit - first)
@@ -320,6 +330,8 @@ cdef class Items:
         cdef int64_t index, buffer, width
         for index in range(self.span_count):
             span = &self.spans[index]
+            if span.kind == ITEMS_BYTES:
+                continue
             if span.kind == ITEMS_STRIDED:
                 if span.count > 0 and span.width > 0 and overlap(
                         span.data + min(0, (span.count - 1) * span.stride),
@@ -342,6 +354,51 @@ cdef class Items:
 
 
 # -- what items come as ------------------------------------------------------------------------------------------
+
+
+cdef int _take_objects(Items self, object source) except -1:
+    """Refer to the objects of an iterable, as they are now."""
+    cdef list entries
+    cdef PyObject **items
+    cdef Py_ssize_t index, count
+    cdef bint plain = True
+    cdef Span *span
+    if type(source) is tuple:
+        self.objects = PySequence_Fast_ITEMS(source)
+        self.count = count = PyTuple_GET_SIZE(source)
+    elif type(source) is list:
+        # A list of millions is not copied to a tuple: that waits for each object's memory by itself.
+        entries = <list>source
+        self.count = 0
+        count = PyList_GET_SIZE(entries)
+        self.own = self.objects = <PyObject **>PyMem_Malloc((count + 1) * sizeof(void *))
+        if self.own == NULL:
+            raise MemoryError(f"no memory for {count} {self.what}s")
+        items = PySequence_Fast_ITEMS(entries)
+        for index in range(count):
+            __builtin_prefetch(items[min(index + AHEAD, count - 1)])
+            self.own[index] = items[index]
+            Py_INCREF(<object>items[index])
+        self.count = count
+    else:
+        entries = list(source)
+        self.owners.append(entries)
+        self.objects = PySequence_Fast_ITEMS(entries)
+        self.count = count = PyList_GET_SIZE(entries)
+    for index in range(count):
+        __builtin_prefetch(self.objects[min(index + AHEAD, count - 1)])
+        if not PyBytes_CheckExact(<object>self.objects[index]):
+            plain = False
+            break
+    self.held = not plain
+    if plain:
+        count = self.count
+        self.count = 0
+        span = self.add()
+        span.kind = ITEMS_BYTES
+        span.count = self.count = count
+        span.places = <const uint8_t *>self.objects
+    return 0
 
 
 cdef int _take_offsets(Items self, object data, object offsets) except -1:
@@ -386,57 +443,76 @@ cdef int _take_rows(Items self, memoryview view) except -1:
     return 0
 
 
-cdef int _take_arrow(Items self, const ArrowSchema *schema, const ArrowArray *array) except -1:
+cdef int _kind_of(const ArrowSchema *schema, str what) except -1:
+    """How an Arrow array of this type is laid out."""
     cdef bytes layout = schema.format
-    cdef Span *span = self.add()
-    cdef const int64_t *sizes
-    cdef int64_t index, *copied
-    cdef bint is_view = layout in (b"vz", b"vu")
     if schema.dictionary != NULL:
-        raise TypeError(f"{self.what}s are a dictionary-encoded Arrow array: decode it first")
-    if array.length < 0 or array.offset < 0 or array.length + array.offset > MAX_COUNT:
-        raise ValueError(f"{self.what}s are an Arrow array of impossible length")
-    span.count = array.length
+        raise TypeError(f"{what}s are a dictionary-encoded Arrow array: decode it first")
     if layout == b"n":
-        span.kind = ITEMS_NULL
-        self.nullable = self.nullable or array.length > 0
-        self.count += array.length
+        return ITEMS_NULL
+    if layout in (b"z", b"u"):
+        return ITEMS_OFFSETS_32
+    if layout in (b"Z", b"U"):
+        return ITEMS_OFFSETS_64
+    if layout in (b"vz", b"vu"):
+        return ITEMS_VIEWS
+    if layout[:2] == b"w:":
+        return ITEMS_STRIDED
+    if layout == b"+s":
+        raise TypeError(f"{what}s are a table or record batch: pass one of its columns")
+    raise TypeError(
+        f"{what}s must be an Arrow array of binary, string or fixed_size_binary (or a large or view form of them), "
+        f"not of Arrow's format {layout.decode('ascii', 'replace')!r}: ags1.arrow.encrypt_array takes numbers and dates"
+    )
+
+
+cdef int _take_arrow(Items self, const ArrowSchema *schema, const ArrowArray *array) except -1:
+    cdef int kind = _kind_of(schema, self.what)
+    cdef Span *span = self.add()
+    cdef const uint8_t *places
+    cdef const uint8_t *sizes
+    cdef int64_t index, *copied
+    cdef int64_t least = 0 if kind == ITEMS_NULL else 2 if kind == ITEMS_STRIDED else 3
+    if array.length < 0 or array.offset < 0 or array.length > MAX_COUNT - array.offset or array.n_buffers < least:
+        raise ValueError(f"{self.what}s are an Arrow array of impossible shape")
+    span.kind = kind
+    span.count = array.length
+    self.count += array.length
+    if array.length == 0:
         return 0
-    if array.n_buffers > 0 and array.buffers[0] != NULL and array.null_count != 0:
+    if kind == ITEMS_NULL:
+        self.nullable = True
+        return 0
+    if array.buffers[0] != NULL and array.null_count != 0:
         span.validity = <const uint8_t *>array.buffers[0]
         span.validity_start = array.offset
         self.nullable = True
-    if layout in (b"z", b"u", b"Z", b"U") and array.n_buffers == 3:
-        width = 8 if layout in (b"Z", b"U") else 4
-        span.kind = ITEMS_OFFSETS_64 if width == 8 else ITEMS_OFFSETS_32
-        if array.length > 0:
-            span.places = <const uint8_t *>array.buffers[1] + array.offset * <int64_t>width
-            span.nbytes = load_64(span.places + 8 * array.length) if width == 8 else (
-                load_32(span.places + 4 * array.length))
-            if array.buffers[2] != NULL:
-                span.data = <const uint8_t *>array.buffers[2]
-    elif layout[:2] == b"w:" and array.n_buffers == 2:
-        span.kind = ITEMS_STRIDED
-        span.width = span.stride = int(layout[2:])
-        if span.width > 0 and array.length > 0:
-            span.data = <const uint8_t *>array.buffers[1] + array.offset * span.width
-    elif is_view and array.n_buffers >= 3:
-        span.kind = ITEMS_VIEWS
-        if array.length > 0:
-            span.places = <const uint8_t *>array.buffers[1] + 16 * array.offset
+    places = <const uint8_t *>array.buffers[1]
+    if kind == ITEMS_STRIDED:
+        span.width = span.stride = int((<bytes>schema.format)[2:])
+        if span.width > 0:
+            span.data = places + array.offset * span.width
+    elif kind == ITEMS_VIEWS:
+        span.places = places + 16 * array.offset
         span.buffers = array.buffers + 2
         span.buffer_count = array.n_buffers - 3
         # A copy: the producer may have it in memory that is not aligned.
-        sizes = <const int64_t *>array.buffers[array.n_buffers - 1]
+        sizes = <const uint8_t *>array.buffers[array.n_buffers - 1]
         copied = <int64_t *>PyMem_Malloc((span.buffer_count + 1) * sizeof(int64_t))
         if copied == NULL:
             raise MemoryError("no memory for the sizes of an Arrow array's buffers")
         for index in range(span.buffer_count):
-            copied[index] = load_64(<const uint8_t *>(sizes + index))
+            copied[index] = load_64(sizes + 8 * index)
         span.buffer_nbytes = copied
     else:
-        raise TypeError(_not_binary(self.what, layout))
-    self.count += array.length
+        if kind == ITEMS_OFFSETS_64:
+            span.places = places + 8 * array.offset
+            span.nbytes = load_64(span.places + 8 * array.length)
+        else:
+            span.places = places + 4 * array.offset
+            span.nbytes = load_32(span.places + 4 * array.length)
+        if array.buffers[2] != NULL:
+            span.data = <const uint8_t *>array.buffers[2]
     return 0
 
 
@@ -460,10 +536,8 @@ cdef int _take_stream(Items self, object capsule) except -1:
             break
         self.owners.append(array)
         _take_arrow(self, &schema.schema, &array.array)
-    if self.span_count == 0:
-        # The type is checked of no chunks too.
-        array.array.n_buffers = 3 if schema.schema.format[0] != c"w" else 2
-        _take_arrow(self, &schema.schema, &array.array)
+    # The type is checked of no chunks too.
+    _kind_of(&schema.schema, self.what)
     return 0
 
 
@@ -473,15 +547,6 @@ cdef int _check_stream(ArrowArrayStream *stream, int status) except -1:
         text = stream.get_last_error(stream)
         raise ValueError(f"the Arrow stream failed: {text.decode('utf-8', 'replace') if text != NULL else status}")
     return 0
-
-
-cdef str _not_binary(str what, bytes layout):
-    if layout == b"+s":
-        return f"{what}s are a table or record batch: pass one of its columns"
-    return (
-        f"{what}s must be an Arrow array of binary, string or fixed_size_binary (or a large or view form of them), "
-        f"not of Arrow's format {layout.decode('ascii', 'replace')!r}: ags1.arrow.encrypt_array takes numbers and dates"
-    )
 
 
 cdef bint _is_offsets(object source) except -1:
@@ -508,7 +573,7 @@ cdef Items items_of(object source, str what):
     if _is_offsets(source):
         _take_offsets(self, source[0], source[1])
     elif isinstance(source, (list, tuple)):
-        self.objects = tuple(source)
+        _take_objects(self, source)
     elif hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_stream__"):
         if type(source).__module__.partition(".")[0] == "pyarrow" and hasattr(source, "validate"):
             # Its offsets may come from a file that somebody else wrote, and only pyarrow knows how large its buffers are.
@@ -531,11 +596,9 @@ cdef Items items_of(object source, str what):
                 raise TypeError(f"{what}s are an array of Python objects: pass a list of bytes-like objects")
             _take_rows(self, view)
         else:
-            self.objects = tuple(source)
+            _take_objects(self, source)
     else:
-        self.objects = tuple(source)
-    if self.objects is not None:
-        self.count = len(self.objects)
+        _take_objects(self, source)
     return self
 
 

@@ -1,5 +1,6 @@
 # Declarations of ags1._items for cimport: where the bytes of many items lie, found without the GIL.
 from cpython.buffer cimport Py_buffer
+from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -12,11 +13,24 @@ cdef enum:
     ITEMS_VIEWS = 5          # Arrow's BinaryView
     ITEMS_POINTERS = 6
     ITEMS_NULL = 7           # nothing but nulls
+    ITEMS_BYTES = 8          # bytes objects, which can neither change nor move: read without the GIL too
 
 cdef enum:
     ITEM_HERE = 0
     ITEM_NULL = 1
     ITEM_OUTSIDE = 2         # its place is not within the memory that the owner vouched for
+
+cdef extern from *:
+    """
+    static inline const unsigned char *ags1_bytes_at(const unsigned char *places, long long index, long long *nbytes)
+    {
+        PyBytesObject *object = ((PyBytesObject **)places)[index];
+        *nbytes = Py_SIZE(object);
+        return (const unsigned char *)object->ob_sval;
+    }
+    """
+    const uint8_t *ags1_bytes_at(const uint8_t *places, long long index, long long *nbytes) nogil
+    void __builtin_prefetch(const void *) nogil
 
 # Consecutive items that are laid out alike. All memory belongs to others, who may change it while it is read: so a
 # place is compared with its bounds each time that it is used.
@@ -29,7 +43,7 @@ cdef struct Span:
     int64_t stride
     int64_t width            # bytes of each item: STRIDED, ONE, and the fixed part of NUMBERED
     int64_t number           # NUMBERED: of index 0
-    const uint8_t *places    # offsets, views or pointers
+    const uint8_t *places    # offsets, views, pointers or objects
     const int64_t *lengths   # POINTERS
     const uint8_t *validity  # a bitmap, or NULL
     int64_t validity_start   # bit of the first item
@@ -73,6 +87,9 @@ cdef inline int locate(const Span *span, int64_t index, const uint8_t **data, in
         data[0] = (<const uint8_t **>span.places)[index]
         nbytes[0] = span.lengths[index]
         return ITEM_HERE
+    elif span.kind == ITEMS_BYTES:
+        data[0] = ags1_bytes_at(span.places, index, <long long *>nbytes)
+        return ITEM_HERE
     elif span.kind == ITEMS_STRIDED:
         data[0] = span.data + index * span.stride
         nbytes[0] = span.width
@@ -100,6 +117,12 @@ cdef inline int locate(const Span *span, int64_t index, const uint8_t **data, in
     return ITEM_HERE
 
 
+cdef inline void expect(const Span *span, int64_t index) noexcept nogil:
+    """Bring what :c:func:`locate` is going to read of an item into the cache: objects lie anywhere."""
+    if span.kind == ITEMS_BYTES and index - span.first < span.count:
+        __builtin_prefetch((<const void **>span.places)[index - span.first])
+
+
 # The memory of Python objects, held while native code works on it.
 cdef class Hold:
     cdef int64_t capacity
@@ -118,7 +141,9 @@ cdef class Items:
     cdef readonly int64_t count
     cdef readonly bint nullable
     cdef bint endless        # any count of items: ONE and NUMBERED
-    cdef tuple objects       # None when there are spans
+    cdef bint held           # objects that are no bytes, so that a Hold has to hold them, window by window
+    cdef PyObject **objects  # in `owners`, or referred to by `own`
+    cdef PyObject **own
     cdef Span *spans
     cdef int64_t span_count
     cdef int64_t span_capacity
