@@ -462,7 +462,7 @@ cdef int _kind_of(const ArrowSchema *schema, str what) except -1:
         raise TypeError(f"{what}s are a table or record batch: pass one of its columns")
     raise TypeError(
         f"{what}s must be an Arrow array of binary, string or fixed_size_binary (or a large or view form of them), "
-        f"not of Arrow's format {layout.decode('ascii', 'replace')!r}: ags1.arrow.encrypt_array takes numbers and dates"
+        f"not of Arrow's format {layout.decode('ascii', 'replace')!r}; ags1.arrow.encrypt_array takes other types too"
     )
 
 
@@ -576,7 +576,7 @@ cdef Items items_of(object source, str what):
         _take_objects(self, source)
     elif hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_stream__"):
         if type(source).__module__.partition(".")[0] == "pyarrow" and hasattr(source, "validate"):
-            # Its offsets may come from a file that somebody else wrote, and only pyarrow knows how large its buffers are.
+            # Its offsets may come from a file of somebody else's, and only pyarrow knows how large its buffers are.
             source.validate()
         if hasattr(source, "__arrow_c_array__"):
             _take_capsules(self, source.__arrow_c_array__())
@@ -588,8 +588,8 @@ cdef Items items_of(object source, str what):
         view = memoryview(source)
         if view.ndim < 2 and view.format != "O":
             raise TypeError(
-                f"{what}s must be a sequence of bytes-like objects, an Arrow array, (data, offsets), or an array of two "
-                f"dimensions, not one {type(source).__name__}"
+                f"{what}s must be a sequence of bytes-like objects, an Arrow array, (data, offsets), or an array of "
+                f"two dimensions, not one {type(source).__name__}"
             )
         if view.format != "O":
             if holds_objects(source):

@@ -10,7 +10,7 @@ functions on files read into private memory first, so nobody can do that to them
 from __future__ import annotations
 
 from ags1 import _batch, _blocks
-from ags1._batch import Batch
+from ags1._arena import Batch
 from ags1._items import NumberedPrefixes
 from ags1._layout import DEFAULT_BLOCK_LENGTH
 from ags1._typing import Buffer, Items, KeyLike
@@ -194,10 +194,10 @@ def encrypt_many(
     Parameters
     ----------
     buffers : iterable of buffers, Batch, Arrow array, (data, offsets) or array of rows
-        The plaintexts. An Arrow array (of pyarrow, polars, pandas...) is of type binary, string, fixed_size_binary, or a
-        large or view form of them, and may have chunks; its nulls stay null. A tuple of bytes and of int64 or int32
+        The plaintexts. An Arrow array (of pyarrow, polars, pandas...) is of type binary, string, fixed_size_binary, or
+        a large or view form of them, and may have chunks; its nulls stay null. A tuple of bytes and of int64 or int32
         `offsets`, one more than there are items, is data in one piece. Of a numpy array of two or more dimensions each
-        row is a plaintext. From all but a list nothing is copied, and no Python object is made for an item.
+        row is a plaintext. Nothing of these is copied, and no Python object is made for an item.
     key : key, list or tuple of keys, or an array of them
         One for all, or one each: a list, or any of the above.
     aad_prefixes : buffer, NumberedPrefixes, list of buffers, or an array of them, optional

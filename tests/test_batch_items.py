@@ -1,4 +1,4 @@
-"""What batches are made of, and what becomes of them: every form of many items, `Batch`, `out=`, and lies about them."""
+"""What batches are made of and what becomes of them: every form of many items, `Batch`, `out=`, and lies."""
 
 from __future__ import annotations
 
@@ -206,7 +206,11 @@ def test_keys_may_be_an_array_and_each_must_be_a_key() -> None:
 def test_prefixes_may_be_an_array_and_none_may_be_null() -> None:
     prefixes = [b"a", b"", b"c" * 600]
     for form in (prefixes, pa.array(prefixes), pair_of(prefixes), ags1.Batch(*pair_of(prefixes))):
-        assert opened(ags1.encrypt_many([b"1", b"2", b"3"], KEY, aad_prefixes=form), KEY, prefixes) == [b"1", b"2", b"3"]
+        assert opened(ags1.encrypt_many([b"1", b"2", b"3"], KEY, aad_prefixes=form), KEY, prefixes) == [
+            b"1",
+            b"2",
+            b"3",
+        ]
     with pytest.raises(ValueError, match=r"^aad_prefix of buffer 1 is null"):
         ags1.encrypt_many([b"1", b"2"], KEY, aad_prefixes=pa.array([b"a", None]))
 

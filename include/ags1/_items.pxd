@@ -138,8 +138,8 @@ cdef class Hold:
 # A sequence of items, in spans that native code finds, or of Python objects.
 cdef class Items:
     cdef str what            # what one item is called in errors
-    cdef readonly int64_t count
-    cdef readonly bint nullable
+    cdef int64_t count
+    cdef bint nullable
     cdef bint endless        # any count of items: ONE and NUMBERED
     cdef bint held           # objects that are no bytes, so that a Hold has to hold them, window by window
     cdef PyObject **objects  # in `owners`, or referred to by `own`
