@@ -575,6 +575,9 @@ cdef Items items_of(object source, str what):
     elif isinstance(source, (list, tuple)):
         _take_objects(self, source)
     elif hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_stream__"):
+        if str(getattr(source, "dtype", "")) == "Object":
+            # polars hands out the addresses of such objects as if they were bytes.
+            raise TypeError(f"{what}s are an array of Python objects: pass a list of bytes-like objects")
         if type(source).__module__.partition(".")[0] == "pyarrow" and hasattr(source, "validate"):
             # Its offsets may come from a file of somebody else's, and only pyarrow knows how large its buffers are.
             source.validate()

@@ -329,6 +329,7 @@ def test_arrays_that_hold_no_bytes_are_refused_with_what_to_do() -> None:
         (pa.array([[b"1"]]), "must be an Arrow array of binary"),
         (pa.array([b"1"]).dictionary_encode(), "dictionary-encoded"),
         (pa.chunked_array([], pa.int64()), "must be an Arrow array of binary"),
+        (pytest.importorskip("polars").Series([object(), object()]), "array of Python objects"),
         (b"bytes", "not one bytes"),
         (np.zeros(3, np.uint8), "not one ndarray"),
         ("text", "not str"),
@@ -444,7 +445,7 @@ def test_arrow_shares_the_memory_both_ways() -> None:
 def test_other_libraries_read_a_batch() -> None:
     polars = pytest.importorskip("polars")
     batch = ags1.Batch.from_arrow(pa.array(NULLS, pa.large_binary()))
-    assert polars.Series(batch).to_list() == NULLS
+    assert polars.Series(batch.to_arrow()).to_list() == NULLS
     assert pa.array(batch[1:]).to_pylist() == NULLS[1:]
 
 
