@@ -18,7 +18,16 @@ import os
 from ags1 import layout
 from ags1._open import open
 from ags1._version import version as __version__
-from ags1.codec import decrypt, decrypt_into, decrypt_many, encrypt, encrypt_into, encrypt_many
+from ags1.codec import (
+    Batch,
+    NumberedPrefixes,
+    decrypt,
+    decrypt_into,
+    decrypt_many,
+    encrypt,
+    encrypt_into,
+    encrypt_many,
+)
 from ags1.errors import (
     Ags1Error,
     AuthenticationError,
@@ -55,11 +64,13 @@ __all__ = [
     "AuthenticationError",
     "BackendError",
     "ConflictError",
+    "Batch",
     "FormatError",
     "Key",
     "KeyAccessError",
     "KeyMetadata",
     "LimitError",
+    "NumberedPrefixes",
     "Reader",
     "TruncatedError",
     "UnsupportedError",

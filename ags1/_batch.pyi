@@ -1,28 +1,40 @@
 """Many buffers, one native call: each becomes, or was, an AGS1 stream of its own; results share one arena."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, SupportsIndex
 
-from ags1._typing import Buffer, KeyLike
+from ags1._arena import Batch
+from ags1._items import NumberedPrefixes
+from ags1._typing import Buffer, Items, KeyLike
 
 # Of every Cython module.
 __test__: Final[dict[str, str]]
 
 def encrypt_batch(
-    buffers: Iterable[Buffer],
-    key: KeyLike | Sequence[KeyLike],
-    aad_prefixes: Iterable[Buffer] | None,
+    buffers: Items,
+    key: KeyLike | Items,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None,
     block_length: SupportsIndex,
     threads: int | None,
-) -> list[memoryview]:
+    out: Buffer | Batch | None = None,
+) -> Batch:
     """Encrypt each buffer into a stream of its own. See :func:`ags1.encrypt_many`."""
 
 def decrypt_batch(
-    buffers: Iterable[Buffer],
-    key: KeyLike | Sequence[KeyLike],
-    aad_prefixes: Iterable[Buffer] | None,
-    lengths: Iterable[int | None] | None,
+    buffers: Items,
+    key: KeyLike | Items,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None,
+    lengths: Iterable[SupportsIndex | None] | None,
     threads: int | None,
-    alignment: int = 1,
-) -> list[memoryview]:
+    out: Buffer | Batch | None = None,
+) -> Batch:
     """Decrypt each buffer, a stream of its own. See :func:`ags1.decrypt_many`."""
+
+def decrypt_aligned(
+    buffers: Items,
+    key: KeyLike | Items,
+    aad_prefixes: Buffer | Items | None,
+    threads: int | None,
+    alignment: int,
+) -> list[memoryview]:
+    """Decrypt each buffer to an aligned address."""

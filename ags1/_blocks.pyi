@@ -2,17 +2,11 @@
 
 from typing import Final, SupportsIndex, overload
 
-from typing_extensions import disjoint_base
-
 from ags1._typing import Buffer, KeyLike
 
 # Of every Cython module.
 __pyx_capi__: Final[dict[str, object]]
 __test__: Final[dict[str, str]]
-
-@disjoint_base
-class Flight:
-    """Blocks on their way, for native code: launch and land are reached by cimport only."""
 
 def usable_cpus() -> int: ...
 def fresh_bytes(length: int) -> bytes:

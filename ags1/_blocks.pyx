@@ -60,11 +60,10 @@ from ags1.workers cimport (
     AGS1_MAX_CREW,
     ags1_add,
     ags1_fail,
+    ags1_failure,
     ags1_failure_init,
     ags1_has_failed,
-    ags1_join_crew,
     ags1_run_crew,
-    ags1_start_crew,
     ags1_take,
 )
 
@@ -102,6 +101,19 @@ cdef int64_t PAGE = os.sysconf("SC_PAGESIZE")
 # AADs up to this many bytes are built on a worker's stack.
 cdef enum:
     STACK_AAD = 512
+
+
+cdef struct Job:
+    Run *runs
+    int64_t count
+    int64_t weight               # of all runs
+    int64_t share                # of weight that a worker takes at once
+    int64_t next_share
+    int64_t units                # blocks of all runs
+    int64_t done                 # blocks that were sealed or opened, over all workers
+    size_t longest_aad_prefix
+    const uint8_t *nonces        # NULL when opening
+    ags1_failure failure
 
 
 cdef int64_t blocks_in(const Run *run) noexcept nogil:
@@ -220,55 +232,6 @@ cdef void _prepare(Job *job, Run *runs, int64_t count, int64_t *units) noexcept 
         job.longest_aad_prefix = max(job.longest_aad_prefix, runs[index].aad_prefix_length)
     job.units = units[0]
     ags1_failure_init(&job.failure)
-
-
-cdef class Flight:
-    """Blocks on their way: between launch and land a crew seals or opens runs while the caller does something else."""
-
-    def __cinit__(self):
-        self.flying = False
-        self.nonces = NULL
-
-    cdef int launch(self, Run *runs, int64_t count, int threads, bint encrypt) except -1:
-        """Start `threads` members on the runs; with one thread, do all of it here and now."""
-        cdef int64_t units
-        cdef int status
-        _prepare(&self.job, runs, count, &units)
-        if encrypt:
-            self.nonces = <uint8_t *>PyMem_Malloc(units * AGS1_NONCE_LENGTH)
-            if self.nonces == NULL:
-                raise MemoryError(f"no memory for the nonces of {units} blocks")
-            status = gcm_random(self.nonces, units * AGS1_NONCE_LENGTH)
-            if status != GCM_OK:
-                raise_status(status, gcm_last_error(status), "drawing nonces")
-            self.job.nonces = self.nonces
-        threads = _share_out(&self.job, threads)
-        self.flying = True
-        if threads > 1:
-            ags1_start_crew(&self.crew, _work, &self.job, threads)
-        else:
-            self.crew.count = 0
-        if self.crew.count == 0:
-            with nogil:
-                _work(&self.job)
-        return 0
-
-    cdef int land(self, object names) except -1:
-        """Wait for the crew, and raise what the earliest failure means."""
-        cdef bint encrypt = self.job.nonces != NULL
-        self.wait()
-        return _judge(&self.job, encrypt, names)
-
-    cdef void wait(self) noexcept:
-        if self.flying:
-            with nogil:
-                ags1_join_crew(&self.crew)
-            self.flying = False
-        PyMem_Free(self.nonces)
-        self.nonces = NULL
-
-    def __dealloc__(self):
-        self.wait()
 
 
 cdef int _share_out(Job *job, int threads) noexcept:

@@ -17,6 +17,7 @@ from contextlib import closing
 
 from ags1 import _blocks, layout
 from ags1._cipher import BlockCipher
+from ags1._forks import renew_in_children
 from ags1._gcm import Key
 from ags1._typing import Buffer
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
@@ -57,9 +58,8 @@ class Plaintext:
         self.length_trusted = length is not None
         self.memory_budget = STREAM_BUDGET if memory_budget is None else memory_budget
         self.error: BaseException | None = None
-        self._kept_index = -1
-        self._kept: bytearray = bytearray()
-        self._lock = threading.Lock()
+        self.renew()
+        renew_in_children(self)
         head = bytes(memoryview(source.read(0, min(source.size, HEADER_LENGTH))))
         self.block_length = layout.read_header(head, source.name)
         self.cipher = BlockCipher(key, aad_prefix, self.block_length, threads)
@@ -68,6 +68,12 @@ class Plaintext:
             self.size = layout.plaintext_length(source.size, self.block_length)
         except (FormatError, LimitError) as error:
             raise type(error)(f"{source.name}: {error}" if source.name else str(error)) from None
+
+    def renew(self) -> None:
+        """Begin anew in a forked child: a thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+        self._kept_index = -1
+        self._kept = bytearray()
 
     def read_into(self, offset: int, out: memoryview) -> int:
         """Fill `out` from `offset`; return how many bytes there were before the end."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sys
-    from typing import TypeAlias
+    from collections.abc import Iterable
+    from typing import Any, Protocol, TypeAlias
 
     from ags1._gcm import Key
 
@@ -14,10 +15,23 @@ if TYPE_CHECKING:
     else:
         from typing_extensions import Buffer
 
+    class ArrowArray(Protocol):
+        """Arrow data in one piece."""
+
+        def __arrow_c_array__(self, requested_schema: Any = None) -> Any: ...
+
+    class ArrowStream(Protocol):
+        """Arrow data in chunks."""
+
+        def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
     KeyLike: TypeAlias = Key | Buffer
+    # A tuple of two may be (data, offsets).
+    Items: TypeAlias = Iterable[Buffer] | tuple[Buffer, Buffer] | ArrowArray | ArrowStream
 else:
     # typing costs more to import than all of the package.
     Buffer = object
     KeyLike = object
+    Items = object
 
-__all__ = ["Buffer", "KeyLike"]
+__all__ = ["Buffer", "Items", "KeyLike"]

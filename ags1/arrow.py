@@ -1,5 +1,7 @@
 """Arrow buffers, tables, and IPC streams and files, encrypted as AGS1.
 
+    array          encrypt_array        one AGS1 stream for each value, one native call for all; nulls stay null
+    columns        encrypt_columns      likewise, and the schema's metadata says what was done
     buffers        encrypt_buffers      one AGS1 stream for each buffer, one native call for all
     table          encrypt_table        one AGS1 stream that holds an Arrow IPC stream
     IPC file       write_ipc_file       an AGS1 file of an Arrow IPC file: read_batch opens only what it touches
@@ -10,12 +12,15 @@ decrypted into 64-byte aligned memory that Arrow then uses as it is. Needs pyarr
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ags1 import _batch, codec, layout
 from ags1._open import open
-from ags1._typing import Buffer, KeyLike
+from ags1._typing import Buffer, Items, KeyLike
+from ags1.codec import NumberedPrefixes
+from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.stream import Writer
@@ -32,9 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IpcFile",
+    "decrypt_array",
     "decrypt_buffers",
+    "decrypt_columns",
     "decrypt_table",
+    "encrypt_array",
     "encrypt_buffers",
+    "encrypt_columns",
     "encrypt_table",
     "open_ipc_file",
     "open_ipc_stream",
@@ -44,6 +53,253 @@ __all__ = [
 
 # What Arrow's specification recommends, and its kernels like best.
 _ALIGNMENT = 64
+# Metadata of an encrypted field: the field as it was, in a serialised schema as base64.
+_METADATA = b"ags1.field"
+
+
+def encrypt_array(
+    array: Any,
+    key: KeyLike | Items,
+    *,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None = None,
+    block_length: int = DEFAULT_BLOCK_LENGTH,
+    threads: int | None = None,
+) -> Any:
+    """Encrypt each value of an array into an AGS1 stream of its own, in one native call; nulls stay null.
+
+    Parameters
+    ----------
+    array : pyarrow.Array or pyarrow.ChunkedArray
+        Of binary, string, or any type whose values have a fixed number of whole bytes: numbers, decimals, dates, times.
+        Binary values, strings and fixed-size values are encrypted from where they lie.
+    key, aad_prefixes, block_length, threads
+        As :func:`ags1.encrypt_many`. A prefix for the column binds values to it; :class:`ags1.NumberedPrefixes` binds
+        each value to its row too, so that rows can neither be filtered nor sorted before they are decrypted.
+
+    Returns
+    -------
+    pyarrow.LargeBinaryArray
+        In one piece of memory, also of a chunked array.
+
+    Raises
+    ------
+    TypeError
+        No Arrow array, or one of another type.
+    ValueError, LimitError, BackendError
+        As :func:`ags1.encrypt_many`.
+    """
+    _check_array(array)
+    return codec.encrypt_many(
+        _as_bytes(array), key, aad_prefixes=aad_prefixes, block_length=block_length, threads=threads
+    ).to_arrow()
+
+
+def decrypt_array(
+    array: Any,
+    key: KeyLike | Items,
+    *,
+    value_type: Any = None,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None = None,
+    threads: int | None = None,
+) -> Any:
+    """Decrypt what :func:`encrypt_array` made; every value is authenticated.
+
+    Parameters
+    ----------
+    array : pyarrow.Array or pyarrow.ChunkedArray
+        Of binary, large_binary or binary_view: one AGS1 stream a value.
+    key, aad_prefixes, threads
+        As :func:`ags1.decrypt_many`.
+    value_type : pyarrow.DataType, optional
+        Type of the values as they were; large_binary by default.
+
+    Returns
+    -------
+    pyarrow.Array
+        Of `value_type`, in one piece of memory.
+
+    Raises
+    ------
+    AuthenticationError, FormatError, TruncatedError
+        As :func:`ags1.decrypt_many`; FormatError also if a value is none of `value_type`.
+    TypeError
+        No Arrow array, or `value_type` is none that :func:`encrypt_array` takes.
+    """
+    _check_array(array)
+    wanted = pa.large_binary() if value_type is None else value_type
+    if not isinstance(wanted, pa.DataType):
+        raise TypeError(f"value_type must be a pyarrow.DataType, not {type(wanted).__name__}")
+    width = _width(wanted)
+    plain = codec.decrypt_many(array, key, aad_prefixes=aad_prefixes, threads=threads).to_arrow()
+    try:
+        if width is None:
+            return plain.cast(wanted)
+        return plain.cast(pa.binary(width)).view(wanted)
+    except pa.ArrowInvalid as error:
+        raise FormatError(f"the decrypted values are not of type {wanted}: {error}") from None
+
+
+def encrypt_columns(
+    table: Any,
+    columns: Sequence[str],
+    key: KeyLike,
+    *,
+    aad_prefix: Buffer = b"",
+    block_length: int = DEFAULT_BLOCK_LENGTH,
+    threads: int | None = None,
+) -> Any:
+    """Encrypt columns of a table or record batch, value by value, and note in the schema what they were.
+
+    Rows stay rows: they can be filtered, sorted and joined by the other columns.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or pyarrow.RecordBatch
+    columns : sequence of str
+        Names of columns, of types that :func:`encrypt_array` takes.
+    key : key
+    aad_prefix : buffer
+        Identity of the table. A value's AAD prefix is this with ``b"/"`` and the column's name behind it, so no value
+        can be put into another column unnoticed; but it can be put into another row.
+    block_length, threads
+        As :func:`encrypt_array`.
+
+    Returns
+    -------
+    pyarrow.Table or pyarrow.RecordBatch
+        The columns are large_binary; metadata of their fields has the key ``ags1.field``.
+
+    Raises
+    ------
+    KeyError
+        A column that is not there.
+    TypeError, ValueError, LimitError, BackendError
+        As :func:`encrypt_array`; ValueError also for a column that is encrypted already.
+    """
+    _check_rows(table)
+    prefix = bytes(memoryview(aad_prefix))
+    for name in columns:
+        position, field = _column(table, name)
+        if _METADATA in (field.metadata or {}):
+            raise ValueError(f"column {name!r} is encrypted already")
+        stored = base64.b64encode(pa.schema([field]).serialize().to_pybytes())
+        sealed = encrypt_array(
+            table.column(position),
+            key,
+            aad_prefixes=_prefix_of(prefix, name),
+            block_length=block_length,
+            threads=threads,
+        )
+        described = pa.field(
+            name, sealed.type, nullable=field.nullable, metadata={**(field.metadata or {}), _METADATA: stored}
+        )
+        table = table.set_column(position, described, sealed)
+    return table
+
+
+def decrypt_columns(
+    table: Any,
+    key: KeyLike,
+    *,
+    columns: Sequence[str] | None = None,
+    aad_prefix: Buffer = b"",
+    threads: int | None = None,
+) -> Any:
+    """Decrypt columns that :func:`encrypt_columns` made, back to the fields that they were.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or pyarrow.RecordBatch
+        Also rows and columns of one, or what became of it in a file that keeps the metadata of fields.
+    key, aad_prefix, threads
+        As they were given to :func:`encrypt_columns`.
+    columns : sequence of str, optional
+        Some of the encrypted columns; by default all.
+
+    Returns
+    -------
+    pyarrow.Table or pyarrow.RecordBatch
+
+    Raises
+    ------
+    AuthenticationError, FormatError, TruncatedError
+        As :func:`decrypt_array`.
+    KeyError
+        A column that is not there.
+    ValueError
+        A column without the metadata of an encrypted one.
+    """
+    _check_rows(table)
+    prefix = bytes(memoryview(aad_prefix))
+    if columns is None:
+        columns = [field.name for field in table.schema if _METADATA in (field.metadata or {})]
+    for name in columns:
+        position, field = _column(table, name)
+        original = _original(field)
+        if original.name != name:
+            raise ValueError(f"column {name!r} was {original.name!r} when it was encrypted: rename it back first")
+        plain = decrypt_array(
+            table.column(position),
+            key,
+            value_type=original.type,
+            aad_prefixes=_prefix_of(prefix, name),
+            threads=threads,
+        )
+        table = table.set_column(position, original, plain)
+    return table
+
+
+def _check_array(array: Any) -> None:
+    if not isinstance(array, (pa.Array, pa.ChunkedArray)):
+        raise TypeError(f"a pyarrow Array or ChunkedArray is needed, not {type(array).__name__}")
+
+
+def _check_rows(table: Any) -> None:
+    if not isinstance(table, (pa.Table, pa.RecordBatch)):
+        raise TypeError(f"a pyarrow Table or RecordBatch is needed, not {type(table).__name__}")
+
+
+def _column(table: Any, name: str) -> tuple[int, Any]:
+    position = table.schema.get_field_index(name)
+    if position < 0:
+        raise KeyError(f"there is no column {name!r}, or there are several: {', '.join(table.schema.names)}")
+    return position, table.schema.field(position)
+
+
+def _original(field: Any) -> Any:
+    """The field as it was before it was encrypted."""
+    stored = (field.metadata or {}).get(_METADATA)
+    if stored is None:
+        raise ValueError(f"column {field.name!r} has no metadata of ags1: it is not encrypted, or lost its metadata")
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored, validate=True))).field(0)
+    except (ValueError, KeyError, IndexError, OSError) as error:
+        raise FormatError(f"column {field.name!r} has damaged metadata of ags1: {error}") from None
+
+
+def _prefix_of(prefix: bytes, name: str) -> bytes:
+    return prefix + b"/" + name.encode()
+
+
+def _width(kind: Any) -> int | None:
+    """Bytes of each value of a type, None for values of any length."""
+    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
+    if any(check(kind) for check in binary) or str(kind) in ("binary_view", "string_view"):
+        return None
+    fixed = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
+    if any(check(kind) for check in fixed) and kind.bit_width % 8 == 0:
+        return int(kind.bit_width // 8)
+    raise TypeError(f"values of type {kind} are not bytes: encrypt the table's buffers, or all of it (encrypt_table)")
+
+
+def _as_bytes(array: Any) -> Any:
+    """The array itself, or its values as they lie in memory."""
+    width = _width(array.type)
+    if width is None or pa.types.is_fixed_size_binary(array.type):
+        return array
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([chunk.view(pa.binary(width)) for chunk in array.chunks], pa.binary(width))
+    return array.view(pa.binary(width))
 
 
 def encrypt_buffers(
@@ -107,8 +363,8 @@ def decrypt_buffers(
     """
     entries = list(buffers)
     keys, prefixes = _present(entries, key, aad_prefixes)
-    plain = _batch.decrypt_batch(
-        [entry for entry in entries if entry is not None], keys, prefixes, None, threads, _ALIGNMENT
+    plain = _batch.decrypt_aligned(
+        [entry for entry in entries if entry is not None], keys, prefixes, threads, _ALIGNMENT
     )
     return _with_gaps(entries, plain)
 
@@ -131,7 +387,7 @@ def _present(
     return key, aad_prefixes
 
 
-def _with_gaps(entries: list[Any], results: list[memoryview]) -> list[Any]:
+def _with_gaps(entries: list[Any], results: Iterable[memoryview | None]) -> list[Any]:
     left = iter(results)
     return [None if entry is None else pa.py_buffer(next(left)) for entry in entries]
 

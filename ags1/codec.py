@@ -10,14 +10,26 @@ functions on files read into private memory first, so nobody can do that to them
 from __future__ import annotations
 
 from ags1 import _batch, _blocks
+from ags1._arena import Batch
+from ags1._items import NumberedPrefixes
 from ags1._layout import DEFAULT_BLOCK_LENGTH
-from ags1._typing import Buffer, KeyLike
+from ags1._typing import Buffer, Items, KeyLike
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
+    from typing import SupportsIndex
 
-__all__ = ["decrypt", "decrypt_into", "decrypt_many", "encrypt", "encrypt_into", "encrypt_many"]
+__all__ = [
+    "Batch",
+    "NumberedPrefixes",
+    "decrypt",
+    "decrypt_into",
+    "decrypt_many",
+    "encrypt",
+    "encrypt_into",
+    "encrypt_many",
+]
 
 
 def encrypt(
@@ -169,71 +181,81 @@ def decrypt_into(
 
 
 def encrypt_many(
-    buffers: Iterable[Buffer],
-    key: KeyLike | Sequence[KeyLike],
+    buffers: Items,
+    key: KeyLike | Items,
     *,
-    aad_prefixes: Sequence[Buffer] | None = None,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None = None,
     block_length: int = DEFAULT_BLOCK_LENGTH,
     threads: int | None = None,
-) -> list[memoryview]:
+    out: Buffer | Batch | None = None,
+) -> Batch:
     """Encrypt many buffers, each into an AGS1 stream of its own, in one native call.
 
     Parameters
     ----------
-    buffers : iterable of buffers
-        The plaintexts.
-    key : key, or list or tuple of keys
-        One for all, or one each.
-    aad_prefixes : sequence of buffers, optional
-        One for each buffer; none by default. Under one key, streams without a prefix can be swapped unnoticed.
+    buffers : iterable of buffers, Batch, Arrow array, (data, offsets) or array of rows
+        The plaintexts. An Arrow array (of pyarrow, polars, pandas...) is of type binary, string, fixed_size_binary, or
+        a large or view form of them, and may have chunks; its nulls stay null. A tuple of bytes and of int64 or int32
+        `offsets`, one more than there are items, is data in one piece. Of a numpy array of two or more dimensions each
+        row is a plaintext. Nothing of these is copied, and no Python object is made for an item.
+    key : key, list or tuple of keys, or an array of them
+        One for all, or one each: a list, or any of the above.
+    aad_prefixes : buffer, NumberedPrefixes, list of buffers, or an array of them, optional
+        One for all or one each; none by default. Under one key and one prefix, streams can be swapped unnoticed;
+        :class:`NumberedPrefixes` binds each to its position without an object for it.
     block_length, threads
         As :func:`encrypt`.
+    out : writable buffer, or batch of Batch.reserve(), optional
+        Where the streams go, one behind the other. Reusing memory is the fastest way: fresh memory costs more than the
+        cipher. A buffer must not overlap what is read.
 
     Returns
     -------
-    list of memoryview
-        Read-only slices of one arena, in order. Each keeps the whole arena alive: copy what you keep for long.
+    Batch
+        Read-only memoryviews in order, made when they are asked for; ``list(batch)`` makes all. Each keeps all of the
+        memory alive: copy what you keep for long.
 
     Raises
     ------
     TypeError, ValueError, LimitError, BackendError
-        As :func:`encrypt`; the message names the buffer. Nothing is returned then.
+        As :func:`encrypt`; the message names the buffer. Nothing is returned then, and what is in `out` means nothing.
     """
-    result: list[memoryview] = _batch.encrypt_batch(buffers, key, aad_prefixes, block_length, threads)
-    return result
+    return _batch.encrypt_batch(buffers, key, aad_prefixes, block_length, threads, out)
 
 
 def decrypt_many(
-    buffers: Iterable[Buffer],
-    key: KeyLike | Sequence[KeyLike],
+    buffers: Items,
+    key: KeyLike | Items,
     *,
-    aad_prefixes: Sequence[Buffer] | None = None,
-    lengths: Sequence[int | None] | None = None,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None = None,
+    lengths: Iterable[SupportsIndex | None] | None = None,
     threads: int | None = None,
-) -> list[memoryview]:
+    out: Buffer | Batch | None = None,
+) -> Batch:
     """Decrypt many AGS1 streams in one native call.
 
     Parameters
     ----------
-    buffers : iterable of buffers
-        The streams.
+    buffers : iterable of buffers, Batch, Arrow array, (data, offsets) or array of rows
+        The streams, in any form that :func:`encrypt_many` takes.
     key, aad_prefixes, threads
         As :func:`encrypt_many`.
-    lengths : sequence of int or None, optional
+    lengths : iterable of int or None, optional
         Trusted length of each stream in bytes.
+    out : writable buffer, or batch of Batch.reserve(), optional
+        As :func:`encrypt_many`. If any tag fails, all of the results in it are zeroed before the error is raised.
 
     Returns
     -------
-    list of memoryview
-        Read-only slices of one arena, in order.
+    Batch
+        Read-only memoryviews in order.
 
     Raises
     ------
     AuthenticationError, TruncatedError, FormatError
         As :func:`decrypt`; the message names the buffer and the block. Nothing is returned then.
     """
-    result: list[memoryview] = _batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads)
-    return result
+    return _batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out)
 
 
 def _required(out: Buffer) -> Buffer:

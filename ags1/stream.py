@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 
 from ags1 import _blocks, _descriptors, layout
+from ags1._arrow_threads import lend
 from ags1._buffer import BufferView
 from ags1._cipher import INCOMPLETE, BlockCipher
 from ags1._gcm import Key
@@ -122,6 +124,7 @@ class Reader(io.BufferedReader):
         except BaseException:
             opened.close()
             raise
+        lend(self)
 
     @property
     def name(self) -> str:
@@ -466,7 +469,9 @@ class Writer(io.BufferedIOBase):
             self._error = error
             self._gathered, self._spare = bytearray(), bytearray()
             if self._output is not None and self._owner == os.getpid():
-                if self._sealing is not None and (self._output.descriptor is not None or not self._output.is_published):
+                is_used = self._output.descriptor is not None or not self._output.is_published
+                # At the end of the interpreter that thread is gone.
+                if self._sealing is not None and is_used and not sys.is_finalizing():
                     # The descriptor must not be closed, and its number given away, while a thread writes to it; nor
                     # may the mark of an unfinished stream stand in the middle.
                     self._sealing.wait()

@@ -1,11 +1,19 @@
-"""How fast encrypt_many is, beside one `AESGCM.encrypt` a buffer and a C loop that makes no Python objects."""
+"""How fast batches are, beside a C loop over the same offsets that makes no Python objects, and beside AESGCM.
+
+The C loop takes fresh memory for each batch, as ags1 does, or writes to memory that is there, as ags1 does with
+``out=``. Both are asked of the same items: in one piece with offsets, as an Arrow array, and as a list of bytes.
+"""
 
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import ags1
@@ -13,9 +21,10 @@ from bench import peer, settings
 from bench.bench_memory import name_of
 from bench.conftest import KEY, Record
 from bench.floors import Floors
-from bench.measure import Run, figure
+from bench.measure import Run, figure, memory_figure
 
-TARGET = {1024: 8.0}
+# Share of the C loop.
+PACKED_TARGET, LIST_TARGET = 0.9, 0.6
 LENGTHS = [
     pytest.param(1024, id="1KiB"),
     pytest.param(256, id="256B"),
@@ -33,17 +42,12 @@ def buffers(request: pytest.FixtureRequest, sizes: settings.Settings, plaintext:
     gc.collect()
 
 
-def _views(arena: bytes, length: int, count: int) -> list[memoryview]:
-    """What the list of results costs by itself, made in Python."""
-    view = memoryview(arena)
-    return [view[start : start + length] for start in range(0, length * count, length)]
-
-
 @pytest.mark.parametrize("threads", [1, None], ids=["one", "all"])
 @pytest.mark.parametrize("buffers", LENGTHS, indirect=True)
 def test_encrypt_many(
     threads: int | None,
     buffers: list[bytes],
+    plaintext: Any,
     room: Any,
     floors: Floors,
     interleave: Callable[..., Run],
@@ -51,30 +55,71 @@ def test_encrypt_many(
 ) -> None:
     count, length = len(buffers), len(buffers[0])
     crew = threads or settings.cpus()
-    batch, reusing = floors.batch(buffers), floors.batch(buffers, room)
-    stored = ags1.encrypted_length(length)
-    arena = bytes(stored * count)
-    run = interleave(
-        {
-            "ags1": lambda: ags1.encrypt_many(buffers, KEY, threads=threads),
-            "C loop": lambda: batch.seal(KEY, 1 << 20, crew),
-            "AESGCM.encrypt": lambda: peer.seal_each(buffers, KEY),
-            "C loop, memory reused": lambda: reusing.seal(KEY, 1 << 20, crew),
-            "views alone": lambda: _views(arena, stored, count),
-        },
-        fresh=2 * stored * count,
-    )
-    question = f"encrypt_many, {count} buffers of {name_of(length)}, {crew} thread{'s' * (crew > 1)}"
-    note = (
-        f"of {run.median('ags1') * 1e3:.3g} ms; the C loop takes {run.median('C loop, memory reused') * 1e3:.3g} ms "
-        f"where it reuses its memory, a list of as many views made in Python {run.median('views alone') * 1e3:.3g} ms"
-    )
-    target = TARGET.get(length) if threads is None else None
-    record(
-        run,
-        figure(run, question, "AESGCM.encrypt", kind="peer", target=target, nbytes=count * length, note=note),
-        figure(run, question, "C loop", kind="floor", nbytes=count * length, note=note),
-    )
+    data, offsets = plaintext[: count * length], np.arange(0, count * length + 1, length, dtype=np.int64)
+    array = pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    reserved = ags1.Batch.reserve(ags1.encrypted_length(length) * count, count)
+    subjects: dict[str, Callable[[], object]] = {
+        "Arrow": lambda: ags1.encrypt_many(array, KEY, threads=threads),
+        "(data, offsets)": lambda: ags1.encrypt_many((data, offsets), KEY, threads=threads),
+        "list": lambda: ags1.encrypt_many(buffers, KEY, threads=threads),
+        "reserved": lambda: ags1.encrypt_many(array, KEY, threads=threads, out=reserved),
+        "C loop": lambda: floors.many(data, offsets, KEY, 1 << 20, crew),
+        "C loop, memory reused": lambda: floors.many(data, offsets, KEY, 1 << 20, crew, room),
+        "AESGCM.encrypt": lambda: peer.seal_each(buffers, KEY),
+    }
+    run = interleave(subjects, fresh=2 * ags1.encrypted_length(length) * count)
+    question = f"encrypt_many, {count} items of {name_of(length)}, {crew} thread{'s' * (crew > 1)}"
+    nbytes = count * length
+    packed = PACKED_TARGET if length < 64 << 10 else None
+    figures = [
+        figure(run, f"{question}, from Arrow", "C loop", subject="Arrow", target=packed, nbytes=nbytes),
+        figure(
+            run, f"{question}, from (data, offsets)", "C loop", subject="(data, offsets)", target=packed, nbytes=nbytes
+        ),
+        figure(
+            run,
+            f"{question}, from a list",
+            "C loop",
+            subject="list",
+            target=LIST_TARGET if packed else None,
+            nbytes=nbytes,
+        ),
+        figure(
+            run,
+            f"{question}, into a reserved batch",
+            "C loop, memory reused",
+            subject="reserved",
+            target=packed,
+            nbytes=nbytes,
+        ),
+        figure(run, f"{question}, from a list", "AESGCM.encrypt", subject="list", kind="peer", nbytes=nbytes),
+    ]
+    record(run, *figures, subject="Arrow")
+
+
+_PEAK = """
+import resource, sys
+import numpy as np
+import ags1
+count, length = int(sys.argv[1]), int(sys.argv[2])
+data, offsets = np.ones(count * length, np.uint8), np.arange(0, count * length + 1, length, dtype=np.int64)
+items = (data, offsets) if sys.argv[3] == "packed" else [bytes(length) for _ in range(count)]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+batch = ags1.encrypt_many(items, bytes(32))
+unit = 1 if sys.platform == "darwin" else 1024
+peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit
+print(peak, batch.nbytes + batch.offsets.nbytes)
+"""
+
+
+@pytest.mark.parametrize("form", ["packed", "list"])
+def test_peak_memory_of_a_batch(form: str, sizes: settings.Settings, record: Record) -> None:
+    count = min(sizes.batch_count, sizes.nbytes // 1024)
+    command = [sys.executable, "-c", _PEAK, str(count), "1024", form]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    peak, result = map(int, said.split())
+    question = f"peak memory of encrypt_many, {count} items of 1 KiB, from {form}"
+    record(None, memory_figure(question, "arena and offsets", peak, result, target=16))
 
 
 @pytest.mark.parametrize("buffers", LENGTHS[:1], indirect=True)

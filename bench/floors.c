@@ -1,7 +1,7 @@
 /* The floors: what the same work costs in plain C on this machine, with the same libcrypto, at this moment.
  *
  *   floors_seal, floors_open     memory to memory, t threads, one keyed context a thread, re-nonced a block
- *   floors_seal_many             a batch of small buffers into one fresh arena
+ *   floors_many                  a batch of small items, one behind the other, into one fresh arena
  *   floors_seal_file, _open_file pread, cipher in place, pwrite
  *   floors_read_blocks           one block read (pread or memory) and opened for every offset
  *   floors_copy, floors_touch    memcpy, and the cost of fresh memory
@@ -210,31 +210,38 @@ API int floors_open(const uint8_t *stream, int64_t length, uint8_t *out, int64_t
     return job.status;
 }
 
-/* A batch */
+/* A batch: items of one block at most, one behind the other. `offsets` has one entry more than there are items. */
 
 typedef struct {
-    const uint8_t *const *data;
-    const int64_t *lengths, *offsets;
+    const uint8_t *data;
+    const int64_t *offsets;
+    int64_t *out_offsets;
     int64_t count, share, next;
     uint8_t *out;
     const uint8_t *key, *nonces;
     int64_t block_length;
-    int status;
+    int encrypt, status;
 } Batch;
 
 static void *batch_work(void *argument)
 {
     Batch *job = argument;
     int64_t first;
-    EVP_CIPHER_CTX *context = keyed(job->key, 1);
+    EVP_CIPHER_CTX *context = keyed(job->key, job->encrypt);
     int status = context == NULL ? NO_CIPHER : OK;
     while (status == OK && (first = take(&job->next, job->share)) < job->count) {
         int64_t last = first + job->share < job->count ? first + job->share : job->count;
         for (int64_t i = first; i < last && status == OK; i++) {
-            uint8_t *stream = job->out + job->offsets[i];
-            write_header(stream, job->block_length);
-            memcpy(stream + HEADER, job->nonces + i * NONCE, NONCE);
-            status = seal(context, 0, job->data[i], (int)job->lengths[i], stream + HEADER);
+            const uint8_t *item = job->data + job->offsets[i];
+            int length = (int)(job->offsets[i + 1] - job->offsets[i]);
+            uint8_t *result = job->out + job->out_offsets[i];
+            if (job->encrypt) {
+                write_header(result, job->block_length);
+                memcpy(result + HEADER, job->nonces + i * NONCE, NONCE);
+                status = seal(context, 0, item, length, result + HEADER);
+            } else {
+                status = open_(context, 0, item + HEADER, length - HEADER - OVERHEAD, result);
+            }
         }
     }
     if (status != OK)
@@ -257,35 +264,36 @@ static void *fresh(int64_t length, int huge)
     return memory;
 }
 
-/* Seal each buffer (of one block at most) into a stream of its own, in a fresh arena that is given back at the end;
- * or into `arena` if that is not NULL. */
-API int floors_seal_many(const uint8_t *const *data, const int64_t *lengths, int64_t count, uint8_t *arena,
-                         int64_t block_length, const uint8_t *key, int threads)
+/* Seal each item into a stream of its own, or open each stream, in a fresh arena that is given back at the end; or in
+ * `arena` if that is not NULL. */
+API int floors_many(const uint8_t *data, const int64_t *offsets, int64_t count, uint8_t *arena, int64_t block_length,
+                    const uint8_t *key, int threads, int encrypt)
 {
-    Batch job = {data, lengths, NULL, count, 0, 0, arena, key, NULL, block_length, OK};
+    Batch job = {data, offsets, NULL, count, 0, 0, arena, key, NULL, block_length, encrypt, OK};
     int64_t total = 0;
-    int64_t *offsets = malloc((size_t)count * sizeof(int64_t));
-    uint8_t *nonces = malloc((size_t)count * NONCE);
-    if (offsets == NULL || nonces == NULL) {
-        free(offsets);
+    int64_t *out_offsets = malloc((size_t)(count + 1) * sizeof(int64_t));
+    uint8_t *nonces = encrypt ? malloc((size_t)count * NONCE) : NULL;
+    if (out_offsets == NULL || (encrypt && nonces == NULL)) {
+        free(out_offsets);
         free(nonces);
         return NO_MEMORY;
     }
     for (int64_t i = 0; i < count; i++) {
-        offsets[i] = total;
-        total += HEADER + OVERHEAD + lengths[i];
+        out_offsets[i] = total;
+        total += offsets[i + 1] - offsets[i] + (encrypt ? HEADER + OVERHEAD : -HEADER - OVERHEAD);
     }
+    out_offsets[count] = total;
     if (arena == NULL)
         job.out = fresh(total, 1);
-    job.offsets = offsets;
+    job.out_offsets = out_offsets;
     job.nonces = nonces;
     job.share = count / (16 * threads) + 1;
-    job.status = job.out == NULL ? NO_MEMORY : random_nonces(nonces, count);
+    job.status = job.out == NULL ? NO_MEMORY : encrypt ? random_nonces(nonces, count) : OK;
     if (job.status == OK)
         crew(batch_work, &job, threads);
     if (arena == NULL && job.out != NULL)
         munmap(job.out, (size_t)total);
-    free(offsets);
+    free(out_offsets);
     free(nonces);
     return job.status;
 }

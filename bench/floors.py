@@ -15,7 +15,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -130,7 +129,7 @@ class Floors:
             "floors_init": [],
             "floors_seal": [p, n, p, n, s, i, i],
             "floors_open": [p, n, p, n, s, i],
-            "floors_seal_many": [p, p, n, p, n, s, i],
+            "floors_many": [p, p, n, p, n, s, i, i],
             "floors_file": [s, s, n, n, s, i, i],
             "floors_read_blocks": [i, p, p, n, n, p, n, n, s],
             "floors_touch": [n, i, i],
@@ -200,27 +199,21 @@ class Floors:
         """Take fresh memory from the system, touch every page, give it back."""
         self._call("floors_touch", length, int(huge), threads)
 
-    def batch(self, buffers: Sequence[bytes], arena: Any = None) -> Batch:
-        """Prepare a batch of small buffers: what :meth:`Batch.seal` encrypts."""
-        return Batch(self, buffers, arena)
-
-
-class Batch:
-    """Pointers to many buffers, made once, so that only the C loop is timed."""
-
-    def __init__(self, floors: Floors, buffers: Sequence[bytes], arena: Any = None) -> None:
-        self._floors = floors
-        self._buffers = buffers
-        self._arena = arena
-        # c_char_p borrows the memory of bytes; the sequence keeps them alive.
-        self._pointers = (ctypes.c_char_p * len(buffers))(*buffers)
-        self._lengths = np.array([len(buffer) for buffer in buffers], np.int64)
-
-    def seal(self, key: bytes, block_length: int, threads: int) -> None:
-        """Encrypt each buffer into a stream of its own, in one arena: the given one, or a fresh one given back."""
-        arena = None if self._arena is None else address(self._arena)
-        arguments = (ctypes.addressof(self._pointers), address(self._lengths), len(self._buffers), arena)
-        self._floors._call("floors_seal_many", *arguments, block_length, key, threads)
+    def many(
+        self,
+        data: Any,
+        offsets: np.ndarray[Any, np.dtype[np.int64]],
+        key: bytes,
+        block_length: int,
+        threads: int,
+        arena: Any = None,
+        *,
+        encrypt: bool = True,
+    ) -> None:
+        """Encrypt or decrypt each item of a batch, into one arena: the given one, or a fresh one that is given back."""
+        where = None if arena is None else address(arena)
+        arguments = (address(data), address(offsets), len(offsets) - 1, where, block_length, key, threads, int(encrypt))
+        self._call("floors_many", *arguments)
 
 
 @functools.cache

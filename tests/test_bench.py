@@ -274,13 +274,17 @@ def test_the_floor_checks_tags(native):
 def test_the_batch_floor_makes_a_stream_of_each_buffer(native):
     buffers = [bytes([i]) * (1 + 13 * i) for i in range(200)]
     arena = np.zeros(sum(ags1.encrypted_length(len(each)) for each in buffers), np.uint8)
-    native.batch(buffers, arena).seal(KEY, 1 << 20, 2)
+    data, offsets = np.frombuffer(b"".join(buffers), np.uint8), np.cumsum([0, *map(len, buffers)])
+    native.many(data, offsets, KEY, 1 << 20, 2, arena)
     start = 0
     for each in buffers:
         stream = arena[start : start + ags1.encrypted_length(len(each))]
         assert ags1.decrypt(stream, KEY) == each
         start += stream.nbytes
-    native.batch(buffers).seal(KEY, 1 << 20, 1)
+    native.many(data, offsets, KEY, 1 << 20, 1)
+    sealed, back = np.cumsum([0, *(ags1.encrypted_length(len(each)) for each in buffers)]), np.zeros_like(data)
+    native.many(arena, sealed, KEY, 1 << 20, 2, back, encrypt=False)
+    assert (back == data).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2])

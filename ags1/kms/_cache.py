@@ -7,12 +7,12 @@ wrapped bytes: never under an id alone, which somebody could have given to other
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 import time
 import weakref
 from collections import OrderedDict
 
+from ags1._forks import renew_in_children
 from ags1._secrets import Secret
 from ags1.errors import KeyAccessError
 
@@ -38,7 +38,7 @@ class ForkSafeLock:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        _renewed.add(self)
+        renew_in_children(self)
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -94,7 +94,7 @@ class KeyCache:
         self._closed = False
         self._epoch = 0
         self.renew()
-        _renewed.add(self)
+        renew_in_children(self)
 
     def get(self, name: Hashable, make: Callable[[], T], *, seconds: float | None = None) -> T:
         """Return what is kept under a name; what is not kept is made.
@@ -248,13 +248,3 @@ def key_cache_of(kms: Any) -> KeyCache:
 
 
 _foreign: dict[int, tuple[Callable[[], Any], KeyCache]] = {}
-_renewed: weakref.WeakSet[ForkSafeLock | KeyCache] = weakref.WeakSet()
-
-
-def _renew() -> None:
-    for each in list(_renewed):
-        each.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)

@@ -47,6 +47,10 @@ class PartCache:
     def __init__(self, file: SourceFile, threads: int | None) -> None:
         self.file = file
         self._threads = threads
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew in a forked child: a thread of the parent may have been about to keep a part."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._kept_bytes = 0
@@ -83,6 +87,9 @@ class PartCache:
 
 class Region:
     """A range of the view that is not what the file has there."""
+
+    def renew(self) -> None:
+        """Begin anew in a forked child: a thread of the parent may have held a lock."""
 
     def __init__(self, start: int, length: int) -> None:
         self.start = start
@@ -130,6 +137,10 @@ class LocalPages(Region):
         self._source = source
         self._pages: PageList | None = None
         self._complete = False
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew in a forked child."""
         self._lock = threading.Lock()
 
     def _find(self, offset: int) -> tuple[PageList, int]:
@@ -199,6 +210,10 @@ class RemotePages(Region):
         self._name = chunk.name
         self._parts: list[int] = []
         self._lists: list[PageList] = []
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew in a forked child."""
         self._lock = threading.Lock()
 
     def read_into(self, offset: int, out: memoryview) -> None:

@@ -90,8 +90,6 @@ def read_table(
     import pyarrow
     import pyarrow.parquet
 
-    from ags1.parquet._view_file_system import lend
-
     _refuse(options, _REFUSED_BY_READ_TABLE)
     _check_missing_keys(missing_keys)
     names = None if columns is None else _listed(columns)
@@ -117,7 +115,7 @@ def read_table(
             # Which row groups a filter leaves, PyArrow finds out.
             view.will_read(present)
         try:
-            return pyarrow.parquet.read_table(lend(view), columns=present, filters=filters, **options)
+            return pyarrow.parquet.read_table(view, columns=present, filters=filters, **options)
         except pyarrow.ArrowInvalid as error:
             # An expression does not tell which columns it needs.
             for path, reason in missing.items():

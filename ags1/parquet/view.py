@@ -19,6 +19,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 
 from ags1 import _blocks
+from ags1._arrow_threads import lend
+from ags1._forks import renew_in_children
 from ags1.errors import FormatError, KeyAccessError
 from ags1.parquet._columns import ColumnNames, names_in_list
 from ags1.parquet._source_file import SourceFile
@@ -111,7 +113,7 @@ class ParquetView(io.RawIOBase):
     Notes
     -----
     Safe to use from several threads, :meth:`pread` by several at once; the other methods share a position, and wait
-    for one another. A child that was forked while no thread was reading can read on. A view that nobody refers to any
+    for one another. A forked child can read on, from local files. A view that nobody refers to any
     more closes itself.
 
     Every page is authenticated when it is read, and so are indexes and Bloom filters. What has no tag is not: columns
@@ -164,6 +166,15 @@ class ParquetView(io.RawIOBase):
             raise
         self._file = file
         self.name = file.name or "<encrypted Parquet file>"
+        lend(self)
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Begin anew in a forked child, which none of the parent's threads will let into a lock."""
+        self._lock = threading.Lock()
+        self._cache.renew()
+        for region in self._layout[1] if self._layout is not None else ():
+            region.renew()
 
     def _build(self, file: SourceFile, columns: Columns | None, missing_keys: str) -> None:
         groups = [list(group.chunks()) for group in file.row_groups()]

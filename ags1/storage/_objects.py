@@ -263,7 +263,9 @@ class Upload:
         self._written = 0
         self._pieces: deque[Buffer] = deque()
         self._held = 0
-        self._condition = threading.Condition(threading.Lock())
+        # Taken by itself: an interrupt inside Condition.__enter__ would leave it locked for ever.
+        self._lock = threading.Lock()
+        self._condition = threading.Condition(self._lock)
         self._ended = False
         self._aborted = False
         self._over = False
@@ -281,7 +283,7 @@ class Upload:
                 f"an object of unknown size can have {self._part * _MOST_PARTS} bytes: write it from a file",
                 self._location.text,
             )
-        with self._condition:
+        with self._lock:
             if self._aborted:
                 raise OSError(errno.EPIPE, "the upload was given up", self._location.text)
             self._pieces.append(piece)
@@ -305,13 +307,13 @@ class Upload:
                 max_concurrency=self._at_once,
             )  # fmt: skip
         finally:
-            with self._condition:
+            with self._lock:
                 self._over = True
                 self._condition.notify_all()
 
     def _taken(self) -> Iterator[Buffer]:
         while True:
-            with self._condition:
+            with self._lock:
                 while not self._pieces and not self._ended and not self._aborted:
                     self._condition.wait()
                 if self._aborted:
@@ -327,7 +329,7 @@ class Upload:
 
     def commit(self) -> None:
         """Make the object appear."""
-        with self._condition:
+        with self._lock:
             self._ended = True
             self._condition.notify_all()
         if self._request is None:
@@ -347,14 +349,15 @@ class Upload:
 
     def abort(self) -> None:
         """Give up: no object appears, and the parts that were stored are removed, where the service still answers."""
-        if self._owner != os.getpid():
+        if self._owner != os.getpid() or sys.is_finalizing():
+            # The upload's thread is not there any more, and may have held the lock.
             return
-        with self._condition:
+        with self._lock:
             self._aborted = True
             self._pieces.clear()
             self._held = 0
             self._condition.notify_all()
-            if self._request is not None and not sys.is_finalizing():
+            if self._request is not None:
                 # A process that ended now would leave the parts behind; a service that is stalled keeps no one.
                 self._condition.wait_for(lambda: self._over, _ABORT_SECONDS)
 

@@ -12,6 +12,7 @@ alive. A function that runs here must not wait for another one that runs here: a
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -86,6 +87,9 @@ class Request(Generic[Result]):
         after : callable, optional
             Called when the call is over, at once if it never begins: on the thread that makes the call, or here.
         """
+        if sys.is_finalizing():
+            # The threads are gone, and one of them may have held the lock.
+            return
         with _ending:
             begun, self._call = self._call is None, None
             if begun and not self._over:
@@ -100,10 +104,13 @@ class Request(Generic[Result]):
         Raises
         ------
         OSError
-            The call was under way when this process was forked: the thread that makes it is the parent's.
+            The call was under way when this process was forked: the thread that makes it is the parent's. Or the
+            interpreter ends, and the thread has ended before.
         """
         if self._process != os.getpid() and not self._over:
             raise OSError("this request was begun by the process that this one was forked from: begin it anew")
+        if sys.is_finalizing() and not self._over:
+            raise OSError("the interpreter ends, and with it the thread of this request")
         with self._done:
             pass
 
@@ -123,34 +130,44 @@ class _Pool:
     """The threads of this process."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition(threading.Lock())
+        # Taken by itself: an interrupt inside Condition.__enter__ would leave it locked for ever.
+        self._lock = threading.Lock()
+        self._condition = threading.Condition(self._lock)
         self._waiting: deque[Request[Any]] = deque()
         self._idle = 0
         self._threads = 0
         self._finished = False
 
     def start(self, request: Request[Any]) -> None:
-        with self._condition:
+        with self._lock:
             self._waiting.append(request)
             if self._idle >= len(self._waiting) or self._threads >= _MOST_THREADS:
                 self._condition.notify()
                 return
             self._threads += 1
+        thread = threading.Thread(target=self._work, name="ags1-request", daemon=True)
         try:
-            threading.Thread(target=self._work, name="ags1-request", daemon=True).start()
-        except BaseException:
-            with self._condition:
+            thread.start()
+        except RuntimeError:
+            with self._lock:
                 self._threads -= 1
                 if self._threads:
                     # There are others to do it.
                     return
                 self._waiting.remove(request)
             raise
+        except BaseException:
+            # An interrupt, while the new thread is waited for; the caller never gets to know of the request.
+            request.cancel()
+            if thread.ident is None:
+                with self._lock:
+                    self._threads -= 1
+            raise
 
     def _work(self) -> None:
         _local.is_request_thread = True
         while True:
-            with self._condition:
+            with self._lock:
                 deadline = time.monotonic() + _IDLE_SECONDS
                 while not self._waiting:
                     self._idle += 1

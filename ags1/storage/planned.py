@@ -8,6 +8,7 @@ pieces:     [1------------]        [2------][3----]      small gaps closed, long
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -165,6 +166,9 @@ class PlannedSource(Source):
 
     def close(self) -> None:
         """Give up what is under way, and close the source."""
+        if sys.is_finalizing():
+            # The threads are gone, and one of them may have held a lock.
+            return
         self._check_process()
         with self._lock:
             self._waiting.clear()

@@ -12,6 +12,7 @@ is no error yet: the read that reaches its position meets it again, and raises i
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
 
@@ -108,6 +109,9 @@ class ReadAhead:
 
     def drop(self, *, wait: bool = False) -> None:
         """Give up everything that is ahead."""
+        if sys.is_finalizing():
+            # The threads are gone: nothing is under way, and a lock that one of them held is never released.
+            return
         if self._process != os.getpid():
             self._forget()
         self._finish_current()

@@ -18,10 +18,12 @@ import errno
 import io
 import os
 import stat
+import sys
 import threading
 from contextlib import contextmanager
 
 from ags1._buffer import BufferView
+from ags1._forks import renew_in_children
 from ags1._typing import Buffer
 from ags1.errors import TruncatedError
 from ags1.storage._errors import changed, naming
@@ -236,9 +238,14 @@ class DescriptorSource(Source):
         found = os.fstat(descriptor)
         self.size = found.st_size
         self.status = found
+        self._closed = False
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Begin anew in a forked child, which has none of the threads that were reading."""
         # A close while another thread reads would let the number be reused for another file.
         self._users = 0
-        self._closed = False
         self._lock = threading.Lock()
 
     def read(self, offset: int, size: int) -> Buffer:
@@ -298,6 +305,9 @@ class DescriptorSource(Source):
 
     def close(self) -> None:
         """Close the descriptor, as soon as no other thread reads from it."""
+        if sys.is_finalizing():
+            # A thread that is gone may have held the lock; the process closes the descriptor.
+            return
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -311,11 +321,16 @@ class FileObjectSource(Source):
     def __init__(self, file: Any, name: str | None) -> None:
         self.name = name
         self._file = file
-        self._lock = threading.Lock()
+        self.renew()
+        renew_in_children(self)
         with self._lock:
             size = file.seek(0, os.SEEK_END)
             self.size = file.tell() if size is None else size
         self._status = _status_of(file)
+
+    def renew(self) -> None:
+        """Begin anew in a forked child."""
+        self._lock = threading.Lock()
 
     def check(self) -> None:
         """As :meth:`DescriptorSource.check`, where the file object has a descriptor."""

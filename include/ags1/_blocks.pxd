@@ -3,7 +3,6 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
 from ags1._gcm cimport Key
-from ags1.workers cimport ags1_crew, ags1_failure
 
 # Consecutive blocks of one stream, in memory on both sides. Plaintext lies tightly packed, blocks likewise.
 cdef struct Run:
@@ -25,29 +24,6 @@ cdef struct Run:
 # error; None has no names.
 cdef int seal_runs(Run *runs, int64_t count, int threads, object names) except -1
 cdef int open_runs(Run *runs, int64_t count, int threads, object names) except -1
-
-cdef struct Job:
-    Run *runs
-    int64_t count
-    int64_t weight               # of all runs
-    int64_t share                # of weight that a worker takes at once
-    int64_t next_share
-    int64_t units                # blocks of all runs
-    int64_t done                 # blocks that were sealed or opened, over all workers
-    size_t longest_aad_prefix
-    const uint8_t *nonces        # NULL when opening
-    ags1_failure failure
-
-# The same in two steps, so that the caller can do something else between them: the crew works from launch to land.
-# At most MAX_UNITS blocks. The runs and all memory must stay as they are until land.
-cdef class Flight:
-    cdef Job job
-    cdef ags1_crew crew
-    cdef uint8_t *nonces
-    cdef bint flying
-    cdef int launch(self, Run *runs, int64_t count, int threads, bint encrypt) except -1
-    cdef int land(self, object names) except -1
-    cdef void wait(self) noexcept
 
 cdef enum:
     MAX_UNITS = 131072           # blocks whose nonces are drawn at once

@@ -115,6 +115,18 @@ def decrypt(data: bytes) -> None:
     def many() -> Any:
         return ags1.decrypt_many([stream], key, aad_prefixes=[prefix], lengths=[length], threads=threads)[0]
 
+    def packed() -> Any:
+        offsets = memoryview(struct.pack("@2q", 0, len(stream))).cast("B").cast("q")
+        out = bytearray(len(stream))
+        try:
+            batch = ags1.decrypt_many(
+                (stream, offsets), key, aad_prefixes=prefix, lengths=[length], threads=threads, out=out
+            )
+        except ags1.AuthenticationError:
+            assert not any(out), "unverified plaintext in the caller's memory"
+            raise
+        return batch[0]
+
     def to_sink() -> Any:
         sink = io.BytesIO()
         ags1.decrypt_file(io.BytesIO(stream), sink, key, **options)
@@ -124,6 +136,7 @@ def decrypt(data: bytes) -> None:
         "decrypt": lambda: ags1.decrypt(stream, key, **options),
         "decrypt_into": into,
         "decrypt_many": many,
+        "decrypt_many of offsets": packed,
         "Reader": lambda: ags1.Reader(stream, key, **options).read(),
         "Reader of a file": lambda: ags1.Reader(io.BytesIO(stream), key, **options).readall(),
         "Reader of a pipe": lambda: ags1.Reader(checks.Pipe(stream, 37), key, **options).read(),

@@ -5,11 +5,13 @@ The one argument scales the sizes: 100 for instrumented code, less for an emulat
 
 from __future__ import annotations
 
+import array
 import contextlib
 import ctypes
 import gc
 import io
 import os
+import pickle
 import random
 import sys
 import tempfile
@@ -96,6 +98,17 @@ def batches() -> None:
             made = ags1.encrypt_many(plain, keys, aad_prefixes=prefixes, block_length=16, threads=threads)
             again = ags1.decrypt_many(made, keys, aad_prefixes=prefixes, threads=threads)
             assert [bytes(each) for each in again] == plain
+            for batch in (made, made[1:-1], pickle.loads(pickle.dumps(made, 4))):
+                assert len(list(batch)) == len(batch)
+            offsets = array.array("q", [0])
+            for each in plain:
+                offsets.append(offsets[-1] + len(each))
+            joined = exact(offsets[-1])
+            joined[:] = b"".join(plain)
+            out = exact(made.nbytes)
+            numbered = ags1.NumberedPrefixes(b"n")
+            again = ags1.encrypt_many((joined, offsets), KEYS[1], aad_prefixes=numbered, threads=threads, out=out)
+            assert ags1.decrypt_many(again, KEYS[1], aad_prefixes=numbered) == plain
             for number in range(0, len(sizes), max(1, len(sizes) // 4)):
                 damaged = [*made[:number], bytes(made[number])[:-1] + b"\xff", *made[number + 1 :]]
                 if bytes(damaged[number]) != bytes(made[number]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -34,9 +33,6 @@ def url(s3_server: S3Server, s3_bucket: str) -> str:
     return name
 
 
-# An open defect: sometimes the process goes on waiting after the interrupt. Until that is found, this runs when it is
-# asked for.
-@pytest.mark.skipif(not os.environ.get("AGS1_OPEN_DEFECTS"), reason="an open defect; set AGS1_OPEN_DEFECTS=1")
 @pytest.mark.parametrize("work", ["read", "pread", "write", "encrypt_file", "decrypt_file"])
 def test_ctrl_c_ends_a_process_whose_server_does_not_reply(
     s3_server: S3Server, shaping_proxy: ShapingProxy, url: str, work: str, tmp_path: Path
@@ -121,6 +117,25 @@ def test_a_process_may_end_with_requests_in_flight(
     for latency in (0.0, 0.0, 0.01):
         shaping_proxy.shape(latency=latency)
         run_python(program)
+
+
+@pytest.mark.parametrize("work", ["reader", "writer"])
+def test_a_process_may_end_while_another_thread_decrypts_or_encrypts_a_local_file(work: str, tmp_path: Path) -> None:
+    """The threat: the interpreter closes what is open, and waits for a thread that it has ended."""
+    path = tmp_path / "a.ags1"
+    path.write_bytes(ags1.encrypt(bytes(20 * MIB), KEY))
+    program = f"""
+        import ags1
+        if {work!r} == "reader":
+            file = ags1.open({str(path)!r}, key={KEY!r}, threads=2)
+            for _ in range(50): file.read(100_000)
+        else:
+            file = ags1.open({str(path)!r} + ".new", "wb", key={KEY!r}, threads=2)
+            for _ in range(25): file.write(bytes(1 << 20))
+    """
+    for _ in range(3):
+        run_python(program)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.ags1"]
 
 
 def test_a_stalled_request_that_nobody_waits_for_does_not_hold_up_the_end(

@@ -89,6 +89,28 @@ def test_ctrl_c_reaches_whoever_waits_for_a_stalled_request() -> None:
     assert shown.split() == ["interrupted"]
 
 
+def test_an_interrupt_while_a_thread_starts_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threat: it is taken for a lack of threads, and the caller goes on waiting for a server that is stalled."""
+    begin = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        begin(self)
+        raise KeyboardInterrupt
+
+    release = threading.Event()
+    busy = start(release.wait)
+    ran: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        # Every idle thread gets something to do, so that a new one is started.
+        with pytest.raises(KeyboardInterrupt):
+            [start(release.wait) for _ in range(64)]
+    release.set()
+    assert busy.result() is True
+    assert start(lambda: ran.append(1)).result() is None
+    assert ran == [1]
+
+
 def test_idle_threads_end_and_a_child_begins_with_none() -> None:
     shown = run_python(
         """

@@ -1,0 +1,601 @@
+"""What batches are made of and what becomes of them: every form of many items, `Batch`, `out=`, and lies."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import pickle
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+import ags1
+from tests.checks import KEY, KEYS, OTHER_KEY, flip, pattern
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+
+ITEMS: list[bytes] = [b"one", b"", b"a much longer item than views keep inline", b"four" * 100, b"", b"x"]
+NULLS: list[bytes | None] = [b"one", None, b"", b"a much longer item than views keep inline", None, b"last"]
+SAME: list[bytes] = [pattern(16, seed) for seed in range(7)]
+
+
+def pair_of(items: Sequence[bytes], kind: Any = np.int64) -> tuple[bytes, Any]:
+    """Items as (data, offsets)."""
+    return b"".join(items), np.array([0, *itertools.accumulate(map(len, items))], kind)
+
+
+def texts(results: Any) -> list[bytes | None]:
+    """Items of a batch as bytes."""
+    return [None if item is None else bytes(item) for item in results]
+
+
+def opened(streams: Any, key: bytes = KEY, prefixes: Sequence[bytes] | None = None) -> list[bytes | None]:
+    """Every stream, opened by AESGCM of `cryptography`, which knows nothing of ags1."""
+    found: list[bytes | None] = []
+    for index, stream in enumerate(streams):
+        prefix = prefixes[index] if prefixes is not None else b""
+        if stream is None:
+            found.append(None)
+            continue
+        content = bytes(stream)
+        assert content[:8] == b"AGS1" + (1 << 20).to_bytes(4, "little")
+        found.append(AESGCM(key).decrypt(content[8:20], content[20:], prefix + bytes(4)))
+    return found
+
+
+FORMS: dict[str, Callable[[list[bytes]], Any]] = {
+    "list": lambda items: items,
+    "tuple": tuple,
+    "generator": iter,
+    "bytearrays": lambda items: [bytearray(item) for item in items],
+    "mixed": lambda items: [item if index % 2 else memoryview(item) for index, item in enumerate(items)],
+    "pair": pair_of,
+    "pair32": lambda items: pair_of(items, np.int32),
+    "pair of arrays": lambda items: (np.frombuffer(pair_of(items)[0], np.uint8), pair_of(items)[1]),
+    "Batch": lambda items: ags1.Batch(*pair_of(items)),
+    "slice of a Batch": lambda items: ags1.Batch(*pair_of([b"before", *items, b"behind"]))[1:-1],
+    "object array": lambda items: np.array([*items, None], object)[:-1],
+    "binary": lambda items: pa.array(items, pa.binary()),
+    "large_binary": lambda items: pa.array(items, pa.large_binary()),
+    "binary_view": lambda items: pa.array(items, pa.binary_view()),
+    "sliced": lambda items: pa.array([b"before", None, *items, b"behind"], pa.binary()).slice(2, len(items)),
+    "chunked": lambda items: pa.chunked_array([items[:2], [], items[2:3], items[3:]], pa.binary()),
+    "chunked views": lambda items: pa.chunked_array([items[:4], items[4:]], pa.binary_view()),
+}
+
+
+def polars_series(items: list[bytes]) -> Any:
+    return pytest.importorskip("polars").Series(items)
+
+
+def pandas_series(items: list[bytes]) -> Any:
+    return pytest.importorskip("pandas").Series(items)
+
+
+FORMS |= {"polars": polars_series, "pandas": pandas_series}
+
+
+# -- forms of many items -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2, None])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_items_gives_what_a_list_gives(form: str, threads: int | None) -> None:
+    streams = ags1.encrypt_many(FORMS[form](ITEMS), KEY, threads=threads)
+    assert opened(streams) == ITEMS
+    sealed = [ags1.encrypt(item, KEY) for item in ITEMS]
+    assert texts(ags1.decrypt_many(FORMS[form](sealed), KEY, threads=threads)) == ITEMS
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_items_in_any_form(form: str) -> None:
+    empty = FORMS[form]([]) if form != "object array" else np.array([], object)
+    assert ags1.encrypt_many(empty, KEY) == []
+    assert ags1.decrypt_many(FORMS[form]([]) if form != "object array" else empty, KEY) == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view(), pa.null()],
+    ids=str,
+)
+@pytest.mark.parametrize("slicing", [slice(0, 6), slice(1, 5), slice(3, 3), slice(1, 2)], ids=str)
+def test_nulls_stay_null_in_arrays_of_every_type(kind: Any, slicing: slice) -> None:
+    items = NULLS if not pa.types.is_null(kind) else [None] * 6
+    values = [None if item is None else item.decode() for item in items] if "string" in str(kind) else items
+    array = pa.array(values, kind)[slicing]
+    streams = ags1.encrypt_many(array, KEY)
+    assert opened(streams) == items[slicing]
+    column = streams.to_arrow()
+    column.validate(full=True)
+    assert column.null_count == streams.null_count == items[slicing].count(None)
+    for again in (ags1.decrypt_many(column, KEY), ags1.decrypt_many(streams, KEY)):
+        assert texts(again) == items[slicing]
+
+
+@pytest.mark.parametrize("slicing", [slice(0, 9), slice(2, 7), slice(8, 9), slice(4, 4)], ids=str)
+def test_fixed_size_arrays_and_their_nulls(slicing: slice) -> None:
+    items = [None if index % 4 == 1 else pattern(5, index) for index in range(9)]
+    array = pa.array(items, pa.binary(5))[slicing]
+    assert opened(ags1.encrypt_many(array, KEY)) == items[slicing]
+    assert texts(ags1.Batch.from_arrow(array)) == items[slicing]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint16, np.float64], ids=lambda kind: kind.__name__)
+def test_each_row_of_an_array_is_an_item(kind: Any) -> None:
+    rows = np.frombuffer(pattern(240), np.uint8).view(kind).reshape(5, -1)
+    for array in (rows, rows[::-1], rows[::2], rows[1:1], rows.reshape(5, -1, 2), rows[:, 1:3]):
+        expected = [np.ascontiguousarray(row).tobytes() for row in array]
+        assert opened(ags1.encrypt_many(array, KEY)) == expected
+    with pytest.raises(ValueError, match="rows of this array of buffers must be C-contiguous"):
+        ags1.encrypt_many(rows[:, ::2], KEY)
+    with pytest.raises(ValueError, match="rows of this array of buffers must be C-contiguous"):
+        ags1.encrypt_many(np.asfortranarray(rows), KEY)
+
+
+def test_chunks_of_items_keys_and_prefixes_need_not_agree() -> None:
+    chance = random.Random(3)
+    for _ in range(30):
+        items = [pattern(chance.randrange(80), seed) for seed in range(chance.randrange(40))]
+        keys = [pattern(32, seed) for seed in range(len(items))]
+        prefixes = [pattern(chance.randrange(30), seed) for seed in range(len(items))]
+
+        def chunked(values: list[bytes], kind: Any) -> Any:
+            cuts = sorted(chance.randrange(len(values) + 1) for _ in range(chance.randrange(4)))
+            edges = [0, *cuts, len(values)]
+            return pa.chunked_array([values[a:b] for a, b in itertools.pairwise(edges)], kind)
+
+        forms = chunked(items, pa.binary()), chunked(keys, pa.binary(32)), chunked(prefixes, pa.binary_view())
+        for threads in (1, 3):
+            streams = ags1.encrypt_many(forms[0], forms[1], aad_prefixes=forms[2], threads=threads)
+            for stream, item, key, prefix in zip(streams, items, keys, prefixes, strict=True):
+                assert ags1.decrypt(stream, key, aad_prefix=prefix) == item
+            again = ags1.decrypt_many(streams, keys, aad_prefixes=forms[2], threads=threads)
+            assert texts(again) == items
+
+
+def test_random_batches_are_what_a_loop_of_single_calls_makes() -> None:
+    chance = random.Random(11)
+    for turn in range(60):
+        count = chance.choice([0, 1, 2, 17, 300])
+        items = [pattern(chance.choice([0, 1, 15, 16, 100, chance.randrange(3000)]), turn + i) for i in range(count)]
+        block_length = chance.choice([1, 7, 64, 1000, 1 << 20])
+        prefixes = ags1.NumberedPrefixes(pattern(chance.randrange(9)), chance.randrange(1 << 40))
+        form = chance.choice([name for name in FORMS if name != "object array"])
+        threads = chance.choice([1, 2, 5])
+        streams = ags1.encrypt_many(
+            FORMS[form](items), KEY, aad_prefixes=prefixes, block_length=block_length, threads=threads
+        )
+        one_by_one = [ags1.decrypt(stream, KEY, aad_prefix=prefixes[i]) for i, stream in enumerate(streams)]
+        assert one_by_one == items
+        sealed = [
+            ags1.encrypt(item, KEY, aad_prefix=prefixes[i], block_length=chance.choice([1, 50, 1 << 20]))
+            for i, item in enumerate(items)
+        ]
+        again = ags1.decrypt_many(FORMS[form](sealed), KEY, aad_prefixes=prefixes, threads=threads)
+        assert texts(again) == items
+        if count:
+            bad = chance.randrange(count)
+            sealed[bad] = flip(sealed[bad], chance.randrange(8, len(sealed[bad])))
+            with pytest.raises(ags1.AuthenticationError, match=rf"^buffer {bad}: block"):
+                ags1.decrypt_many(FORMS[form](sealed), KEY, aad_prefixes=prefixes, threads=threads)
+
+
+# -- keys and prefixes ---------------------------------------------------------------------------------------
+
+
+def test_keys_may_be_an_array_and_each_must_be_a_key() -> None:
+    keys = [KEYS[32], OTHER_KEY, KEYS[32]]
+    rows = np.frombuffer(b"".join(keys), np.uint8).reshape(3, 32)
+    for form in (keys, rows, pa.array(keys), ags1.Batch(*pair_of(keys)), pair_of(keys)):
+        streams = ags1.encrypt_many([b"1", b"2", b"3"], form)
+        assert [ags1.decrypt(stream, key) for stream, key in zip(streams, keys, strict=True)] == [b"1", b"2", b"3"]
+    with pytest.raises(ValueError, match=r"^buffer 1: key must be 16, 24 or 32 bytes .* got 5"):
+        ags1.encrypt_many([b"1", b"2"], pa.array([KEY, b"short"]))
+    with pytest.raises(ValueError, match=r"^buffer 1: its key is null"):
+        ags1.encrypt_many([b"1", b"2"], pa.array([KEY, None]))
+    with pytest.raises(ValueError, match=r"3 keys for 2 buffers"):
+        ags1.encrypt_many([b"1", b"2"], rows)
+
+
+def test_prefixes_may_be_an_array_and_none_may_be_null() -> None:
+    prefixes = [b"a", b"", b"c" * 600]
+    for form in (prefixes, pa.array(prefixes), pair_of(prefixes), ags1.Batch(*pair_of(prefixes))):
+        assert opened(ags1.encrypt_many([b"1", b"2", b"3"], KEY, aad_prefixes=form), KEY, prefixes) == [
+            b"1",
+            b"2",
+            b"3",
+        ]
+    with pytest.raises(ValueError, match=r"^aad_prefix of buffer 1 is null"):
+        ags1.encrypt_many([b"1", b"2"], KEY, aad_prefixes=pa.array([b"a", None]))
+
+
+def test_numbered_prefixes_bind_items_to_their_positions() -> None:
+    prefixes = ags1.NumberedPrefixes(b"orders/", first=300)
+    assert prefixes[2] == b"orders/" + (302).to_bytes(8, "little")
+    streams = ags1.encrypt_many([b"1", b"", b"3"], KEY, aad_prefixes=prefixes)
+    assert opened(streams, KEY, [prefixes[index] for index in range(3)]) == [b"1", b"", b"3"]
+    part = ags1.NumberedPrefixes(b"orders/", first=301)
+    assert texts(ags1.decrypt_many(streams[1:], KEY, aad_prefixes=part)) == [b"", b"3"]
+    with pytest.raises(ags1.AuthenticationError, match=r"^buffer 0: block 0"):
+        ags1.decrypt_many(streams[1:], KEY, aad_prefixes=prefixes)
+    with pytest.raises(ags1.AuthenticationError, match=r"^buffer 0: block 0"):
+        ags1.decrypt_many([streams[2], streams[1], streams[0]], KEY, aad_prefixes=prefixes)
+
+
+def test_nulls_are_numbered_too() -> None:
+    prefixes = ags1.NumberedPrefixes(b"p")
+    streams = ags1.encrypt_many(pa.array([b"1", None, b"3"]), KEY, aad_prefixes=prefixes)
+    assert ags1.decrypt(streams[2], KEY, aad_prefix=prefixes[2]) == b"3"
+
+
+def test_numbers_that_prefixes_cannot_have_are_refused() -> None:
+    for first in (-1, 1 << 63):
+        with pytest.raises(ValueError, match="first must be 0 to"):
+            ags1.NumberedPrefixes(b"", first)
+    with pytest.raises(TypeError):
+        ags1.NumberedPrefixes(b"", 1.5)  # type: ignore[arg-type]
+    last = ags1.NumberedPrefixes(b"", (1 << 63) - 2)
+    assert opened(ags1.encrypt_many([b"1"], KEY, aad_prefixes=last), KEY, [last[0]]) == [b"1"]
+    with pytest.raises(ValueError, match="do not reach for 2 buffers"):
+        ags1.encrypt_many([b"1", b"2"], KEY, aad_prefixes=last)
+    for index in (-1, 2):
+        with pytest.raises(IndexError, match="has no number"):
+            last[index]
+    assert pickle.loads(pickle.dumps(last))[0] == last[0]
+
+
+# -- lies ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32])
+@pytest.mark.parametrize(
+    ("offsets", "place"),
+    [([0, 5, 3, 9], 1), ([-1, 5, 9], 0), ([0, 5, 11], 1), ([0, 5, 2**31 - 1, 9], 1), ([11, 11], 0), ([9, 0], 0)],
+)
+def test_offsets_that_descend_or_leave_the_data_are_refused(offsets: list[int], place: int, kind: Any) -> None:
+    data = bytes(10)
+    for call in (
+        lambda: ags1.encrypt_many((data, np.array(offsets, kind)), KEY),
+        lambda: ags1.Batch(data, np.array(offsets, kind)),
+        lambda: ags1.encrypt_many([b""] * (len(offsets) - 1), KEY, aad_prefixes=(data, np.array(offsets, kind))),
+    ):
+        with pytest.raises(ValueError, match=rf"{place}: its offsets are {offsets[place]} and {offsets[place + 1]}"):
+            call()
+
+
+def test_offsets_of_other_kinds_are_refused() -> None:
+    data = bytes(10)
+    for offsets in (bytes(16), np.zeros(3, np.uint64), np.zeros(3, np.int16), np.zeros(3), np.zeros(3, ">i8")):
+        with pytest.raises(TypeError, match="offsets must be integers of 64 or 32 bits"):
+            ags1.Batch(data, offsets)
+    with pytest.raises(ValueError, match="one entry more than there are items"):
+        ags1.encrypt_many((data, np.zeros(0, np.int64)), KEY)
+    with pytest.raises(ValueError, match="offsets must be contiguous"):
+        ags1.encrypt_many((data, np.zeros(6, np.int64)[::2]), KEY)
+    with pytest.raises(ValueError, match="validity has 1 bytes, which are too few for 9 items"):
+        ags1.Batch(data, np.arange(10, dtype=np.int64), b"\xff")
+
+
+def test_a_huge_item_that_comes_many_times_is_refused_before_memory_is_taken() -> None:
+    # Nothing of it is there but one byte; encrypting does not read before it has memory for the result.
+    huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (1 << 12, 1 << 50), (0, 1))
+    with pytest.raises(MemoryError, match="larger than any memory"):
+        ags1.encrypt_many(huge, KEY)
+
+
+def from_damaged_file(offsets: list[int]) -> Any:
+    """An Arrow array whose offsets somebody changed in a file: reading one checks nothing."""
+    batch = pa.record_batch({"a": pa.array([b"abcd", b"efgh"], pa.large_binary())})
+    content = batch.serialize().to_pybytes()
+    good, bad = (np.array(each, np.int64).tobytes() for each in ([0, 4, 8], offsets))
+    assert content.count(good) == 1
+    return pa.ipc.read_record_batch(pa.py_buffer(content.replace(good, bad)), batch.schema).column(0)
+
+
+@pytest.mark.parametrize("offsets", [[0, 4, 1 << 40], [0, 9, 8], [-3, 4, 8], [0, 1 << 40, 8]], ids=str)
+def test_arrow_arrays_of_damaged_files_are_refused(offsets: list[int]) -> None:
+    array = from_damaged_file(offsets)
+    for call in (
+        lambda: ags1.encrypt_many(array, KEY),
+        lambda: ags1.decrypt_many(pa.chunked_array([array]), KEY),
+        lambda: ags1.Batch.from_arrow(array),
+        lambda: ags1.encrypt_many([b"", b""], KEY, aad_prefixes=array),
+    ):
+        with pytest.raises(ValueError, match=r"offset|Offset|span"):
+            call()
+
+
+def test_views_of_damaged_files_are_refused() -> None:
+    views = pa.array([b"x" * 50, b"short"], pa.binary_view())
+    broken = bytearray(views.buffers()[1])
+    broken[12:16] = (40).to_bytes(4, "little")
+    array = pa.Array.from_buffers(pa.binary_view(), 2, [None, pa.py_buffer(bytes(broken)), *views.buffers()[2:]])
+    with pytest.raises(ValueError, match="buffer 0: its view points outside"):
+        ags1.encrypt_many(array, KEY)
+
+
+def test_arrays_that_hold_no_bytes_are_refused_with_what_to_do() -> None:
+    table = pa.table({"a": [b"1"]})
+    for wrong, message in (
+        (table, "pass one of its columns"),
+        (table.to_batches()[0], "pass one of its columns"),
+        (pa.array([1, 2]), "must be an Arrow array of binary"),
+        (pa.array([[b"1"]]), "must be an Arrow array of binary"),
+        (pa.array([b"1"]).dictionary_encode(), "dictionary-encoded"),
+        (pa.chunked_array([], pa.int64()), "must be an Arrow array of binary"),
+        (pytest.importorskip("polars").Series([object(), object()]), "array of Python objects"),
+        (b"bytes", "not one bytes"),
+        (np.zeros(3, np.uint8), "not one ndarray"),
+        ("text", "not str"),
+        ({b"a": 1}, "not dict"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            ags1.encrypt_many(wrong, KEY)
+
+
+def test_memory_that_changes_meanwhile_is_never_left() -> None:
+    offsets, data = np.arange(0, 40_001, 4, dtype=np.int64), np.zeros(40_000, np.uint8)
+    stop = threading.Event()
+
+    def meddle() -> None:
+        chance = random.Random(1)
+        while not stop.is_set():
+            place, before = chance.randrange(1, 10_000), chance.choice([-(1 << 62), 1 << 62, 0, 40_000, 1 << 33])
+            was = int(offsets[place])
+            offsets[place] = before
+            offsets[place] = was
+
+    thread = threading.Thread(target=meddle)
+    thread.start()
+    try:
+        for threads in (1, 2) * 100:
+            try:
+                streams = ags1.encrypt_many((data, offsets), KEY, threads=threads)
+            except ValueError as error:
+                assert "buffer" in str(error)  # noqa: PT017
+            else:
+                assert len(streams) == 10_000
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_batch_of_offsets_that_change_never_shows_other_memory() -> None:
+    offsets = np.array([0, 4, 8], np.int64)
+    batch = ags1.Batch(b"12345678", offsets)
+    offsets[1] = 1 << 40
+    with pytest.raises(ValueError, match="its offsets were changed"):
+        batch[0]
+    offsets[1] = -5
+    with pytest.raises(ValueError, match="its offsets were changed"):
+        list(batch)
+
+
+# -- Batch ---------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_a_sequence_of_read_only_memoryviews() -> None:
+    batch = ags1.encrypt_many(ITEMS, KEY)
+    assert isinstance(batch, Sequence)
+    assert len(batch) == len(list(batch)) == len(ITEMS)
+    assert all(isinstance(item, memoryview) and item.readonly and item.format == "B" for item in batch)
+    assert batch[-1] == batch[len(ITEMS) - 1] == list(batch)[-1]
+    assert [*reversed(batch)] == [*batch][::-1]
+    for index in (len(ITEMS), -len(ITEMS) - 1):
+        with pytest.raises(IndexError):
+            batch[index]
+    with pytest.raises(TypeError):
+        batch["0"]
+    assert batch.index(batch[3]) == 3
+    assert (batch.count(batch[3]), batch[3] in batch, b"other" in batch) == (1, True, False)
+    with pytest.raises(ValueError, match="no item"):
+        batch.index(b"other")
+    plain = ags1.decrypt_many(batch, KEY)
+    assert plain == ITEMS
+    assert plain == tuple(ITEMS)
+    assert plain != ITEMS[1:]
+    assert plain != 3
+    assert "one" not in repr(plain)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(batch)
+
+
+def test_slices_share_the_memory() -> None:
+    batch = ags1.Batch(*pair_of(ITEMS))
+    for start, stop in itertools.product(range(-7, 8), repeat=2):
+        part = batch[start:stop]
+        assert texts(part) == ITEMS[start:stop]
+        assert part.nbytes == sum(map(len, ITEMS[start:stop]))
+        assert part.offsets.tolist() == batch.offsets.tolist()[slice(*slice(start, stop).indices(6)[:2])] + [
+            batch.offsets[max(slice(start, stop).indices(6)[:2])]
+        ]
+        assert np.shares_memory(np.asarray(part.data), np.asarray(batch.data))
+        assert part[1:] == ITEMS[start:stop][1:]
+    with pytest.raises(ValueError, match="has no step"):
+        batch[::2]
+
+
+def test_arrow_shares_the_memory_both_ways() -> None:
+    for values in (ITEMS, NULLS):
+        array = pa.array(values, pa.large_binary())
+        for part in (array, array[2:], array[1:4]):
+            batch = ags1.Batch.from_arrow(part)
+            again = batch.to_arrow()
+            assert again.equals(part)
+            assert again.type == pa.large_binary()
+            assert again.buffers()[2].address == part.buffers()[2].address
+            assert batch[1:].to_arrow().equals(part[1:])
+            assert batch.null_count == part.null_count
+    short = pa.array(NULLS, pa.binary())
+    batch = ags1.Batch.from_arrow(short[1:])
+    assert batch.to_arrow().to_pylist() == NULLS[1:]
+    assert batch.to_arrow().buffers()[2].address == short.buffers()[2].address
+    for other in (pa.array(NULLS, pa.binary_view()), pa.chunked_array([NULLS[:2], NULLS[2:]], pa.binary())):
+        assert ags1.Batch.from_arrow(other).to_arrow().to_pylist() == NULLS
+    with pytest.raises(TypeError, match="an Arrow array is needed, not list"):
+        ags1.Batch.from_arrow(ITEMS)  # type: ignore[arg-type]
+
+
+def test_other_libraries_read_a_batch() -> None:
+    polars = pytest.importorskip("polars")
+    batch = ags1.Batch.from_arrow(pa.array(NULLS, pa.large_binary()))
+    assert polars.Series(batch.to_arrow()).to_list() == NULLS
+    assert pa.array(batch[1:]).to_pylist() == NULLS[1:]
+
+
+def test_memory_lives_as_long_as_anything_made_of_it() -> None:
+    streams = ags1.encrypt_many(pa.array(ITEMS), KEY)
+    column, part, item, offsets = streams.to_arrow(), streams[2:4], streams[3], streams.offsets
+    expected = texts(streams)
+    del streams
+    gc.collect()
+    assert column.to_pylist() == expected
+    assert texts(part) == expected[2:4]
+    assert bytes(item) == expected[3]
+    assert offsets[-1] == sum(len(each or b"") for each in expected)
+
+
+@pytest.mark.parametrize("values", [ITEMS, NULLS, [], [None]], ids=len)
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_batches_are_pickled_and_only_what_they_show(values: Any, protocol: int) -> None:
+    batch = ags1.Batch.from_arrow(pa.array([b"hidden before", *values, b"hidden behind"], pa.large_binary()))[1:-1]
+    dumped = pickle.dumps(batch, protocol)
+    assert b"hidden" not in dumped
+    assert texts(pickle.loads(dumped)) == values
+
+
+def test_pickling_out_of_band_copies_nothing() -> None:
+    batch = ags1.encrypt_many([bytes(1000)] * 1000, KEY)
+    buffers: list[pickle.PickleBuffer] = []
+    dumped = pickle.dumps(batch, 5, buffer_callback=buffers.append)
+    assert len(dumped) < 500
+    assert sum(buffer.raw().nbytes for buffer in buffers) == batch.nbytes + 8 * 1001
+    again = pickle.loads(dumped, buffers=buffers)
+    assert again == batch
+    assert np.shares_memory(np.asarray(again.data), np.asarray(batch.data))
+    moved = pickle.loads(dumped, buffers=[bytes(buffer) for buffer in buffers])
+    assert ags1.decrypt_many(moved, KEY)[999] == bytes(1000)
+
+
+# -- results into memory that is there -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_go_into_memory_of_the_callers(threads: int) -> None:
+    streams = ags1.encrypt_many(ITEMS, KEY)
+    memory = bytearray(b"\xee" * (streams.nbytes + 10))
+    made = ags1.encrypt_many(ITEMS, KEY, out=memory, threads=threads)
+    assert opened(made) == ITEMS
+    assert memory[-10:] == b"\xee" * 10
+    assert np.shares_memory(np.asarray(made.data), np.frombuffer(memory, np.uint8))
+    assert all(item.readonly for item in made)
+    room = np.zeros(sum(map(len, ITEMS)), np.uint8)
+    assert ags1.decrypt_many(streams, KEY, out=room, threads=threads) == ITEMS
+    assert room.tobytes() == b"".join(ITEMS)
+
+
+def test_memory_that_is_too_small_or_read_only_is_refused_untouched() -> None:
+    memory = bytearray(b"\xee" * 100)
+    with pytest.raises(ValueError, match="out has 100 bytes, but the results of this batch take 111"):
+        ags1.encrypt_many([b"1", b"2", b"3"], KEY, out=memory)
+    assert memory == b"\xee" * 100
+    for wrong in (bytes(200), "text", [bytearray(200)], ags1.Batch(b"", np.zeros(1, np.int64))):
+        with pytest.raises(TypeError, match="out"):
+            ags1.encrypt_many([b"1"], KEY, out=wrong)
+
+
+def test_memory_that_overlaps_what_is_read_is_refused() -> None:
+    memory = np.zeros(1000, np.uint8)
+    offsets = np.array([0, 10, 20], np.int64)
+    view = memoryview(memory)
+    wide = np.zeros(200, np.int64)
+    calls: list[Callable[[], Any]] = [
+        lambda: ags1.encrypt_many([b"1", view[5:9]], KEY, out=memory),
+        lambda: ags1.encrypt_many((memory, offsets), KEY, out=memory),
+        lambda: ags1.encrypt_many((bytes(30), wide[:3]), KEY, out=wide.view(np.uint8)),
+        lambda: ags1.encrypt_many(memory[:40].reshape(2, 20), KEY, out=memory[30:]),
+        lambda: ags1.encrypt_many(ags1.Batch(memory, offsets), KEY, out=memory),
+        lambda: ags1.encrypt_many([b"1"], KEY, aad_prefixes=[view[:3]], out=memory),
+        lambda: ags1.encrypt_many([b"1"], KEY, aad_prefixes=view[:3], out=memory),
+        lambda: ags1.encrypt_many([b"1"], memory[:32].reshape(1, 32), out=memory),
+        lambda: ags1.encrypt_many(
+            pa.Array.from_buffers(pa.binary(5), 2, [None, pa.py_buffer(memory)]), KEY, out=memory
+        ),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="and out overlap in memory"):
+            call()
+    assert not memory.any()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("bad", [0, 2500, 4999])
+def test_a_batch_with_one_bad_stream_leaves_nothing_in_the_callers_memory(threads: int, bad: int) -> None:
+    streams = texts(ags1.encrypt_many([pattern(100, seed) for seed in range(5000)], KEY))
+    streams[bad] = flip(streams[bad] or b"", -1)
+    memory = bytearray(5000 * 100)
+    with pytest.raises(ags1.AuthenticationError, match=rf"^buffer {bad}: block 0"):
+        ags1.decrypt_many(streams, KEY, out=memory, threads=threads)
+    assert not any(memory)
+
+
+def test_a_reserved_batch_lends_its_memory_again_when_nobody_uses_it() -> None:
+    room = ags1.Batch.reserve(nbytes=1 << 20, count=1000)
+    assert len(room) == 0
+    first = ags1.encrypt_many(ITEMS, KEY, out=room)
+    where = np.asarray(first.data).ctypes.data
+    kept = first[3]
+    second = ags1.encrypt_many(ITEMS, KEY, out=room)
+    assert np.asarray(second.data).ctypes.data != where
+    assert opened(first) == opened(second) == ITEMS
+    del first
+    third = ags1.encrypt_many([b"other"], KEY, out=room)
+    assert ags1.decrypt(kept, KEY) == ITEMS[3], "a memoryview of an old result must not change"
+    del kept, second, third
+    fourth = ags1.encrypt_many(ITEMS, KEY, out=room)
+    del fourth
+    gc.collect()
+    places = set()
+    for _ in range(20):
+        result = ags1.encrypt_many(ITEMS, KEY, out=room)
+        places.add(np.asarray(result.data).ctypes.data)
+        assert opened(result) == ITEMS
+    assert len(places) <= 2
+    column = result.to_arrow()
+    expected = column.to_pylist()
+    for _ in range(5):
+        ags1.encrypt_many([bytes(5000)] * 50, KEY, out=room)
+    assert column.to_pylist() == expected
+
+
+def test_a_reserved_batch_grows_with_what_is_put_into_it() -> None:
+    room = ags1.Batch.reserve()
+    for size in (0, 10, 100_000, 1 << 20, 5):
+        items = [pattern(size, seed) for seed in range(4)]
+        assert ags1.decrypt_many(ags1.encrypt_many(items, KEY, out=room), KEY, out=room) == items
+    with pytest.raises(ValueError, match="must not be negative"):
+        ags1.Batch.reserve(-1)
+
+
+def test_threads_share_a_reserved_batch() -> None:
+    room = ags1.Batch.reserve()
+    failures: list[Any] = []
+
+    def work(seed: int) -> None:
+        for turn in range(50):
+            items = [pattern(200, seed * 1000 + turn + index) for index in range(50)]
+            if texts(ags1.decrypt_many(ags1.encrypt_many(items, KEY, out=room), KEY, out=room)) != items:
+                failures.append((seed, turn))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
