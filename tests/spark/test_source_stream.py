@@ -18,7 +18,7 @@ from ags1.kms import load
 pytest.importorskip("pyspark")
 
 import ags1.spark
-from ags1.spark import _source_stream
+from ags1.spark import _source_inputs, _source_stream
 from ags1.spark._source_stream import StreamReader, stream_reader_for
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ def grown(tmp_path: Path, kms_url: str) -> Iterator[Callable[..., StreamReader]]
         return stream_reader_for({name: str(value) for name, value in given.items()}, schema)
 
     yield make
-    while _source_stream._cache:
-        _source_stream._cache.popitem()[1].close()
+    while _source_inputs._cache:
+        _source_inputs._cache.popitem()[1].close()
 
 
 def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
@@ -197,8 +197,7 @@ def latest(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_latest_offset_needs_no_key(grown: Callable[..., StreamReader], monkeypatch: pytest.MonkeyPatch) -> None:
     reader = grown()
-    monkeypatch.setattr(_source_stream, "_DatasetFiles", None)
-    monkeypatch.setattr(_source_stream, "_Versions", None)
+    monkeypatch.setattr(_source_stream, "DatasetFiles", None)
     start = reader.initialOffset()
     assert start["version"] == 0
     assert latest(reader, start)["version"] == 3
@@ -223,21 +222,20 @@ def test_an_offset_of_another_dataset_is_refused(grown: Callable[..., StreamRead
         latest(reader, start)
 
 
-def test_metadata_that_promises_a_version_which_nobody_made_is_refused(
-    grown: Callable[..., StreamReader], tmp_path: Path
-) -> None:
-    path = tmp_path / "vault" / "_ags1" / "metadata.json"
-    fields = json.loads(path.read_text())
+def test_a_version_which_nobody_made_is_refused(grown: Callable[..., StreamReader], tmp_path: Path) -> None:
+    control = tmp_path / "vault" / "_ags1"
+    fields = json.loads((control / "v-3.json").read_text())
     reader = grown()
     start = reader.initialOffset()
     with pytest.raises(AuthenticationError, match="has version 3, but this query has read version 9"):
         reader.partitions(start, {**start, "version": 9})
-    path.write_text(json.dumps({**fields, "version": 9}))
-    with pytest.raises(AuthenticationError, match="says version 9"):
+    (control / "v-9.json").write_text(json.dumps({**fields, "version": 9}))
+    assert latest(reader, start)["version"] == 9
+    with pytest.raises(AuthenticationError, match="was changed, or is of another dataset"):
         reader.partitions(start, {**start, "version": 9})
 
 
-def test_a_file_that_is_replaced_while_it_is_read_ends_the_batch(
+def test_a_file_that_is_replaced_while_it_is_read_comes_as_it_was_and_then_as_it_is(
     grown: Callable[..., StreamReader], tmp_path: Path, kms_url: str
 ) -> None:
     reader = grown()
@@ -246,10 +244,26 @@ def test_a_file_that_is_replaced_while_it_is_read_ends_the_batch(
     (partition,) = reader.partitions(start, end)
     (tmp_path / "raw" / "b.txt").write_text("changed")
     dataset.encrypt(tmp_path / "raw", tmp_path / "vault", load(kms_url), "lake").close()
-    with pytest.raises(RuntimeError, match=r"b\.txt was replaced by version 4 .* while this query read version 3"):
-        list(reader.read(partition))
-    assert rows(reader, start, end) == ["a", "c"]
+    assert [batch.column(0).to_pylist() for batch in reader.read(partition)] == [["a", "b", "c"]]
     assert rows(reader, end, latest(reader, end)) == ["changed"]
+
+
+def test_what_was_expired_before_it_was_read_comes_as_far_as_it_is_left(
+    grown: Callable[..., StreamReader], tmp_path: Path, kms_url: str
+) -> None:
+    reader = grown(max_versions_per_batch=1)
+    first = latest(reader, reader.initialOffset())
+    second = latest(reader, first)
+    (tmp_path / "raw" / "b.txt").write_text("changed")
+    with dataset.encrypt(tmp_path / "raw", tmp_path / "vault", load(kms_url), "lake") as vault:
+        assert vault.version == 4
+        vault.expire(keep=1, older_than=None, grace=0)
+    assert rows(reader, reader.initialOffset(), first) == ["a"]
+    # The file of version 2 was replaced by version 4, with which it comes.
+    assert rows(reader, first, second) == []
+    third = {**second, "version": 3}
+    assert rows(reader, second, third) == ["c"]
+    assert rows(reader, third, {**third, "version": 4}) == ["changed"]
 
 
 def test_versions_that_come_while_a_batch_is_read_do_not_disturb_it(

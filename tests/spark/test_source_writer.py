@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,12 @@ import pyarrow.parquet as pq
 
 import ags1.spark
 from ags1 import dataset
+from ags1.errors import ConflictError, FormatError
 from ags1.kms import load
 from ags1.spark._source_writer import Ags1Writer, Written, writer_for
 from ags1.spark._write_directories import escaped
 from ags1.spark._write_options import WriteOptions
+from tests.spark.trees import unfinished, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +81,8 @@ def plain(path: Any, kms_url: str) -> dict[str, bytes]:
     """What plain Python finds in a dataset."""
     with dataset.open(path, load(kms_url)) as opened:
         if isinstance(path, Path):
-            assert opened.verify().problems == []
+            # Attempts that failed may have left what nobody names.
+            assert {each.kind for each in opened.verify().problems} <= {"unreferenced"}
         found = {}
         for entry in opened.files:
             with opened.open(entry.path) as reader:
@@ -91,8 +95,8 @@ def lines(path: Any, kms_url: str) -> list[str]:
 
 
 def assert_clean(vault: Path) -> None:
-    names = [name for name in os.listdir(vault / "_ags1") if not name.startswith("manifest-")]
-    assert sorted(names) == ["lock", "metadata.json"]
+    assert unfinished(vault) == []
+    assert set(os.listdir(vault / "_ags1")) <= {"manifests", "runs", *versions(vault)}
 
 
 def values(frame: DataFrame, count: int = 10, parts: int = 2) -> DataFrame:
@@ -319,9 +323,43 @@ def test_a_writer_that_is_killed_leaves_files_that_nobody_sees(
     lost.write(iter([pa.RecordBatch.from_pydict({"value": ["lost"]})]))
     write(values(spark.range(1), 1), decode="text")
     assert lines(vault, kms_url) == ["0"]
-    assert len([name for name in os.listdir(vault / "_ags1") if name.startswith("write-")]) == 2
-    assert len(ags1.spark.clean(spark, vault)) == 2
+    with dataset.open(vault, load(kms_url)) as opened:
+        (left,) = opened.verify().problems
+    assert left.kind == "unreferenced"
+    assert ags1.spark.clean(spark, vault) == []
+    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 objects that no version names"]
+    with dataset.open(vault, load(kms_url)) as opened:
+        assert opened.verify().problems == []
     assert_clean(vault)
+
+
+def test_a_write_that_was_given_up_and_expired_cannot_be_committed(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str
+) -> None:
+    write(values(spark.range(1), 1), decode="text")
+    options = {"path": str(vault), "kms": kms_url, "decode": "text"}
+    slow = writer_for(options, spark.range(1).selectExpr("'x' value").schema, False)
+    message = slow.write(iter([pa.RecordBatch.from_pydict({"value": ["late"]})]))
+    ags1.spark.clean(spark, vault, kms=kms_url, grace=0)
+    with pytest.raises(ConflictError, match="expire has given up this run"):
+        slow.commit([message])
+    assert lines(vault, kms_url) == ["0"]
+
+
+def test_files_of_a_pattern_are_written_under_its_master_key(
+    spark: SparkSession, write: Write, vault: Path, kms_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "raw" / "tenant=a").mkdir(parents=True)
+    (tmp_path / "raw" / "tenant=a" / "x").write_text("of a")
+    keys = {"tenant=a/**": "lake2", "**": "lake"}
+    dataset.encrypt(tmp_path / "raw", vault, kms_url, keys=keys).close()
+    frame = spark.createDataFrame([("a", "1"), ("b", "2")], "tenant string, value string").coalesce(1)
+    write(frame, decode="text", partition_by="tenant")
+    with dataset.open(vault, kms_url) as opened:
+        of_class = {each.id: each.key_id for each in opened.classes}
+        found = {entry.path.partition("/")[0]: of_class[entry.key_class] for entry in opened.files}
+    assert found == {"tenant=a": "lake2", "tenant=b": "lake"}
+    assert lines(vault, kms_url) == ["1", "2", "of a"]
 
 
 def test_a_dataset_on_an_object_store(
@@ -352,10 +390,9 @@ def test_a_dataset_on_an_object_store(
     write(values(spark.range(1), 1), "overwrite", path, decode="text", partition_by=None)
     assert lines(path, kms_url) == ["0"]
     # Tasks of the failed write may have been at work when it was aborted.
-    ags1.spark.clean(spark, path)
-    left = [each["Key"] for each in s3.client.list_objects_v2(Bucket=s3.bucket)["Contents"]]
-    assert [name for name in left if "/_ags1/write-" in name] == []
-    assert len(left) == 3
+    ags1.spark.clean(spark, path, kms=kms_url, grace=0)
+    with dataset.open(path, load(kms_url)) as opened:
+        assert opened.verify().problems == []
 
 
 # -- options and what travels ------------------------------------------------------------------------------------------
@@ -418,15 +455,17 @@ def test_a_task_that_lies_about_its_files_commits_nothing(spark: SparkSession, k
     options = {"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": "text"}
     writer = writer_for(options, spark.range(1).selectExpr("'x' value").schema, False)
     message = writer.write(iter([pa.RecordBatch.from_pydict({"value": ["a"]})]))
-    ((path, plaintext, stored),) = message.files
+    (file,) = message.files
+    ((name, length),) = file.parts
     for lie, reason in (
-        ((path, plaintext, stored + 1), "which cannot be"),
-        (("a", plaintext, stored), "no name of this"),
+        (replace(file, parts=(("somebody.else-12345678.ags1", length),)), "its object is of another run"),
+        (replace(file, path="../a"), "no path that a file of a dataset can have"),
     ):
-        with pytest.raises(ValueError, match=reason):
+        with pytest.raises(FormatError, match=reason):
             writer.commit([Written([lie])])
+    assert versions(vault) == []
     writer.abort([message])
-    assert os.listdir(vault / "_ags1") == ["lock"]
+    assert not (vault / name).exists()
 
 
 def test_names_are_escaped_as_hive_does() -> None:
