@@ -5,6 +5,7 @@ A unit has an entry of the manifest, whose keys are sealed; the task gets the ke
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -24,8 +25,12 @@ __all__ = ["DecryptWork", "VerifyWork"]
 def _row(unit: Unit, done: Done, where: Location) -> Outcome:
     """What came of a unit, whose data is an entry, as a row; `where` is its file."""
     entry: Entry = unit.data
-    if done.error is not None:
-        return Outcome.failed(unit, done.error, target=where.text, seconds=done.seconds)
+    error = done.error
+    if isinstance(error, FileNotFoundError):
+        text = "is in the manifest, but its object is missing from the dataset"
+        error = FileNotFoundError(errno.ENOENT, text, entry.path)
+    if error is not None:
+        return Outcome.failed(unit, error, target=where.text, seconds=done.seconds)
     return Outcome(unit.path, where.text, unit.size, entry.file_length, seconds=done.seconds, start=unit.start)
 
 

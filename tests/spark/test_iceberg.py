@@ -18,10 +18,11 @@ from ags1.iceberg import open_table
 from ags1.iceberg._files import walk
 from ags1.kms import LocalKms, MemoryKms
 from ags1.spark import _engine
-from ags1.spark._iceberg_run import newest_metadata
-from ags1.spark._iceberg_work import Opening, TableVerifying, unit_of
-from ags1.spark._locations import Location, locate
+from ags1.spark._iceberg_run import newest_metadata, properties_of
+from ags1.spark._iceberg_work import Opening, TableVerifying
+from ags1.spark._locations import locate
 from ags1.spark.iceberg import verify_table
+from ags1.storage import Location
 from tests.checks import flip
 from tests.iceberg_tables.conftest import MAKING_SECONDS, spark_tables
 from tests.iceberg_tables.forged import changed_metadata, forged, without_length
@@ -233,27 +234,19 @@ def test_metadata_that_only_a_catalog_can_tell_apart_are_refused(tmp_path: Path)
         newest_metadata(locate(tmp_path))
 
 
-def test_a_table_in_an_object_store_is_read_as_the_location_says(
-    spark_tables: SparkTables, kms: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The paths of a table are absolute, so a store in memory has them under another scheme."""
-    import fsspec
-
-    table = spark_tables["bulk"]
-    found = walk(table.metadata, open_table(table.metadata, MemoryKms(MASTER_KEYS)).io, "all")
-    memory = fsspec.filesystem("memory")
-    store = Location("lake", "memory", (), "memory://lake")
-    units = []
-    for file in found.files.values():
-        data = local_path(file.path).read_bytes()
-        file.known.path = f"memory://lake{local_path(file.path)}"
-        memory.pipe(file.known.path, data)
-        units.append(unit_of(file, len(data)))
-    work = TableVerifying(Opening(store=store))
-    outcomes = list(work.run(units, lambda files, size: None))
-    memory.rm("/lake", recursive=True)
-    assert [each.status for each in outcomes] == ["ok"] * len(units)
-    assert {each.detail["modules"] > 0 or each.detail["blocks"] > 0 for each in outcomes} == {True}
+def test_what_spark_says_of_a_storage_is_told_to_pyiceberg() -> None:
+    settings = {"endpoint": "minio:9000", "connection.ssl.enabled": "false", "endpoint.region": "eu-west-1"}
+    settings |= {"access.key": "AKIA", "secret.key": "hidden", "session.token": "passing"}
+    place = Location("s3a://lake/t", {f"fs.s3a.{name}": value for name, value in settings.items()})
+    assert properties_of(place) == {
+        "s3.endpoint": "http://minio:9000",
+        "s3.region": "eu-west-1",
+        "s3.access-key-id": "AKIA",
+        "s3.secret-access-key": "hidden",
+        "s3.session-token": "passing",
+    }
+    assert properties_of(Location("s3a://lake/t", {"fs.s3a.endpoint": "minio"}))["s3.endpoint"] == "https://minio"
+    assert properties_of(Location("/lake/t")) == {}
 
 
 def test_properties_are_not_shown() -> None:

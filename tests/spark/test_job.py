@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 
 import ags1.spark
 from ags1 import dataset, kms
+from ags1.dataset.names import run_of
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.layout import encrypted_length
 from ags1.spark._engine import Outcome
 from ags1.spark._errors import raise_for
 from ags1.spark._job import main
@@ -37,6 +37,7 @@ from ags1.spark._job_session import SparkFailed, as_error
 from tests.checks import pattern
 from tests.parquet import corpus
 from tests.spark.sessions import LOCAL, environment, need_spark, prepare
+from tests.spark.trees import objects, unfinished, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -295,7 +296,7 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     assert "ags1 encrypt: 3 of 3 files" in made.err
     rows = {row["path"]: row for row in map(json.loads, report.read_text().splitlines())}
     assert set(rows) == set(FILES)
-    assert rows["a/b/c.txt"]["target"] == str(vault / "a/b/c.txt")
+    assert rows["a/b/c.txt"]["target"] == str(objects(vault, kms_url)["a/b/c.txt"][0])
 
     quiet = spark_job("encrypt", source, vault, "--key-id", "lake", "--quiet")
     assert quiet == Answer(0, "", "")
@@ -324,11 +325,26 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     assert re.fullmatch(rf"ags1 rewrap: put \d+ wrapped keys? of {vault} under 'lake2', instead of 'lake'\n", said)
     refused = spark_job("verify", vault, "--key-id", "lake")
     assert refused.code == 3
-    assert "names the master key 'lake2', but 'lake' is expected" in refused.err
+    assert "is under the master key 'lake2', but 'lake' is expected" in refused.err
 
     assert spark_job("decrypt", vault, plain, "--exclude", "empty").code == 0
     assert contents(plain) == {name: data for name, data in FILES.items() if name != "empty"}
     assert spark_job("clean", vault).out.endswith(f"ags1 clean: removed 0 leftovers of {vault}\n")
+
+
+def test_files_of_a_pattern_get_their_own_master_key(
+    spark_job: Job, source: Path, tmp_path: Path, kms_url: str
+) -> None:
+    vault = tmp_path / "vault"
+    assert spark_job("encrypt", source, vault, "--key-id", "lake", "--keys", "a/**=lake2", "--quiet").code == 0
+    with dataset.open(vault, kms_url) as opened:
+        of_class = {each.id: each.key_id for each in opened.classes}
+        assert {entry.path: of_class[entry.key_class] for entry in opened.files} == {
+            name: "lake2" if name.startswith("a/") else "lake" for name in FILES
+        }
+    wrong = spark_job("encrypt", source, vault, "--key-id", "lake", "--keys", "lake2")
+    assert wrong.code == 2
+    assert "needs GLOB=ID" in wrong.err
 
 
 def test_what_the_job_encrypts_python_reads(spark_job: Job, source: Path, tmp_path: Path, kms_url: str) -> None:
@@ -337,11 +353,14 @@ def test_what_the_job_encrypts_python_reads(spark_job: Job, source: Path, tmp_pa
         assert file.read() == FILES["a/big.bin"]
 
 
-def test_problems_are_found_reported_and_change_the_exit_code(spark_job: Job, source: Path, tmp_path: Path) -> None:
+def test_problems_are_found_reported_and_change_the_exit_code(
+    spark_job: Job, source: Path, tmp_path: Path, kms_url: str
+) -> None:
     vault = tmp_path / "vault"
     assert spark_job("encrypt", source, vault, "--key-id", "lake", "--quiet").code == 0
-    (vault / "empty").unlink()
-    shutil.copy(vault / "a/b/c.txt", vault / "stranger")
+    places = objects(vault, kms_url)
+    places["empty"][0].unlink()
+    shutil.copy(places["a/b/c.txt"][0], vault / "stranger")
 
     checked = spark_job("verify", vault, "--report", tmp_path / "r.json")
     assert checked.code == 1
@@ -355,7 +374,7 @@ def test_problems_are_found_reported_and_change_the_exit_code(spark_job: Job, so
 
     failed = spark_job("decrypt", vault, tmp_path / "one", "--quiet")
     assert failed.code == 1
-    assert re.fullmatch(r"ags1: decrypt: .*/empty is in the manifest, but missing .*\n", failed.err)
+    assert re.fullmatch(r"ags1: decrypt: .*is in the manifest, but its object is missing .*'empty'.*\n", failed.err)
     others = spark_job("decrypt", vault, tmp_path / "two", "--on-error", "collect", "--json")
     assert (others.code, others.record["counts"], others.record["error"]) == (1, {"ok": 2, "error": 1}, "1 file failed")
     assert [each["path"] for each in others.record["errors"]] == ["empty"]
@@ -461,7 +480,7 @@ def test_spark_submit_takes_the_path_and_answers_the_exit_code(
 ) -> None:
     vault = tmp_path / "vault"
     assert spark_job("encrypt", source, vault, "--key-id", "lake", "--quiet").code == 0
-    (vault / "empty").unlink()
+    objects(vault, kms_url)["empty"][0].unlink()
     script = Path(ags1.spark.__file__).with_name("__main__.py")
     # As if this package were only where the script is.
     options = {"submit": True, "check": False, "env": {"PYTHONPATH": ""}}
@@ -511,7 +530,7 @@ class Kms:
 """
 
 
-def test_an_interrupted_run_leaves_whole_files_and_is_gone_on_with(
+def test_an_interrupted_run_leaves_no_version_and_its_record(
     spark_job: Job, tmp_path: Path, kms_url: str, storage_environment: dict[str, str]
 ) -> None:
     need_spark()
@@ -549,13 +568,14 @@ def test_an_interrupted_run_leaves_whole_files_and_is_gone_on_with(
     assert (process.returncode, out) == (130, "")
     assert err.endswith("ags1: interrupted: what was done is kept, and the same command goes on with it\n")
     assert "Traceback" not in err
-    assert not (vault / "_ags1" / "metadata.json").exists()
-    (record,) = (vault / "_ags1").glob("run-*.json")
-    files = {name: data for name, data in contents(vault).items() if "_ags1" not in name or "staged" in name}
-    ((name, data),) = files.items()
-    assert len(data) == encrypted_length((source / Path(name).name).stat().st_size)
+    assert versions(vault) == []
+    (run,) = unfinished(vault)
+    # The task of the first file was over, but not the wave: it is not recorded, and so is not believed.
+    (name,) = (name for name in contents(vault) if not name.startswith("_ags1/"))
+    assert run_of(name) == run
 
     done = spark_job("encrypt", source, vault, "--key-id", "lake", "--json")
-    assert (done.code, done.record["counts"]) == (0, {"skipped": 1, "ok": 1})
-    assert not record.exists()
+    assert (done.code, done.record["counts"]) == (0, {"ok": 2})
+    assert spark_job("clean", vault, "--kms", kms_url, "--grace", "0").code == 0
+    assert unfinished(vault) == []
     assert spark_job("verify", vault).code == 0

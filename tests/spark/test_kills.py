@@ -53,6 +53,7 @@ def cleaned(spark: SparkSession, vault: Path, contents: Tree, kms_url: str, key_
     """What nobody names goes, and nothing else."""
     ags1.spark.clean(spark, vault, kms=kms_url, grace=0)
     assert_dataset(vault, contents, kms_url, key_id)
+    assert unfinished(vault) == []
 
 
 def encrypt(spark: SparkSession, raw: Path, vault: Path, kms_url: str, **options: Any) -> Result:
