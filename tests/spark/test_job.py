@@ -287,7 +287,7 @@ def test_a_missing_source_is_noticed_before_spark_is_started(
 
 
 def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
-    spark_job: Job, source: Path, tmp_path: Path
+    spark_job: Job, source: Path, tmp_path: Path, kms_url: str
 ) -> None:
     vault, plain, report = tmp_path / "vault", tmp_path / "plain", tmp_path / "report.jsonl"
     made = spark_job("encrypt", source, vault, "--key-id", "lake", "--part-bytes", "1M", "--report", report)
