@@ -1,0 +1,118 @@
+"""What the pages on datasets say is true: every block runs, in order, and their reader reads what the library wrote."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ags1 import dataset, kms
+from ags1.storage import Location, open_output
+from tests.checks import pattern
+from tests.servers.s3 import S3Server
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE, FORMAT = ROOT / "docs" / "dataset.md", ROOT / "docs" / "dataset-format.md"
+SALES = b"id,amount\n1,10.50\n"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    return found
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A directory with what the pages take for granted, and the command."""
+    files = ("raw/day=1/sales.csv", "raw/day=2/sales.csv", "raw/readme.txt", "today/sales.csv")
+    for name in (*files, "customers/tenant=a/orders", "customers/tenant=b/orders"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(SALES)
+    (tmp_path / "keys.key").write_text("11" * 32)
+    (tmp_path / "keys.key").chmod(0o600)
+    command = tmp_path / "bin" / "ags1"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ags1 "$@"\n')
+    command.chmod(0o755)
+    return tmp_path
+
+
+def run(command: list[str], work: Path, more: dict[str, str] | None = None) -> str:
+    path = f"{work / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, **(more or {}), "PYTHONPATH": str(ROOT), "PATH": path}
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_python_blocks_run_in_order(work: Path) -> None:
+    pytest.importorskip("fsspec")
+    program = "\n".join(blocks(GUIDE, "python"))
+    shown = run([sys.executable, "-W", "error::DeprecationWarning", "-c", program], work)
+    assert shown.startswith("3 files, version 1\n")
+    assert (work / "plain/day=1/sales.csv").read_bytes() == SALES
+    assert not (work / "plain/day=2").exists()
+
+
+def test_the_shell_blocks_run_in_order(work: Path) -> None:
+    shown = run(["sh", "-eu", "-c", "\n".join(blocks(GUIDE, "sh"))], work)
+    assert "encrypted 3 files" in shown
+    assert "- day=1/sales.csv" not in shown, "a dry run removes nothing"
+    assert "+ archive/day=3/sales.csv" in shown
+    assert (work / "plain/day=1/sales.csv").read_bytes() == SALES
+
+
+def test_the_blocks_of_object_stores_run(work: Path, s3_server: S3Server) -> None:
+    (script,) = blocks(GUIDE, "sh s3")
+    for name in ("raw", "vault"):
+        script = script.replace(f"s3://{name}", f"s3://{s3_server.make_bucket(name)}")
+    (url,) = set(re.findall(r"s3://raw\S*", script))
+    with open_output(Location(f"{url}/a/sales.csv", s3_server.storage_options())) as output:
+        output.write(SALES)
+        output.commit()
+    kms.LocalKms.create(work / "keys.json", {"lake": bytes(32)}, key_file=work / "keys.key").close()
+    run(["sh", "-eu", "-c", script], work, s3_server.environment())
+    assert (work / "plain/a/sales.csv").read_bytes() == (work / "plain/day=7/sales.csv").read_bytes() == SALES
+
+
+@pytest.mark.parametrize("count", [1, 600, 1500])
+def test_the_reader_of_the_page_on_the_format_reads_what_the_library_writes(tmp_path: Path, count: int) -> None:
+    pytest.importorskip("cryptography")
+    (block,) = blocks(FORMAT, "python")
+    names: dict[str, Any] = {}
+    exec(compile(block, str(FORMAT), "exec"), names)
+    for index in range(count):
+        (tmp_path / "raw" / f"part={index % 7}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "raw" / f"part={index % 7}" / str(index)).write_bytes(str(index).encode())
+    (tmp_path / "raw" / "large").write_bytes(pattern(3_000_000))
+    client = kms.MemoryKms({"lake": bytes(32), "seven": bytes(range(32))})
+    keys = {"part=6/**": "seven", "**": "lake"}
+    with dataset.encrypt(tmp_path / "raw", tmp_path / "vault", client, keys=keys, durable=False) as vault:
+        vault.rm("part=0/0") if count > 1 else None
+        some = [entry.path for entry in vault.files][:: max(1, count // 20)]
+        for path in [*some, "large"]:
+            assert names["read"](tmp_path / "vault", path, client) == (tmp_path / "raw" / path).read_bytes()
+
+
+def test_the_sizes_of_the_page_follow_from_what_it_says_it_measured() -> None:
+    entry, node, fan_out = 362, 222, 512
+    rows = re.findall(r"^\| 10\^(\d) \| (.*) \|$", FORMAT.read_text(), re.MULTILINE)
+    assert [int(power) for power, _ in rows] == [3, 5, 6, 7, 8, 9]
+    for power, row in rows:
+        width = 10 ** int(power)
+        together, size = 0.0, entry
+        total = 0.0
+        while width > 1:
+            together += min(width, fan_out) * size
+            total += width * size
+            width, size = -(-width // fan_out), node
+        shown = row.split(" | ")
+        assert float(shown[-2].split()[0]) == pytest.approx(together / 1000, rel=0.01)
+        unit = {"MB": 1e6, "GB": 1e9}[shown[-1].split()[1]]
+        assert float(shown[-1].split()[0]) * unit == pytest.approx(total, rel=0.05)
