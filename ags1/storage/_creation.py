@@ -5,22 +5,28 @@ from __future__ import annotations
 import errno
 import os
 
-from ags1.storage._atomic import AtomicFile
+from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile
+from ags1.storage._errors import naming
+from ags1.storage._fsspec import file_system_of
 from ags1.storage.location import Location
 
 __all__ = ["can_create", "create"]
 
 
+# File systems of fsspec whose rename does not replace, and says whether it did anything.
+_RENAMING = frozenset({"webhdfs"})
+
+
 def can_create(location: Location) -> bool:
-    """Whether the backend has create-if-absent. fsspec does not promise it for any file system."""
-    return location.is_local or location.is_object
+    """Whether the backend has create-if-absent: fsspec itself promises it for no file system."""
+    return location.is_local or location.is_object or location.scheme in _RENAMING
 
 
 def create(location: Location, data: bytes, *, durable: bool = True) -> None:
     """Write a whole file under a name that nobody has.
 
-    Locally a complete, synced file is linked to its name; in an object store it is one conditional request. A kill at
-    any moment leaves all of it or nothing.
+    Locally a complete, synced file is linked to its name; in an object store it is one conditional request; in HDFS a
+    complete file is renamed, which replaces nothing. A kill at any moment leaves all of it or nothing.
 
     Raises
     ------
@@ -43,5 +49,29 @@ def create(location: Location, data: bytes, *, durable: bool = True) -> None:
         import ags1.storage._objects as _objects
 
         _objects.create(location, data)
+    elif location.scheme in _RENAMING:
+        _rename_into_place(location, data)
     else:
         raise OSError(errno.ENOTSUP, "this file system cannot create a file only if it is absent", location.text)
+
+
+def _rename_into_place(location: Location, data: bytes) -> None:
+    file_system, path = file_system_of(location)
+    directory, _, name = path.rpartition("/")
+    temporary = f"{directory}/.{name[:100]}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}"
+    with naming(location.text):
+        file_system.unguarded.pipe_file(temporary, data)
+        try:
+            answer = file_system.unguarded._call("RENAME", method="put", path=temporary, destination=path)
+            if answer.json()["boolean"]:
+                return
+            if file_system.unguarded.cat_file(path) == data:
+                # Repeated, after the reply to the first request was lost.
+                return
+            raise FileExistsError(errno.EEXIST, "File exists", location.text)
+        finally:
+            try:
+                file_system.unguarded.rm_file(temporary)
+            except OSError:
+                # Renamed, or left: its name says that it is a temporary file.
+                pass

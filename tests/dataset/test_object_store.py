@@ -132,6 +132,37 @@ def test_the_conditional_put_of_the_server_is_atomic(lake: str, options: dict[st
         assert bytes(memoryview(read_whole(Location(f"{lake}/{number}", options), 10))) == b"%d" % won[0]
 
 
+@pytest.mark.timeout(HANG_SECONDS)
+def test_a_dataset_in_hdfs_is_committed_by_a_rename_that_replaces_nothing(tmp_path: Path, hdfs_server: Any) -> None:
+    options = hdfs_server.storage_options()
+    place = f"webhdfs:///vault-{tmp_path.name}"
+    raw = write_tree(tmp_path / "raw")
+    with dataset.encrypt(raw, place, fresh(), "lake", storage_options=options) as vault:
+        assert plain_of(vault) == CONTENTS
+        with pytest.raises(FileExistsError):
+            create(Location(f"{place}/_ags1/v-1.json", options), b"another version 1")
+        vault.rm("a.txt")
+        assert vault.verify().ok
+        vault.expire(older_than=None, grace=0)
+        assert plain_of(vault) == {path: data for path, data in CONTENTS.items() if path != "a.txt"}
+    threads_won = []
+
+    def attempt(index: int) -> None:
+        try:
+            create(Location(f"{place}/one", options), b"%d" % index)
+            threads_won.append(index)
+        except FileExistsError:
+            pass
+
+    threads = [threading.Thread(target=attempt, args=(index,)) for index in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(threads_won) == 1
+    assert bytes(memoryview(read_whole(Location(f"{place}/one", options), 10))) == b"%d" % threads_won[0]
+
+
 def test_a_clock_that_runs_backwards_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
