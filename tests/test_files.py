@@ -263,7 +263,10 @@ def test_progress_starts_at_nothing_never_falls_and_ends_with_all(plain: Path, t
         options: dict[str, Any] = {"block_length": BLOCK} if function is encrypt else {}
         calls: list[tuple[int, int | None]] = []
         function(source, end, progress=lambda *call, calls=calls: calls.append(call), **options)
-        assert calls == [(0, LENGTH), (WINDOW, LENGTH), (LENGTH, LENGTH)]
+        # Windows after the first are as long as the machine's speed allows.
+        assert calls[:2] == [(0, LENGTH), (WINDOW, LENGTH)]
+        assert calls[-1] == (LENGTH, LENGTH)
+        assert calls == sorted(set(calls))
 
 
 def test_progress_of_an_empty_file_and_of_a_pipe(tmp_path: Path) -> None:
