@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -29,7 +28,6 @@ from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import (
     STREAM_BUDGET,
-    DescriptorSource,
     Location,
     Output,
     PipeSource,
@@ -199,7 +197,7 @@ def decrypt_file(
     ) as reader:  # fmt: skip
         plaintext: Plaintext | None = reader._plaintext
         size = None if plaintext is None else plaintext.size
-        mode = None if plaintext is None else _mode_of(plaintext.source)
+        mode = None if plaintext is None else plaintext.source.mode
         with open_output(target, storage_options, expected=size, mode=mode) as output:
             if plaintext is None:
                 _copy(reader, output, progress)
@@ -224,16 +222,12 @@ def _open_plain(source: Any, storage_options: Mapping[str, Any] | None) -> tuple
         # From where it stands, as any copy would.
         return PipeSource(source, _name_of(source), owned=False), None
     opened = open_source(source, storage_options)
-    return opened, None if isinstance(opened, PipeSource) else _mode_of(opened)
+    return opened, None if isinstance(opened, PipeSource) else opened.mode
 
 
 def _name_of(file: Any) -> str | None:
     name = getattr(file, "name", None)
     return name if isinstance(name, str) else None
-
-
-def _mode_of(source: Source) -> int | None:
-    return stat.S_IMODE(source.status.st_mode) if isinstance(source, DescriptorSource) else None
 
 
 def _encrypt_source(

@@ -263,7 +263,10 @@ def test_progress_starts_at_nothing_never_falls_and_ends_with_all(plain: Path, t
         options: dict[str, Any] = {"block_length": BLOCK} if function is encrypt else {}
         calls: list[tuple[int, int | None]] = []
         function(source, end, progress=lambda *call, calls=calls: calls.append(call), **options)
-        assert calls == [(0, LENGTH), (WINDOW, LENGTH), (LENGTH, LENGTH)]
+        # Windows after the first are as long as the machine's speed allows.
+        assert calls[:2] == [(0, LENGTH), (WINDOW, LENGTH)]
+        assert calls[-1] == (LENGTH, LENGTH)
+        assert calls == sorted(set(calls))
 
 
 def test_progress_of_an_empty_file_and_of_a_pipe(tmp_path: Path) -> None:
@@ -350,7 +353,9 @@ def test_a_source_that_changes_while_it_is_encrypted(when: int, how: str, plain:
 def test_a_file_that_shrinks_while_it_is_streamed_elsewhere(plain: Path) -> None:
     plain.write_bytes(bytes(20 * MIB))
     sink = io.BytesIO()
-    with pytest.raises(OSError, match=r"shorter than it was when it was opened|was changed after it was opened"):
+    with pytest.raises(
+        (OSError, ags1.TruncatedError), match=r"shorter than it was when it was opened|was changed after it was opened"
+    ):
         encrypt(plain, sink, progress=at(8 * MIB, lambda: os.truncate(plain, 8 * MIB)))
     with pytest.raises(ags1.Ags1Error):
         ags1.decrypt(sink.getvalue(), KEY, aad_prefix=PREFIX)

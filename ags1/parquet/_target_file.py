@@ -36,6 +36,8 @@ _DICTIONARY_ENCODINGS = (2, 8)
 _VISIBLE_FIELDS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 10, 11})
 # The same of its ColumnChunk: all that is known. There is no other place in which the unknown could be stored.
 _VISIBLE_CHUNK_FIELDS = frozenset(range(1, 10))
+# Bytes of pages.
+_OPENED_AT_ONCE = 32 << 20
 _V2_PAGE_TYPE = 3
 
 
@@ -177,10 +179,10 @@ class TargetFile:
         if key is None or not source.encrypted:
             if key is not None or source.encrypted or source.file.forgets_dictionary_headers:
                 return False
-            return _pages_of(source) is not None
+            return _pages_of(source, self._threads) is not None
         if not unchanged_aad or source.row_group != target.row_group or source.key != key.key:
             return False
-        found = _pages_of(source)
+        found = _pages_of(source, self._threads)
         return found is not None and not found
 
     def _to_walk(self, target: _TargetChunk) -> Chunk:
@@ -346,8 +348,8 @@ def _crypto_metadata(target: _TargetChunk, key: ColumnKey) -> Struct:
     return union
 
 
-def _pages_of(source: SourceChunk) -> bool | None:
-    """Walk over the pages of a chunk that may be copied as it is: what copies bytes would copy a wrong length, too.
+def _pages_of(source: SourceChunk, threads: int | None) -> bool | None:
+    """Open the pages of a chunk that may be copied as it is: what copies bytes would copy damage, too.
 
     Returns
     -------
@@ -359,8 +361,9 @@ def _pages_of(source: SourceChunk) -> bool | None:
     Raises
     ------
     FormatError, AuthenticationError
-        The page headers do not agree with the size or the number of values of the chunk.
+        A page is damaged, or the page headers do not agree with the size or the number of values of the chunk.
     """
+    conversion = Conversion(source.file.footer.file_aad, threads=threads)
     pages = source.file.pages()
     if pages is None:
         return None
@@ -368,7 +371,10 @@ def _pages_of(source: SourceChunk) -> bool | None:
     two_forms = False
     while not chunk.done:
         walked.clear()
-        walked.add(chunk, pages, 1 << 62)
+        walked.add(chunk, pages, _OPENED_AT_ONCE)
+        if source.encrypted:
+            for _, _, error in conversion.verify(walked, pages):
+                raise error
         two_forms = two_forms or any(
             page["type"] == _V2_PAGE_TYPE and page["levels_length"] for page in walked.details()
         )

@@ -211,7 +211,7 @@ def copy_file(source: str, target: str, *, progress: Progress | None = None, dur
             if progress is not None:
                 progress(done, size)
 
-        with open_output(target) as output:
+        with open_output(target, mode=opened.mode) as output:
             copy_bytes(opened, size, output, advance)
             output.commit(durable=durable)
     finally:

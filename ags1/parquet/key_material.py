@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass, field
 
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
+from ags1.kms import ServiceRefusal
 from ags1.parquet._kms_keys import CACHE_SECONDS, DataKeyUnwrapper, DataKeyWrapper, as_key_service, key_id
 from ags1.parquet._material import KeyMaterial, encode_store, parse_key_metadata, parse_store
 from ags1.parquet._material_file import (
@@ -95,7 +96,8 @@ def rotate_master_keys(
     recursive : bool
         Whether directories inside the directory count.
     on_error : str
-        "raise" stops at the first file that fails; "collect" goes on and reports.
+        "raise" stops at the first file that fails; "collect" goes on and reports. A key management service that would
+        refuse every file, or cannot be reached, is raised all the same.
 
     Raises
     ------
@@ -114,7 +116,7 @@ def rotate_master_keys(
         try:
             materials = _rotate_file(rewrapper, path)
         except (Ags1Error, OSError) as error:
-            if on_error == "raise":
+            if on_error == "raise" or isinstance(error, ServiceRefusal):
                 if isinstance(error, Ags1Error):
                     raise _naming(error, path) from error
                 raise
@@ -134,7 +136,7 @@ def _rotate_file(rewrapper: KeyMetadataRewrapper, path: str) -> dict[str, KeyMat
 
 
 def _naming(error: Ags1Error, path: str) -> Ags1Error:
-    for kind in (KeyAccessError, AuthenticationError, FormatError):
+    for kind in (ServiceRefusal, KeyAccessError, AuthenticationError, FormatError):
         if isinstance(error, kind):
             return kind(f"{path} keeps its old content: {error}")
     return error

@@ -156,8 +156,8 @@ def rekey_file(
     columns. An encrypted column that `encryption` does not name would become plaintext: that is refused, unless
     `plaintext_columns` names it, too. An AAD prefix that `encryption` does not have goes.
     Where algorithm and AAD prefix stay the same, so does the unique part of the AAD, and column chunks whose key stays
-    the same too are copied as they are. (So whoever can write to the file could put a column back to what it was
-    before, if its key did not change: to rule that out, give another `aad_prefix`.)
+    the same too are copied as they are, once every page was opened. (So whoever can write to the file could put a
+    column back to what it was before, if its key did not change: to rule that out, give another `aad_prefix`.)
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def write_file(
 
     file.will_read([(0, file.footer.start)])
     advance(0)
-    with open_output(target) as output:
+    with open_output(target, mode=file.source.mode) as output:
         output.reserve(total)
         writer = TargetFile(output, made, drop_bloom_filters=drop_bloom_filters, threads=threads)
         writer.append(file, unchanged_aad=unchanged_aad, advance=advance)

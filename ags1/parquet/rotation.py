@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.files import Progress
+from ags1.kms import ServiceRefusal
 from ags1.parquet._copying import copy_bytes
 from ags1.parquet._decryption_config import DecryptionConfig
 from ags1.parquet._material import KeyMaterial, parse_key_metadata
@@ -110,7 +111,7 @@ def rotate_file(
                 progress(done, total)
 
         advance(0)
-        with open_output(target) as output:
+        with open_output(target, mode=opened.mode) as output:
             copy_bytes(opened, footer.start, output, advance)
             opened.check()
             output.write(encode_footer(footer.metadata, _SameFile(footer, aad_prefix)))  # type: ignore[arg-type]
@@ -194,7 +195,7 @@ def _rewrap(footer: Footer, rewrapper: KeyMetadataRewrapper) -> dict[str, int]:
 
 
 def _naming(error: Ags1Error, where: str) -> Ags1Error:
-    for kind in (KeyAccessError, AuthenticationError, FormatError):
+    for kind in (ServiceRefusal, KeyAccessError, AuthenticationError, FormatError):
         if isinstance(error, kind):
             return kind(f"{where}{error}")
     return error

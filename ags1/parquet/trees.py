@@ -79,6 +79,8 @@ class TreeReport:
         Files that :func:`verify_tree` was told to expect, and that are not there.
     unexpected : list of (str, str)
         Files that do not belong to what it was told to expect, and why.
+    is_verification : bool
+        Whether :func:`verify_tree` made it.
     """
 
     done: list[str] = field(default_factory=list)
@@ -90,11 +92,15 @@ class TreeReport:
     results: dict[str, VerifyReport] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     unexpected: list[tuple[str, str]] = field(default_factory=list)
+    is_verification: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed, and everything that was verified is as it should be, or as was allowed."""
-        found = self.errors or self.missing or self.unexpected
+        """Whether nothing failed, and everything that was verified is as it should be, or as was allowed.
+
+        Where nothing was verified, it is not.
+        """
+        found = self.errors or self.missing or self.unexpected or (self.is_verification and not self.results)
         return not found and all(each.ok for each in self.results.values())
 
     @property
@@ -262,6 +268,8 @@ def verify_tree(
 ) -> TreeReport:
     """Authenticate every module of every Parquet file of a directory, without decoding; other files are left out.
 
+    A directory without any Parquet file is no authentic one: its report is not ok, and its outcome is "not checked".
+
     Parameters
     ----------
     source, decryption, on_error, threads, progress
@@ -283,7 +291,7 @@ def verify_tree(
     _check_choice(on_error, ("fail", "collect"), "on_error")
     required = require_encrypted if isinstance(require_encrypted, str) else list(require_encrypted)
     wanted = None if expected is None else ExpectedFiles(expected)
-    report = TreeReport()
+    report = TreeReport(is_verification=True)
     files = _listed(source, None)
     known = {each.name for each in files}
     kinds = [classify(each.path, each.name, known) for each in files]

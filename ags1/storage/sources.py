@@ -69,12 +69,15 @@ class Source:
         Bytes.
     is_file : bool
         Whether it is a regular file of this machine.
+    mode : int or None
+        Permission bits of a file of this machine: a file that is made of it gets no wider ones.
     is_remote : bool
         Whether each read is a request: then a few large ones at once cost less than many small ones.
     """
 
     name: str | None = None
     size: int = 0
+    mode: int | None = None
     is_file: bool = False
     is_remote: bool = False
 
@@ -238,6 +241,7 @@ class DescriptorSource(Source):
         found = os.fstat(descriptor)
         self.size = found.st_size
         self.status = found
+        self.mode = stat.S_IMODE(found.st_mode)
         self._closed = False
         self.renew()
         renew_in_children(self)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ags1 import AuthenticationError, KeyAccessError
-from ags1.kms import MemoryKms
+from ags1.kms import MemoryKms, ServiceRefusal
 from ags1.parquet._material import encode_reference
 from ags1.parquet.key_material import (
     KeyMaterial,
@@ -122,6 +122,21 @@ def test_a_file_that_fails_keeps_its_content_and_is_named(tmp_path: Path) -> Non
     check({tmp_path / "b.parquet": made[tmp_path / "b.parquet"]}, MemoryKms(MASTERS))
     with pytest.raises(ValueError, match="on_error must be 'raise' or 'collect'"):
         rotate_master_keys(MemoryKms(MASTERS), tmp_path, on_error="ignore")
+
+
+def test_a_service_that_refuses_everything_ends_the_rotation_at_the_first_file(tmp_path: Path) -> None:
+    class Refusing(MemoryKms):
+        calls = 0
+
+        def unwrap_key(self, wrapped: Any, master_key_id: Any) -> Any:
+            self.calls += 1
+            raise ServiceRefusal("the password is wrong")
+
+    lake(tmp_path, ("a.parquet", "b.parquet", "c.parquet"))
+    kms = Refusing(MASTERS)
+    with pytest.raises(ServiceRefusal, match=r"_FOR_a\.parquet\.json keeps its old content: .*the password is wrong"):
+        rotate_master_keys(kms, tmp_path, on_error="collect")
+    assert kms.calls == 1
 
 
 def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(

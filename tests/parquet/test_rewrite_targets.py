@@ -15,7 +15,8 @@ import pytest
 
 from ags1 import AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import MemoryKms
-from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
+from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file, rotate_file
+from ags1.parquet._treatment import copy_file
 from ags1.storage import Output
 from tests.checks import flip
 from tests.parquet import corpus
@@ -470,3 +471,46 @@ def test_a_flipped_bit_in_the_first_bytes_is_found(plaintext_footer: bool, tmp_p
         with pytest.raises(FormatError, match=r"begins with b'.*' and ends with b'PAR[1E]': damaged"):
             decrypt_file(damaged, tmp_path / "out.parquet", DecryptionConfig(key))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("work", ["encrypt", "decrypt", "rekey", "rotate", "copy"])
+def test_what_is_made_of_a_private_file_is_private(work: str, tmp_path: Path) -> None:
+    """The threat: decrypting a 0600 file shows it to everybody."""
+    plain, secret, target = tmp_path / "plain.parquet", tmp_path / "secret.parquet", tmp_path / "new.parquet"
+    plain.write_bytes(corpus.build(NAME))
+    kms = MemoryKms({"kf": bytes(16)})
+    encrypt_file(plain, secret, EncryptionConfig.from_kms(kms, "kf"))
+    reading = DecryptionConfig.from_kms(kms)
+    plain.chmod(0o600)
+    secret.chmod(0o600)
+    {
+        "encrypt": lambda: encrypt_file(plain, target, EncryptionConfig(KEY)),
+        "decrypt": lambda: decrypt_file(secret, target, reading),
+        "rekey": lambda: rekey_file(secret, target, reading, EncryptionConfig(KEY)),
+        "rotate": lambda: rotate_file(secret, target, kms),
+        "copy": lambda: copy_file(str(secret), str(target)),
+    }[work]()
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("algorithm", ["AES_GCM_V1", "AES_GCM_CTR_V1"])
+def test_pages_that_are_copied_are_opened(algorithm: str, tmp_path: Path) -> None:
+    """The threat: a damaged page goes from file to file under the same key, and nobody says so."""
+    config = EncryptionConfig(bytes(range(16)), algorithm=algorithm)
+    reading = DecryptionConfig(bytes(range(16)))
+    path, target = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    encrypt_file(corpus.build("snappy-v1"), path, config)
+    rekey_file(path, target, reading, config)
+    assert target.read_bytes()[4:1000] == path.read_bytes()[4:1000], "it was not copied"
+    # In the first page header, whatever the algorithm.
+    path.write_bytes(flip(path.read_bytes(), 4 + 4 + 12 + 3))
+    target.unlink()
+    with pytest.raises(AuthenticationError):
+        rekey_file(path, target, reading, config)
+    assert not target.exists()
+    if algorithm == "AES_GCM_V1":
+        for offset in range(100, 1000, 50):
+            encrypt_file(corpus.build("snappy-v1"), path, config)
+            path.write_bytes(flip(path.read_bytes(), offset))
+            with pytest.raises((AuthenticationError, FormatError)):
+                rekey_file(path, target, reading, config)

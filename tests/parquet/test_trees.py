@@ -237,6 +237,15 @@ def test_failures_are_collected_if_that_is_said(lake: Path, tmp_path: Path) -> N
     assert not verified.ok
 
 
+def test_a_directory_without_parquet_files_is_not_verified(tmp_path: Path) -> None:
+    """The threat: everything was removed, and the report says that all is well."""
+    add(tmp_path, "_SUCCESS", b"")
+    report = parquet.verify_tree(tmp_path, reading())
+    assert not report.ok
+    assert report.outcome == "not checked"
+    assert parquet.decrypt_tree(tmp_path, tmp_path / "back", reading()).ok
+
+
 class RefusingKms(MemoryKms):
     """A service that nobody may use, and that counts who tries."""
 
