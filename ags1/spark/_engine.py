@@ -112,7 +112,7 @@ class Outcome:
     detail: Any = None
 
     @classmethod
-    def failed(cls, unit: Unit, error: BaseException, **more: Any) -> Outcome:
+    def failed(cls, unit: Any, error: BaseException, **more: Any) -> Outcome:
         """What an error makes of a unit."""
         return cls(unit.path, status="error", error=str(error), kind=type(error).__name__, start=unit.start, **more)
 
@@ -123,12 +123,12 @@ class Work(Protocol):
     verb: str
     """What it does, in one word: shown in progress and in Spark's pages."""
 
-    def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+    def run(self, units: list[Any], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
         """Do some units; answer an outcome for each, in any order.
 
         Parameters
         ----------
-        units : list of Unit
+        units : list of Unit, or of what else has path, size and start
             Of one bin.
         tell : callable
             To be called as ``tell(files, plaintext_bytes)`` when so much more is done.

@@ -286,6 +286,11 @@ def _add_tree_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="GLOB=ID",
         help="master key of the files of a pattern: 'tenant=a/**=alias/a' (may be repeated; the first that matches)",
     )
+    sub.add_argument(
+        "--single-writer",
+        action="store_true",
+        help="for a new dataset on HDFS and the like: nobody else ever writes to it",
+    )
     add_choice(sub)
     add_work(sub, cuts=True, on_error="fail", resume=True)
     add_job(sub)

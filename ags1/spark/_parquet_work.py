@@ -377,7 +377,8 @@ class Copying(_TreeWork):
             if there is not None and there.size == unit.size:
                 return Outcome(unit.path, target.text, unit.size, unit.size, status="skipped")
         source: Any = self._place(unit)
-        copy_file(source, target, progress=advance, durable=True)
+        into: Any = target
+        copy_file(source, into, progress=advance, durable=True)
         return Outcome(unit.path, target.text, unit.size, status(target).size)
 
 

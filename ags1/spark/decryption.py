@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 
 import ags1.dataset as datasets
@@ -82,7 +82,7 @@ def decrypt_files(
     expected_version : int, optional
         The version that it must have.
     part_bytes : int
-        Waves end after so many bytes times the slots of the cluster, so that a record of what is done is written.
+        As the other functions have it; it changes nothing here, because one task decrypts a file, whatever its size.
     include, exclude, parallelism, on_error, progress
         As :func:`~ags1.spark.encrypt_files`.
     resume : bool
@@ -172,7 +172,7 @@ class _Decrypting:
                     raise_for(failed, "decrypt", self._recorder.close(0.0))
         self._records.remove()
 
-    def _units(self) -> Iterator[Unit]:
+    def _units(self) -> Generator[Unit, None, None]:
         there = self._there()
         for entry in self._dataset.files:
             if not self._wanted.accepts(entry.path):

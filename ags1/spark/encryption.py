@@ -57,6 +57,7 @@ def encrypt_files(
     parallelism: int | None = None,
     on_error: str = "fail",
     resume: bool = True,
+    single_writer: bool = False,
     progress: Progress = True,
 ) -> Result:
     """Encrypt a tree of files of any size and number into a dataset.
@@ -89,6 +90,8 @@ def encrypt_files(
         What a file that cannot be read or written does: end the run, or be reported while the others go on.
     resume : bool
         Whether to take over what an interrupted run has done; otherwise that is done again.
+    single_writer : bool
+        For a new dataset in a store without create-if-absent, such as HDFS: promise that nobody else ever writes.
     progress : bool or callable
         Whether to write a line a second to standard error; or what to call as ``progress(done, total)`` with bytes.
 
@@ -130,7 +133,8 @@ def encrypt_files(
 
     encrypting = _Encrypting(there, kms, engine, recorder, on_error)
     options = Options(
-        wanted, on_error=on_error, resume=resume, perform=encrypting.perform, noted=encrypting.note
+        wanted, on_error=on_error, resume=resume, single_writer=single_writer,
+        perform=encrypting.perform, noted=encrypting.note,
     )  # fmt: skip
     report = write_files(here, there, "", kms_client(kms), patterns, "encrypt", options)
     if report.unchanged:
