@@ -323,7 +323,7 @@ class EncryptWorker(Worker):
             return read_same_file(f"{path}/{unit.source}" if unit.source else path, unit.identity)
         return read_same(place_of(self._source, unit.source), unit.identity)
 
-    def _write(self, target: Target, names: list[str], streams: list[memoryview]) -> Iterator[Exception | None]:
+    def _write(self, target: Target, names: list[str], streams: Sequence[memoryview]) -> Iterator[Exception | None]:
         def write(pair: tuple[str, memoryview]) -> None:
             target.write_new(*pair)
 
@@ -478,7 +478,7 @@ class ReadingWorker(Worker):
                 yield begin + len(data), data
 
 
-def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> list[memoryview]:
+def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> Sequence[memoryview]:
     return decrypt_many(
         data,
         [key.encryption_key for key in keys],
