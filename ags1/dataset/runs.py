@@ -7,7 +7,7 @@
 The run has one random key for each class that it writes files of. The key and the AAD prefix of an object are derived
 from it and from the object's name, which nobody else has:
 
-    HKDF-Expand of SHA-256 (RFC 5869, section 2.3):  run key, label | run | object name  ->  32 + 16 bytes
+    HKDF-Expand of SHA-512 (RFC 5869, section 2.3):  run key, label | run | object name  ->  32 + 16 bytes
 
 So no key of a file travels: a worker gets the wrapped run keys and asks the KMS, and whoever commits derives the same
 keys. A later run takes over what an interrupted one has done, by its records. They are written after the data that they
@@ -42,6 +42,7 @@ __all__ = ["Done", "Run", "RunKeys", "RunReference", "interrupted", "remove_reco
 
 _LABEL = b"ags1 file of a run"
 _MAX_RECORD = 64 << 20
+KEY_LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +199,16 @@ class RunKeys:
         states = self._states.get(class_id)
         if states is None:
             # HMAC by RFC 2104, the two halves begun with the key once and for all.
-            secret = bytes(self.key(class_id)).ljust(64, b"\0")
+            secret = bytes(self.key(class_id)).ljust(hashlib.sha512().block_size, b"\0")
             pads = (bytes(each ^ pad for each in secret) for pad in (0x36, 0x5C))
-            begun, ended = (hashlib.sha256(each) for each in pads)
+            begun, ended = (hashlib.sha512(each) for each in pads)
             states = self._states[class_id] = begun, ended
-        inner, outer = states
-        info = self._label + object_name.encode()
-        first = _hmac(inner, outer, info + b"\x01")
-        return first, _hmac(inner, outer, first + info + b"\x02")[:AAD_PREFIX_LENGTH]
+        inner, outer = states[0].copy(), states[1].copy()
+        # One block of HKDF-Expand has all 48 bytes.
+        inner.update(b"%s%s\x01" % (self._label, object_name.encode()))
+        outer.update(inner.digest())
+        made = outer.digest()
+        return made[:KEY_LENGTH], made[KEY_LENGTH : KEY_LENGTH + AAD_PREFIX_LENGTH]
 
     def encoded_key(self, class_id: str, object_name: str, plaintext_length: int) -> bytes:
         """Encoded key metadata of an object. As :meth:`object_key`, for thousands of them."""
@@ -217,14 +220,6 @@ class RunKeys:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("the keys of a run cannot be pickled or copied: send its reference, and unwrap that there")
-
-
-def _hmac(inner: Any, outer: Any, data: bytes) -> bytes:
-    begun, ended = inner.copy(), outer.copy()
-    begun.update(data)
-    ended.update(begun.digest())
-    made: bytes = ended.digest()
-    return made
 
 
 class Run:

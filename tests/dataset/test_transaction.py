@@ -308,3 +308,17 @@ def test_a_commit_rereads_a_version_that_appears_while_it_is_expired(
 
 def test_the_module_says_what_it_is(tmp_path: Path) -> None:
     assert "create v-(n+1).json if it is absent" in (module.__doc__ or "")
+
+
+def test_keys_of_objects_are_derived_as_the_format_says(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.hashes import SHA512
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+    with begin(tmp_path) as transaction:
+        done = write_object(transaction, "a/b", b"data")
+        keys = transaction.run.keys
+        name = done.parts[0][0]
+        info = b"ags1 file of a run\0" + transaction.run.id.encode() + b"\0" + name.encode()
+        expected = HKDFExpand(SHA512(), 48, info).derive(bytes(keys.key(done.key_class)))
+        metadata = keys.object_key(done.key_class, name, 4)
+    assert (bytes(metadata.encryption_key), metadata.aad_prefix) == (expected[:32], expected[32:])
