@@ -71,8 +71,8 @@ def test_the_shell_blocks_run_in_order(work: Path) -> None:
 def test_the_blocks_of_object_stores_run(work: Path, s3_server: S3Server) -> None:
     (script,) = blocks(GUIDE, "sh s3")
     for name in ("raw", "vault"):
-        script = script.replace(f"s3://{name}", f"s3://{s3_server.make_bucket(name)}")
-    (url,) = set(re.findall(r"s3://raw\S*", script))
+        script = script.replace(f"s3://{name}", f"s3://{s3_server.make_bucket(f'datasets-{name}')}")
+    (url,) = set(re.findall(r"s3://datasets-raw\S*", script))
     with open_output(Location(f"{url}/a/sales.csv", s3_server.storage_options())) as output:
         output.write(SALES)
         output.commit()
