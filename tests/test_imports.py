@@ -246,14 +246,10 @@ def test_declarations_for_other_peoples_cython_point_down_too() -> None:
     assert found
 
 
-# Rooms that the redesign of datasets replaces, with the circles that they have inside functions.
-OLD_ROOMS = {"dataset", "spark"}
-
-
 @pytest.mark.parametrize("inside_functions", [False, True])
 def test_no_modules_import_each_other_in_a_circle(inside_functions: bool) -> None:
     graph = {
-        name: imports_of(path, inside_functions=inside_functions and name.split(".")[0] not in OLD_ROOMS)
+        name: imports_of(path, inside_functions=inside_functions)
         for name, path in modules().items()
         if name != "__init__"
     }
