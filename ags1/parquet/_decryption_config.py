@@ -20,6 +20,7 @@ from ags1.parquet._config_arguments import (
     dotted,
     not_picklable,
 )
+from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -373,6 +374,8 @@ def _retrieved(retriever: Callable[[bytes], KeyLike | None], key_metadata: bytes
 def _location(source: Any) -> str | None:
     if source is None:
         return None
+    if isinstance(source, Location):
+        return source.text
     if isinstance(source, (str, bytes, os.PathLike)):
         return os.fsdecode(source)
     if _is_remote(source):
