@@ -32,6 +32,7 @@ from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._row_lineage import ROW_ID
 from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg._variant import ParquetVariants
+from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["EncryptedArrowScan"]
 
 _BUFFER = 8 << 20
+# Opening a file in a store is waiting for it, so several wait at once; each may hold its rows.
+_REMOTE_FILES = 8
 
 
 class EncryptedArrowScan(ArrowScan):
@@ -80,11 +83,13 @@ class EncryptedArrowScan(ArrowScan):
         tasks = list(tasks)
         if not all(isinstance(task, ScanTask) for task in tasks):
             raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
-        with ThreadPoolExecutor(max_workers=usable_cpus(), thread_name_prefix="ags1-scan") as executor:
+        at_once = _files_at_once(tasks)
+        with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="ags1-scan") as executor:
             positions = self._deleted_positions(tasks, executor)
             keys = self._deleted_keys(tasks, executor)
             left = self._limit
-            for batches in _ahead(executor, tasks, lambda task: self._rows(task, positions.of(task), keys)):
+            rows = _ahead(executor, tasks, lambda task: self._rows(task, positions.of(task), keys), 2 * at_once)
+            for batches in rows:
                 for batch in batches:
                     if left is not None:
                         batch = batch.slice(0, left)
@@ -296,9 +301,14 @@ class _naming:
         raise FormatError(f"{self._path}: cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _ahead(executor: ThreadPoolExecutor, tasks: list[Any], read: Callable[[Any], Any]) -> Iterator[Any]:
+def _files_at_once(tasks: list[ScanTask]) -> int:
+    """Files that are open side by side: one a CPU, but more where most of the time is waiting for a store."""
+    remote = any(not Location(task.file.file_path).is_local for task in tasks[:1])
+    return max(usable_cpus(), _REMOTE_FILES) if remote else usable_cpus()
+
+
+def _ahead(executor: ThreadPoolExecutor, tasks: list[Any], read: Callable[[Any], Any], window: int) -> Iterator[Any]:
     """Results in order, with no more than a window of them under way or waiting."""
-    window = 2 * usable_cpus()
     waiting: deque[Future[Any]] = deque()
     try:
         for task in tasks:

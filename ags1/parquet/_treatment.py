@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ags1.parquet._columns import ColumnName
 
     Encryption: TypeAlias = EncryptionConfig | Callable[[str], EncryptionConfig]
+    FilePath: TypeAlias = str | os.PathLike[Any]
     Decryption: TypeAlias = DecryptionConfig | Callable[[str], DecryptionConfig]
 
 __all__ = [
@@ -48,15 +49,15 @@ _SHOWN = 5
 class Treatment:
     """What is done with each Parquet file: the work, and how to tell that it was done before."""
 
-    def do(self, source: str, target: str, name: str, **options: Any) -> None:
+    def do(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Do the work on one file; `name` is what it is called in the tree."""
         raise NotImplementedError
 
-    def check(self, footer: Footer, target: str, name: str) -> bool:
+    def check(self, footer: Footer, target: Any, name: str) -> bool:
         """Whether the footer of a target is one that this work leaves."""
         raise NotImplementedError
 
-    def is_finished(self, source: str, target: str, name: str) -> bool:
+    def is_finished(self, source: Any, target: Any, name: str) -> bool:
         """Whether the target is newer than the source, and as this work leaves it, by all that its footer tells."""
         before, after = _modified(source), _modified(target)
         # As old as the source is not enough: clocks of file systems are coarse.
@@ -84,11 +85,11 @@ class Encrypting(Treatment):
         """What the file of this name is encrypted with."""
         return self._encryption(name) if callable(self._encryption) else self._encryption
 
-    def do(self, source: str, target: str, name: str, **options: Any) -> None:
+    def do(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Encrypt one file."""
         encrypt_file(source, target, self.config(name), **options)
 
-    def check(self, footer: Footer, target: str, name: str) -> bool:
+    def check(self, footer: Footer, target: Any, name: str) -> bool:
         """Whether it is encrypted as this configuration does, and its key material is there."""
         config = self.config(name)
         if footer.algorithm != config.algorithm or footer.encrypted == config.plaintext_footer:
@@ -97,7 +98,8 @@ class Encrypting(Treatment):
             return False
         if config.fresh_keys:
             reference = footer.key_metadata is not None and parse_key_metadata(footer.key_metadata)
-            return not isinstance(reference, str) or os.path.exists(key_material_path(target)) or is_url(target)
+            text = Location(target).text
+            return not isinstance(reference, str) or is_url(text) or os.path.exists(key_material_path(text))
         made = config.for_file()
         opened = open_source(target)
         try:
@@ -115,12 +117,12 @@ class Decrypting(Treatment):
         self._decryption = decryption
         self._drop_bloom_filters = drop_bloom_filters
 
-    def do(self, source: str, target: str, name: str, **options: Any) -> None:
+    def do(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Decrypt one file."""
         config = self._decryption(name) if callable(self._decryption) else self._decryption
         decrypt_file(source, target, config, drop_bloom_filters=self._drop_bloom_filters, **options)
 
-    def check(self, footer: Footer, target: str, name: str) -> bool:
+    def check(self, footer: Footer, target: Any, name: str) -> bool:
         """Whether it is not encrypted."""
         return footer.algorithm is None
 
@@ -141,7 +143,7 @@ class Rekeying(Encrypting):
         self._plaintext_columns = plaintext_columns if isinstance(plaintext_columns, str) else list(plaintext_columns)
         self._drop_bloom_filters = drop_bloom_filters
 
-    def do(self, source: str, target: str, name: str, **options: Any) -> None:
+    def do(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Re-key one file."""
         reading = self._decryption(name) if callable(self._decryption) else self._decryption
         rekey_file(
@@ -155,7 +157,7 @@ class Rekeying(Encrypting):
         )
 
 
-def classify(path: str, name: str, known: set[str]) -> tuple[str, str]:
+def classify(path: FilePath, name: str, known: set[str]) -> tuple[str, str]:
     """What to do with a file of a tree, and why.
 
     Parameters
@@ -196,12 +198,12 @@ def refuse_others(names: list[str], way_out: str) -> None:
         raise FormatError(f"{shown} {are}: nothing was written; {way_out}")
 
 
-def copy_file(source: str, target: str, *, progress: Progress | None = None, durable: bool = False) -> None:
+def copy_file(source: FilePath, target: FilePath, *, progress: Progress | None = None, durable: bool = False) -> None:
     """Copy a file as it is; the target appears whole or not at all."""
     opened = open_source(source)
     try:
         if isinstance(opened, PipeSource):
-            raise OSError(22, "it is a pipe, a socket or a device, which has no place in a copy", source)
+            raise OSError(22, "it is a pipe, a socket or a device, which has no place in a copy", opened.name)
         size = opened.size
         done = 0
 
@@ -218,14 +220,14 @@ def copy_file(source: str, target: str, *, progress: Progress | None = None, dur
         opened.close()
 
 
-def _modified(path: str) -> int | None:
+def _modified(path: FilePath) -> int | None:
     try:
         return status(Location(path)).modified or None
     except OSError:
         return None
 
 
-def _is_parquet(path: str) -> bool:
+def _is_parquet(path: FilePath) -> bool:
     opened = open_source(path)
     try:
         if isinstance(opened, PipeSource) or opened.size < _SHORTEST:
@@ -237,7 +239,7 @@ def _is_parquet(path: str) -> bool:
         opened.close()
 
 
-def _size(path: str) -> int:
+def _size(path: FilePath) -> int:
     opened = open_source(path)
     try:
         return -1 if isinstance(opened, PipeSource) else opened.size

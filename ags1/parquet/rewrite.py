@@ -11,11 +11,11 @@ from ags1.parquet._material_file import key_material_path, read_key_material_fil
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
 from ags1.parquet._thrift import Struct
-from ags1.storage import Output, is_url, open_output
+from ags1.storage import Output, is_url, located, open_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from ags1.parquet._columns import ColumnName
@@ -60,6 +60,7 @@ def encrypt_file(
     threads: int | None = None,
     progress: Progress | None = None,
     durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Encrypt a Parquet file without decoding its pages.
 
@@ -80,6 +81,9 @@ def encrypt_file(
         Called as ``progress(done, total)`` with bytes of pages. An exception from it stops the work.
     durable : bool
         Wait until a local target is on the disk before this returns.
+    storage_options : mapping, optional
+        Endpoint, credentials and the like for URLs, of source and target, as :func:`ags1.open`; key material beside a
+        file is found by what the environment says.
 
     Raises
     ------
@@ -95,7 +99,8 @@ def encrypt_file(
         Reading or writing failed.
     """
     _check_encryption(encryption)
-    _rewrite(source, target, None, encryption, threads, progress, durable)
+    places = located(source, storage_options), located(target, storage_options)
+    _rewrite(*places, None, encryption, threads, progress, durable)
 
 
 def decrypt_file(
@@ -107,6 +112,7 @@ def decrypt_file(
     threads: int | None = None,
     progress: Progress | None = None,
     durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Decrypt a Parquet file without decoding its pages; every module is authenticated before the target appears.
 
@@ -115,7 +121,7 @@ def decrypt_file(
 
     Parameters
     ----------
-    source, target, threads, progress, durable
+    source, target, threads, progress, durable, storage_options
         As :func:`encrypt_file`.
     decryption : DecryptionConfig
         Keys of the footer and of all encrypted columns.
@@ -135,7 +141,8 @@ def decrypt_file(
         Reading or writing failed.
     """
     _check_decryption(decryption)
-    _rewrite(source, target, decryption, None, threads, progress, durable, drop_bloom_filters=drop_bloom_filters)
+    places = located(source, storage_options), located(target, storage_options)
+    _rewrite(*places, decryption, None, threads, progress, durable, drop_bloom_filters=drop_bloom_filters)
 
 
 def rekey_file(
@@ -149,6 +156,7 @@ def rekey_file(
     threads: int | None = None,
     progress: Progress | None = None,
     durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Encrypt an encrypted Parquet file in another way, without plaintext on any disk and without decoding pages.
 
@@ -161,7 +169,7 @@ def rekey_file(
 
     Parameters
     ----------
-    source, target, threads, progress, durable
+    source, target, threads, progress, durable, storage_options
         As :func:`encrypt_file`.
     decryption : DecryptionConfig
         What the source is read with. With ``allow_plaintext=True`` it may be unencrypted.
@@ -184,8 +192,8 @@ def rekey_file(
     if isinstance(plaintext_columns, (str, bytes)):
         raise TypeError("plaintext_columns must be an iterable of column names, not one name")
     _rewrite(
-        source,
-        target,
+        located(source, storage_options),
+        located(target, storage_options),
         decryption,
         encryption,
         threads,

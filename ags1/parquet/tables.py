@@ -43,6 +43,7 @@ def read_table(
     *,
     missing_keys: str = "error",
     threads: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """Read an encrypted Parquet file, or some columns and rows of it.
@@ -63,6 +64,9 @@ def read_table(
         What to do with a column that is wanted, but whose key is not there. A filter on such a column is an error.
     threads : int, optional
         Threads to decrypt with; by default every usable CPU. ``use_threads`` is PyArrow's option for decoding.
+    storage_options : mapping, optional
+        Endpoint, credentials and the like for a URL, as :func:`ags1.open`; key material beside a file is
+        found by what the environment says.
     **options
         Of ``pyarrow.parquet.read_table``: schema, read_dictionary, use_threads, ...; `pre_buffer` is False by default,
         which is faster here.
@@ -93,7 +97,7 @@ def read_table(
     _refuse(options, _REFUSED_BY_READ_TABLE)
     _check_missing_keys(missing_keys)
     names = None if columns is None else _listed(columns)
-    view = ParquetView(source, decryption, missing_keys="drop", threads=threads)
+    view = ParquetView(source, decryption, missing_keys="drop", threads=threads, storage_options=storage_options)
     try:
         paths = view._paths
         missing = view._missing
@@ -134,6 +138,7 @@ def dataset(
     missing_keys: str = "error",
     threads: int | None = None,
     filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """Make a ``pyarrow.dataset.Dataset`` of encrypted Parquet files.
@@ -162,6 +167,8 @@ def dataset(
         Threads to decrypt with, for each file that is being scanned; by default every usable CPU.
     filesystem : fsspec or pyarrow file system, optional
         Where the paths are, for file systems that a URL cannot name with all their options.
+    storage_options : mapping, optional
+        Endpoint, credentials and the like for URLs, as fsspec has them.
     **options
         Of ``pyarrow.dataset.dataset``: schema, partitioning ("hive" by default), partition_base_dir, ignore_prefixes;
         format, if it is a ``ParquetFileFormat``.
@@ -202,7 +209,7 @@ def dataset(
 
     _refuse(options, _REFUSED_BY_DATASET)
     _check_missing_keys(missing_keys)
-    files = _Files(paths, filesystem)
+    files = _Files(paths, filesystem, storage_options)
     form = options.pop("format", None)
     if form is None or form == "parquet":
         scan = pyarrow.dataset.ParquetFragmentScanOptions(pre_buffer=False)
@@ -226,7 +233,7 @@ def dataset(
 class _Files:
     """Where the files of a dataset are: on the local file system, behind fsspec, or behind a file system of Arrow."""
 
-    def __init__(self, paths: Any, file_system: Any) -> None:
+    def __init__(self, paths: Any, file_system: Any, storage_options: Mapping[str, Any] | None) -> None:
         from pyarrow import fs
 
         several = isinstance(paths, (list, tuple))
@@ -238,7 +245,7 @@ class _Files:
         self._remote: Any = None
         self.base: Any
         if file_system is None and any(is_url(path) and not path.startswith("file://") for path in given):
-            systems = [file_system_of(Location(path)) for path in given]
+            systems = [file_system_of(Location(path, storage_options)) for path in given]
             self._remote = systems[0][0]
             if any(system != self._remote for system, _ in systems):
                 raise ValueError(

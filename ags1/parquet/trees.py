@@ -42,8 +42,8 @@ from ags1.storage import Entry, Location, list_files, make_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TypeAlias
+    from collections.abc import Iterable, Mapping
+    from typing import Any, TypeAlias
 
     from ags1.parquet._columns import ColumnName
     from ags1.parquet._expected import Expected
@@ -132,6 +132,7 @@ def encrypt_tree(
     threads: int | None = None,
     progress: Progress | None = None,
     durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> TreeReport:
     """Encrypt the Parquet files of a directory into another, one after the other; each appears whole or not at all.
 
@@ -161,6 +162,9 @@ def encrypt_tree(
         Called as ``progress(done, total)`` with bytes of all files. An exception from it stops the work.
     durable : bool
         Wait for each file until it is on the disk.
+    storage_options : mapping, optional
+        Endpoint, credentials and the like for URLs, of source and target, as :func:`ags1.open`; key material beside
+        files is found by what the environment says.
 
     Raises
     ------
@@ -170,9 +174,9 @@ def encrypt_tree(
         As :func:`encrypt_file`. What was written before stays.
     """
     work = Encrypting(encryption)
-    files = _listed(source, target)
+    files = _listed(source, target, storage_options)
     _check_shared(files, encryption, shared_keys)
-    return _run(work, files, target, others, on_error, resume, threads, progress, durable)
+    return _run(work, files, Location(target, storage_options), others, on_error, resume, threads, progress, durable)
 
 
 def decrypt_tree(
@@ -187,6 +191,7 @@ def decrypt_tree(
     threads: int | None = None,
     progress: Progress | None = None,
     durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> TreeReport:
     """Decrypt the Parquet files of a directory into another.
 
@@ -196,7 +201,7 @@ def decrypt_tree(
         What all files are read with, or a function that answers it for the name of a file.
     drop_bloom_filters : bool
         As :func:`decrypt_file`.
-    source, target, others, on_error, resume, threads, progress, durable
+    source, target, others, on_error, resume, threads, progress, durable, storage_options
         As :func:`encrypt_tree`; a finished file is a newer one that is not encrypted.
 
     Raises
@@ -204,11 +209,11 @@ def decrypt_tree(
     AuthenticationError, KeyAccessError, FormatError, OSError, ValueError
         As :func:`decrypt_file`.
     """
-    files = _listed(source, target)
+    files = _listed(source, target, storage_options)
     return _run(
         Decrypting(decryption, drop_bloom_filters=drop_bloom_filters),
         files,
-        target,
+        Location(target, storage_options),
         others,
         on_error,
         resume,
@@ -233,6 +238,7 @@ def rekey_tree(
     threads: int | None = None,
     progress: Progress | None = None,
     durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> TreeReport:
     """Encrypt the encrypted Parquet files of a directory in another way, into another directory.
 
@@ -240,7 +246,8 @@ def rekey_tree(
     ----------
     plaintext_columns, drop_bloom_filters
         As :func:`rekey_file`.
-    source, target, decryption, encryption, shared_keys, others, on_error, resume, threads, progress, durable
+    source, target, decryption, encryption, shared_keys, others, on_error, resume, threads, progress, durable,
+    storage_options
         As :func:`decrypt_tree` and :func:`encrypt_tree`.
 
     Raises
@@ -248,10 +255,10 @@ def rekey_tree(
     AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
         As :func:`rekey_file`.
     """
-    files = _listed(source, target)
+    files = _listed(source, target, storage_options)
     _check_shared(files, encryption, shared_keys)
     work = Rekeying(decryption, encryption, plaintext_columns=plaintext_columns, drop_bloom_filters=drop_bloom_filters)
-    return _run(work, files, target, others, on_error, resume, threads, progress, durable)
+    return _run(work, files, Location(target, storage_options), others, on_error, resume, threads, progress, durable)
 
 
 def verify_tree(
@@ -265,6 +272,7 @@ def verify_tree(
     on_error: str = "fail",
     threads: int | None = None,
     progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> TreeReport:
     """Authenticate every module of every Parquet file of a directory, without decoding; other files are left out.
 
@@ -272,7 +280,7 @@ def verify_tree(
 
     Parameters
     ----------
-    source, decryption, on_error, threads, progress
+    source, decryption, on_error, threads, progress, storage_options
         As :func:`decrypt_tree`. Modules that fail are in the results; "fail" is about files that cannot be examined.
     missing_keys, require_encrypted, allow_unauthenticated_pages
         As :func:`verify_file`.
@@ -292,9 +300,9 @@ def verify_tree(
     required = require_encrypted if isinstance(require_encrypted, str) else list(require_encrypted)
     wanted = None if expected is None else ExpectedFiles(expected)
     report = TreeReport(is_verification=True)
-    files = _listed(source, None)
+    files = _listed(source, None, storage_options)
     known = {each.name for each in files}
-    kinds = [classify(each.path, each.name, known) for each in files]
+    kinds = [classify(each.location, each.name, known) for each in files]
     advance = _Advance(progress, sum(each.size for each, kind in zip(files, kinds, strict=True) if kind[0] == PARQUET))
     for each, (kind, reason) in zip(files, kinds, strict=True):
         if kind != PARQUET:
@@ -304,7 +312,7 @@ def verify_tree(
         prefix = None
         try:
             found = verify_file(
-                each.path,
+                each.location,
                 config,
                 missing_keys=missing_keys,
                 require_encrypted=required,
@@ -357,7 +365,7 @@ class _Advance:
 def _run(
     work: Treatment,
     files: list[Entry],
-    target: FilePath,
+    target: Location,
     others: str,
     on_error: str,
     resume: bool,
@@ -369,7 +377,7 @@ def _run(
     _check_choice(on_error, ("fail", "collect"), "on_error")
     report = TreeReport()
     known = {each.name for each in files}
-    plan = [(each, *classify(each.path, each.name, known)) for each in files]
+    plan = [(each, *classify(each.location, each.name, known)) for each in files]
     if others == "error":
         names = [each.name for each, kind, _ in plan if kind == OTHER]
         refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
@@ -380,22 +388,21 @@ def _run(
     chosen += [(each, kind) for each, kind, _ in kept if kind == COPY]
     advance = _Advance(progress, sum(each.size for each, _ in chosen))
     for each, kind in chosen:
-        place = Location(target).join(each.name)
-        goal = place.text
+        place = target.join(each.name)
         if kind == COPY and report.errors:
             report.left_out.append((each.name, "a file before it failed"))
             advance.past(each.size)
             continue
         try:
-            if kind == PARQUET and resume and work.is_finished(each.path, goal, each.name):
+            if kind == PARQUET and resume and work.is_finished(each.location, place, each.name):
                 report.finished_before.append(each.name)
             else:
                 make_parent(place)
                 if kind == COPY:
-                    copy_file(each.path, goal, progress=advance.within, durable=durable)
+                    copy_file(each.location, place, progress=advance.within, durable=durable)
                     report.copied.append(each.name)
                 else:
-                    work.do(each.path, goal, each.name, threads=threads, progress=advance.within, durable=durable)
+                    work.do(each.location, place, each.name, threads=threads, progress=advance.within, durable=durable)
                     report.done.append(each.name)
                     report.done_bytes += each.size
         except (Ags1Error, OSError, ValueError) as error:
@@ -406,10 +413,10 @@ def _run(
     return report
 
 
-def _listed(source: FilePath, target: FilePath | None) -> list[Entry]:
+def _listed(source: FilePath, target: FilePath | None, storage_options: Mapping[str, Any] | None) -> list[Entry]:
     """The files of a tree, but for those of its target, if that lies in it."""
-    root = Location(source)
-    outside = None if target is None else Location(target)
+    root = Location(source, storage_options)
+    outside = None if target is None else Location(target, storage_options)
     if outside is not None and _same_directory(root, outside):
         raise ValueError(f"source and target are the same directory ({root}): write to another, then rename")
     return list_files(root, outside=outside)

@@ -29,11 +29,11 @@ from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceF
 from ags1.parquet._thrift import Struct
 from ags1.parquet._verify_report import SIGNATURE, ColumnVerification, VerifyFinding, VerifyReport
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, NUM_ROWS, ROW_GROUPS
-from ags1.storage import PipeSource, open_source
+from ags1.storage import PipeSource, located, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from ags1._typing import Buffer
@@ -71,6 +71,7 @@ def verify_file(
     allow_unauthenticated_pages: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> VerifyReport:
     """Authenticate every module of a Parquet file, without decoding it and in little memory.
 
@@ -99,6 +100,9 @@ def verify_file(
         Threads to use; by default every usable CPU.
     progress : callable, optional
         Called as ``progress(done, total)`` with bytes of the file. An exception from it stops the work.
+    storage_options : mapping, optional
+        Endpoint, credentials and the like for a URL, as :func:`ags1.open`; key material beside a file is
+        found by what the environment says.
 
     Returns
     -------
@@ -128,7 +132,7 @@ def verify_file(
         plaintext_allowed=decryption is not None and decryption.allow_plaintext,
         unauthenticated_pages_allowed=allow_unauthenticated_pages,
     )
-    file = _open(source, decryption, report)
+    file = _open(located(source, storage_options), decryption, report)
     if file is None:
         return report
     with file:

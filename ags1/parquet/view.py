@@ -16,7 +16,7 @@ import io
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ags1 import _blocks
 from ags1._arrow_threads import lend
@@ -27,6 +27,7 @@ from ags1.parquet._source_file import SourceFile
 from ags1.parquet._view_footer import encode_view_footer, kept_leaves
 from ags1.parquet._view_regions import FixedRegion, PartCache, Region, chunk_regions
 from ags1.parquet.footer import MAGIC
+from ags1.storage import located
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def open(
     columns: Columns | None = None,
     missing_keys: str = "error",
     threads: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ParquetView:
     """Open an encrypted Parquet file as a plaintext one, for any reader of Parquet.
 
@@ -67,6 +69,9 @@ def open(
         What to do with a column whose key is not there: refuse to open the file, or leave the column out.
     threads : int, optional
         Threads to decrypt with; by default every usable CPU.
+    storage_options : mapping, optional
+        Endpoint, credentials and the like for a URL, as :func:`ags1.open`; key material beside a file is
+        found by what the environment says.
 
     Returns
     -------
@@ -87,7 +92,10 @@ def open(
     >>> with parquet.open("out.parquet", decryption) as view:
     ...     table = pyarrow.parquet.read_table(view, columns=["ssn"])
     """
-    return ParquetView(source, decryption, columns=columns, missing_keys=missing_keys, threads=threads)
+    options = storage_options
+    return ParquetView(
+        source, decryption, columns=columns, missing_keys=missing_keys, threads=threads, storage_options=options
+    )
 
 
 def names_of(path: tuple[str, ...]) -> set[str]:
@@ -151,13 +159,14 @@ class ParquetView(io.RawIOBase):
         columns: Columns | None = None,
         missing_keys: str = "error",
         threads: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         if missing_keys not in MISSING_KEYS:
             raise ValueError(f"missing_keys must be 'error' or 'drop', not {missing_keys!r}")
         self._position = 0
         self._lock = threading.Lock()
-        file = SourceFile(source, decryption)
+        file = SourceFile(located(source, storage_options), decryption)
         try:
             self._cache = PartCache(file, threads)
             self._build(file, columns, missing_keys)

@@ -27,7 +27,7 @@ from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
 from ags1.storage._requests import Request, in_order, start
 from ags1.storage.durability import Unsynced
 from ags1.storage.listing import Entry, is_directory, list_files, list_names, make_parent, match, remove, status
-from ags1.storage.location import Location, is_url
+from ags1.storage.location import Location, is_url, located
 from ags1.storage.outputs import FsspecOutput, Output, open_output
 from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
@@ -64,6 +64,7 @@ __all__ = [
     "is_url",
     "list_files",
     "list_names",
+    "located",
     "make_parent",
     "match",
     "octets",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["Location", "is_url"]
+__all__ = ["Location", "is_url", "located"]
 
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "local": "file"}
 OBJECT_STORES = frozenset({"s3", "gs", "az", "abfss"})
@@ -145,3 +145,10 @@ class Location:
 
     def _key(self) -> tuple[str, str, str]:
         return self.scheme, self.container, self.path
+
+
+def located(file: Any, storage_options: Mapping[str, Any] | None) -> Any:
+    """The Location of a path or URL with its options; anything else, and without options, as it is."""
+    if storage_options is None or hasattr(file, "read") or not isinstance(file, (str, os.PathLike)):
+        return file
+    return Location(file, storage_options)

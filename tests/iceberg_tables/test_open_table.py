@@ -7,13 +7,14 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ags1 import FormatError, KeyAccessError
 from ags1._blocks import usable_cpus
-from ags1.iceberg import EncryptedTable, EncryptionKeys, open_table
+from ags1.iceberg import EncryptedTable, EncryptionKeys, _scan, open_table
 from ags1.iceberg._scan import EncryptedArrowScan
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
@@ -292,9 +293,12 @@ def test_pandas_and_duckdb_have_the_rows(spark_tables: SparkTables, table_kms: M
         assert connection.execute(query).fetchone() == wanted
 
 
+@pytest.mark.parametrize("at_once", [usable_cpus(), 8])
 def test_batches_come_from_a_window_of_files(
-    spark_tables: SparkTables, table_kms: MemoryKms, monkeypatch: pytest.MonkeyPatch
+    at_once: int, spark_tables: SparkTables, table_kms: MemoryKms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of local files as many are open as there are CPUs; of files in a store, more."""
+    monkeypatch.setattr(_scan, "_files_at_once", lambda tasks: at_once)
     found = opened(spark_tables["events"], table_kms)
     scan = found.scan(snapshot_id=spark_tables["events"].snapshots[1].id)
     tasks = scan.plan_files() * 50
@@ -314,15 +318,25 @@ def test_batches_come_from_a_window_of_files(
                 inside -= 1
 
     monkeypatch.setattr(EncryptedArrowScan, "_batches", counting)
-    window = 2 * usable_cpus()
-    assert len(tasks) > 10 * window
+    window = 2 * at_once
+    assert len(tasks) > 5 + window
     batches = scan._arrow_scan().to_record_batches(tasks)
     for taken in range(1, 6):
         next(batches)
         assert started <= taken + window
     batches.close()
     assert started <= 5 + window
-    assert most <= usable_cpus()
+    assert most <= at_once
+
+
+@pytest.mark.parametrize(
+    ("path", "remote"), [("s3://bucket/a.parquet", True), ("file:///lake/a.parquet", False), ("/lake/a.parquet", False)]
+)
+def test_files_in_a_store_are_opened_side_by_side(path: str, remote: bool) -> None:
+    task: Any = SimpleNamespace(file=SimpleNamespace(file_path=path))
+    found = _scan._files_at_once([task] * 3)
+    assert found == (max(8, usable_cpus()) if remote else usable_cpus())
+    assert _scan._files_at_once([]) == usable_cpus()
 
 
 def test_scans_of_one_table_in_several_threads(spark_tables: SparkTables, table_kms: MemoryKms) -> None:
