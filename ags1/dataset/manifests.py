@@ -115,9 +115,6 @@ def _first(item: Item) -> bytes:
     return item.first if isinstance(item, Node) else item.key
 
 
-def _level(item: Item) -> int:
-    return item.level if isinstance(item, Node) else -1
-
 
 class Manifests:
     """Reads and writes manifests of one dataset. Safe to use from several threads; it holds keys.
