@@ -115,7 +115,6 @@ def _first(item: Item) -> bytes:
     return item.first if isinstance(item, Node) else item.key
 
 
-
 class Manifests:
     """Reads and writes manifests of one dataset. Safe to use from several threads; it holds keys.
 
