@@ -68,9 +68,11 @@ class Dataset:
         self._threads = threads
         self._close_kms = close_kms
         self._lock = threading.Lock()
-        self._current: View | None = View.of(location, version, kms)
+        # Tools that show a failing call ask for the repr of what is being made.
+        self._current: View | None = None
         self.files = Files(self._view, location.text)
         self.report: RunReport | None = None
+        self._current = View.of(location, version, kms)
 
     # -- what it is ------------------------------------------------------------------------------------------------
 

@@ -313,15 +313,15 @@ def test_a_data_key_that_does_not_open_leaves_no_key_in_any_frame() -> None:
     assert_no_key(caught.value, service.seen | {OTHER_KEK, SECRET})
 
 
-@pytest.mark.parametrize("which", ["manifest", "file", "metadata"])
+@pytest.mark.parametrize("which", ["manifest", "file", "version"])
 def test_a_damaged_dataset_leaves_no_key_in_any_frame(which: str, tmp_path: Path) -> None:
     service = Service()
     of_dataset(tmp_path, service).close()
     control = tmp_path / "vault" / "_ags1"
     files = {
-        "manifest": next(control.glob("manifest-*")),
+        "manifest": next((control / "manifests").iterdir()),
         "file": next(path for path in (tmp_path / "vault").iterdir() if path.is_file()),
-        "metadata": control / "metadata.json",
+        "version": control / "v-1.json",
     }
     data = bytearray(files[which].read_bytes())
     data[len(data) // 2] ^= 1
