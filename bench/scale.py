@@ -25,20 +25,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ags1.dataset._manifest import BLOCK_LENGTH as MANIFEST_BLOCK
+from ags1.dataset.worker import SMALL
 from ags1.layout import encrypted_length
-from ags1.spark._encrypt_work import _WINDOW as WINDOW
-from ags1.spark._encrypt_work import SMALL
 from ags1.spark._engine import _FIRST_WAVE_UNITS as FIRST_WAVE_UNITS
 from ags1.spark._engine import _WAVE_GROWTH as WAVE_GROWTH
 from ags1.spark._engine import _WAVE_UNITS as WAVE_UNITS
 from ags1.spark._engine import _WAVES_AT_ONCE as WAVES_AT_ONCE
-from ags1.spark._multipart import _PART as UPLOAD_PART
 from ags1.spark._planning import PART_BYTES, Unit, bin_count, cut, pack
-from ags1.spark._requests import _AT_ONCE as AT_ONCE
 
 RESULTS = Path(__file__).resolve().parent / "results"
 KIB, MIB, GIB, TIB, PIB = (1 << shift for shift in (10, 20, 30, 40, 50))
+# What the worker and the storage room have, which are no public names: bytes read and uploaded at once, requests of
+# small files at once. And what a page of manifests has, about.
+WINDOW, UPLOAD_PART, AT_ONCE, MANIFEST_BLOCK = 32 * MIB, 8 * MIB, 32, 128 * KIB
 LARGEST_OBJECT = 5 * TIB
 """Files above this are left out of the tables: many stores take none."""
 

@@ -83,7 +83,7 @@ def test_everything_is_counted_once(files: int) -> None:
 def test_a_file_that_is_cut_is_an_upload_of_many_parts() -> None:
     found = predict(Load(10, 10 * GIB), Cluster(10), scale.S3, SOME)
     assert found.units == 40
-    assert found.puts == 10 * (4 * 8 + 2)
+    assert found.puts == 10 * (4 * 32 + 2)
 
 
 def test_time_is_never_less_than_what_one_resource_takes_alone() -> None:
