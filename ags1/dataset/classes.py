@@ -215,11 +215,13 @@ def merge_classes(
         return tuple(classes)
     if not all(isinstance(each, str) and each for pair in keys.items() for each in pair):  # type: ignore[redundant-expr]
         raise TypeError("keys must be patterns with the names of master keys, all of them text")
-    before: dict[tuple[str | None, str], KeyClass] = {(each.pattern, each.key_id): each for each in classes}
+    # Several that take no new files may be under one master key: each of them has files.
+    before = {(each.pattern, each.key_id): each for each in classes if each.pattern is not None}
+    ended = [each for each in classes if each.pattern is None]
     # The default matches everything, so it is the last one asked.
     wanted = [pair for pair in keys.items() if pair[0] != "**"] + [("**", keys["**"])]
     now = [before.pop(pair) if pair in before else KeyClass.create(*pair, kms) for pair in wanted]
-    return (*now, *(replace(each, pattern=None) for each in before.values()))
+    return (*now, *(replace(each, pattern=None) for each in before.values()), *ended)
 
 
 class ClassKeys:

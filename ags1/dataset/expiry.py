@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import islice, pairwise
 
+from ags1.dataset.classes import ClassKeys
 from ags1.dataset.manifests import Manifests
-from ags1.dataset.names import CONTROL, RUNS, run_of, version_name, version_number
+from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, version_name, version_number
 from ags1.dataset.reports import ExpireReport
 from ags1.dataset.runs import remove_record
 from ags1.dataset.transaction import Transaction, open_root
@@ -63,9 +65,10 @@ class _Expiry:
             listed = list_files(self._location)
             going, staying = self._versions(head, listed, now)
             needed = self._needed(staying)
-            rubbish = [each for each in listed if self._is_rubbish(each, needed, now)]
+            inner = _datasets_inside(listed)
+            rubbish = [each for each in listed if self._is_rubbish(each, needed, now) and not _is_below(each, inner)]
             fenced = {run for each in rubbish if (run := run_of(each.name)) is not None}
-            fenced |= {each.name.split("/")[2] for each in rubbish if each.name.startswith(f"{RUNS}/")}
+            fenced |= {run for each in rubbish if (run := record_of(each.name)) is not None}
             report = ExpireReport(
                 version=head.version,
                 versions=sorted(going),
@@ -80,9 +83,10 @@ class _Expiry:
             made = transaction.commit(always=True)
             assert made is not None
             report.version = made.version
-            # Versions first: killed here, this leaves objects that nobody names, not versions without objects.
+            # Versions first: killed here, this leaves objects that nobody names, not versions without objects. In
+            # ascending order: a late writer relies on it.
             remove(self._location.join(version_name(number)) for number in sorted(going))
-            remove(each.location for each in rubbish if not each.name.startswith(f"{RUNS}/"))
+            remove(each.location for each in rubbish if record_of(each.name) is None)
             for run in fenced:
                 remove_record(self._location, run)
             self._remove_empty(each.name for each in rubbish)
@@ -112,14 +116,12 @@ class _Expiry:
             and (number := version_number(each.name.removeprefix(f"{CONTROL}/"))) is not None
         }
         going = set()
-        known = sorted(numbers(self._location))
-        for position, number in enumerate(reversed(known)):
-            if position < self._keep or number >= head.version:
-                continue
-            # A version is in use until the next one comes.
-            replaced = written.get(known[len(known) - position], now)
-            if self._older_than is not None and now - replaced < self._older_than * _SECOND:
-                continue
+        known = numbers(self._location)
+        for number, following in islice(pairwise(known), max(0, len(known) - self._keep)):
+            # A version is in use until the next one comes. All before the first that stays go, whatever the clock did.
+            young = self._older_than is not None and now - written.get(following, now) < self._older_than * _SECOND
+            if number >= head.version or young:
+                break
             going.add(number)
         staying = [read_version(self._location, number) for number in known if number not in going]
         return going, staying
@@ -127,6 +129,8 @@ class _Expiry:
     def _needed(self, versions: list[Version]) -> set[str]:
         needed: set[str] = set()
         for version in versions:
+            keys = ClassKeys(version.classes, self._kms, self._location.text)
+            version.authenticate(keys, f"version {version.version} of {self._location}")
             manifests = Manifests(self._location, version.uuid)
             root = open_root(manifests, version, self._kms)
             needed.update(manifests.object_names(root, needed))
@@ -151,3 +155,20 @@ class _Expiry:
                 os.rmdir(self._location.join(directory).path)
             except OSError:
                 continue
+
+
+def _datasets_inside(listed: Iterable[Entry]) -> set[str]:
+    """Directories below the dataset that are datasets of their own: their objects are named by their versions."""
+    found = set()
+    for each in listed:
+        above, control, name = each.name.rpartition(f"/{CONTROL}/")
+        if control and (version_number(name) is not None or record_of(f"{CONTROL}/{name}") is not None):
+            found.add(above)
+    return found
+
+
+def _is_below(listed: Entry, directories: set[str]) -> bool:
+    if not directories:
+        return False
+    name = listed.name
+    return any(name[:end] in directories for end, each in enumerate(name) if each == "/")

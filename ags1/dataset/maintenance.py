@@ -81,7 +81,7 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
     moved: dict[str, Entry | None] = {}
     entries = _named(transaction, source)
     for entry in entries:
-        path = check_path(target + entry.path[len(source) :])
+        path = check_path(target + (entry.path[len(source) :] if source else f"/{entry.path}"))
         if path == entry.path:
             raise ValueError(f"{source} and {target} are the same")
         moved.setdefault(entry.path, None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import json
 import threading
 from bisect import bisect_left, bisect_right
@@ -230,6 +231,8 @@ class Manifests:
         """
         fields = {"format": FORMAT, "uuid": self.uuid, "level": level, "files": [each.to_json() for each in items]}
         plain = json.dumps(fields, separators=(",", ":")).encode("ascii")
+        if len(plain) > _MAX_BYTES // 2:
+            raise OSError(errno.EFBIG, f"a manifest would have {len(plain):,} bytes", self.location.text)
         metadata = KeyMetadata.generate()
         data = encrypt(plain, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
         name = new_manifest_name(run)

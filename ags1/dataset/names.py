@@ -26,6 +26,7 @@ __all__ = [
     "new_object_name",
     "new_run",
     "part_name",
+    "record_of",
     "run_of",
     "sort_key",
     "version_name",
@@ -42,6 +43,7 @@ MAX_PATH = 4096
 _MAX_COMPONENT = 255
 _ENDING = ".ags1"
 _OBJECT = re.compile(r"(?:.*[./])?([0-9a-f]{12})-[0-9a-f]{8}(?:-p[0-9]{5})?\.ags1", re.DOTALL)
+_RECORD = re.compile(rf"{RUNS}/([0-9a-f]{{12}})/[^/]+")
 _VERSION = re.compile(r"v-([1-9][0-9]{0,17})\.json")
 
 
@@ -72,18 +74,24 @@ def new_run() -> str:
 def new_object_name(path: str, run: str) -> str:
     """A name that nobody has used, for the object that holds a file, relative to the dataset.
 
-    Bytes of the path that are no UTF-8 are written as ``%XX``, because object stores have names of text. The last
-    component is shortened to 255 bytes. The manifest has the true path.
+    Bytes of the path that are no UTF-8 are written as ``%XX``, because object stores have names of text. Components
+    are shortened to 255 bytes. The manifest has the true path.
     """
     directory, _, name = path.rpartition("/")
     behind = f".{run}-{random_bytes(4).hex()}{_ENDING}"
     # Room for the number of a part.
     kept = sort_key(name)[: _MAX_COMPONENT - len(behind) - 7]
-    text = _escaped(kept.decode("utf-8", "surrogateescape"))
-    while len(text.encode()) > _MAX_COMPONENT - len(behind) - 7:
+    text = _shortened(_escaped(kept.decode("utf-8", "surrogateescape")), _MAX_COMPONENT - len(behind) - 7)
+    above = _escaped(directory)
+    if above is not directory:
+        above = "/".join(_shortened(each, _MAX_COMPONENT) for each in above.split("/"))
+    return f"{above}/{text}{behind}" if above else f"{text}{behind}"
+
+
+def _shortened(text: str, most: int) -> str:
+    while len(text.encode()) > most:
         text = text[:-1]
-    above = f"{_escaped(directory)}/" if directory else ""
-    return f"{above}{text}{behind}"
+    return text
 
 
 def _escaped(text: str) -> str:
@@ -106,6 +114,12 @@ def new_manifest_name(run: str) -> str:
 def run_of(name: str) -> str | None:
     """The run that made an object, by its name; None if it is no object of a dataset."""
     found = _OBJECT.fullmatch(name)
+    return found[1] if found else None
+
+
+def record_of(name: str) -> str | None:
+    """The run whose record an object belongs to, by its name; None if it belongs to none."""
+    found = _RECORD.fullmatch(name)
     return found[1] if found else None
 
 

@@ -236,6 +236,8 @@ class Run:
     kms : client
     operation : str
         "encrypt", "add" and so on, for people who look at the record.
+    durable : bool
+        Whether what it records is on the disk.
 
     Attributes
     ----------
@@ -245,7 +247,14 @@ class Run:
     """
 
     def __init__(
-        self, location: Location, classes: Sequence[KeyClass], base_version: int, kms: Any, operation: str
+        self,
+        location: Location,
+        classes: Sequence[KeyClass],
+        base_version: int,
+        kms: Any,
+        operation: str,
+        *,
+        durable: bool = True,
     ) -> None:
         self.id = new_run()
         self._location = location
@@ -256,6 +265,7 @@ class Run:
             "run": self.id,
             "operation": operation,
             "base-version": base_version,
+            "durable": durable,
             "created-ms": time.time_ns() // 1_000_000,
             "default": next(each.id for each in classes if each.pattern == "**"),
         }
@@ -336,6 +346,8 @@ class Interrupted:
         Pattern and master key of each of its classes.
     base_version : int
         Version that it began on.
+    durable : bool
+        Whether what it did is on the disk.
     done : list of Done
     """
 
@@ -343,6 +355,7 @@ class Interrupted:
     keys: RunKeys
     classes: dict[str, KeyClass]
     base_version: int
+    durable: bool
     done: list[Done]
 
 
@@ -385,7 +398,7 @@ def _interrupted(run: str, entries: list[Listed], kms: Any) -> Interrupted:
     for each in entries:
         if each.name.partition("/")[2].startswith("done-"):
             done += _done(each, run, keys)
-    return Interrupted(run, keys, found.classes, base, done)
+    return Interrupted(run, keys, found.classes, base, fields.get("durable") is True, done)
 
 
 def _done(listed: Listed, run: str, keys: RunKeys) -> Iterator[Done]:

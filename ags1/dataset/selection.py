@@ -32,10 +32,14 @@ class Filter:
         return bool(self._include or self._exclude)
 
     def accepts(self, path: str) -> bool:
-        """Whether a file is meant."""
+        """Whether a file is meant: it is itself, and no directory above it is excluded."""
         if self._include and not any(matches(path, pattern) for pattern in self._include):
             return False
-        return not self.prunes(path)
+        while self._exclude and path:
+            if self.prunes(path):
+                return False
+            path = path.rpartition("/")[0]
+        return True
 
     def prunes(self, path: str) -> bool:
         """Whether nothing of a directory, or not this file, is meant."""

@@ -166,10 +166,8 @@ class _Local:
         self._above = f"{prefix}/" if prefix else ""
         self._wanted = wanted
         self._skipped = skipped
-        self._outside: tuple[int, int] | None = None
-        if outside is not None and outside.is_local and os.path.isdir(outside.path):
-            found = os.stat(outside.path)
-            self._outside = found.st_ino, found.st_dev
+        self._outside = outside.path if outside is not None and outside.is_local else None
+        self._outside_number: tuple[int, int] | None = None
 
     def scan(self) -> Iterator[Found]:
         path = self._source.path
@@ -210,9 +208,16 @@ class _Local:
                     yield found
 
     def _is_outside(self, entry: os.DirEntry[str]) -> bool:
-        if self._outside is None or entry.inode() != self._outside[0]:
+        if self._outside is not None and self._outside_number is None:
+            try:
+                found = os.stat(self._outside)
+            except OSError:
+                # It will be made by what is found here.
+                return False
+            self._outside_number = found.st_ino, found.st_dev
+        if self._outside_number is None or entry.inode() != self._outside_number[0]:
             return False
-        return entry.stat(follow_symlinks=False).st_dev == self._outside[1]
+        return entry.stat(follow_symlinks=False).st_dev == self._outside_number[1]
 
     def _refuse_reserved(self, relative: str) -> None:
         if (self._above or relative).partition("/")[0] == CONTROL:
@@ -262,7 +267,7 @@ def _remote(
     directories = _directories(listed)
     for each in listed:
         path = above + each.name
-        if not wanted.accepts(each.name) or _is_below_pruned(each.name, wanted):
+        if not wanted.accepts(each.name):
             continue
         if _is_temporary(each.location.name):
             skipped(path, _TEMPORARY)
@@ -301,17 +306,6 @@ def _is_marker(listed: Entry) -> bool:
         status(listed.location)
     except FileNotFoundError:
         return True
-    return False
-
-
-def _is_below_pruned(name: str, wanted: Filter) -> bool:
-    if not wanted:
-        return False
-    above = name.rpartition("/")[0]
-    while above:
-        if wanted.prunes(above):
-            return True
-        above = above.rpartition("/")[0]
     return False
 
 

@@ -15,7 +15,8 @@ at any moment, leaves objects that no version names; `expire` removes them later
 
 Why nothing that is committed is ever lost: an object is deleted only by `expire`, only if no version that is kept names
 it, and only after a version was committed that fences the run which made it. A transaction that brings objects of a
-fenced run is refused, however late it comes.
+fenced run is refused, however late it comes. Versions are expired in ascending order, so a writer that comes so late
+that the number behind its own base is free again sees that there are later versions, and begins on the last one.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from dataclasses import replace
 from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.manifests import Editor, Manifests, Node, changes
+from ags1.dataset.names import check_path, run_of, version_name
 from ags1.dataset.runs import Done, Run, RunKeys
 from ags1.dataset.versions import Version, latest_number, publish, read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
-from ags1.storage import Location, Unsynced, can_create
+from ags1.storage import Location, Unsynced, can_create, remove, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class Transaction:
         self.base = base
         self.classes = classes
         self.keys = ClassKeys(classes, kms, location.text)
-        self.run = Run(location, classes, 0 if base is None else base.version, kms, operation)
+        self.run = Run(location, classes, 0 if base is None else base.version, kms, operation, durable=durable)
         self._kms = kms
         self._operation = operation
         self._durable = durable
@@ -92,6 +94,7 @@ class Transaction:
         self._fenced: set[str] = set()
         self._reclassified = base is None or base.classes != classes
         self._is_rewrap = False
+        self._carries = False
 
     @classmethod
     def begin(
@@ -192,7 +195,11 @@ class Transaction:
         ------
         OSError
             A manifest cannot be written.
+        FormatError
+            No file of a dataset can have its path.
         """
+        check_path(entry.path)
+        self._carries = self._carries or any(run_of(part.name) not in self._runs for part in entry.parts)
         with self._reading():
             return self._editor.put(entry)
 
@@ -266,20 +273,46 @@ class Transaction:
             try:
                 made = publish(self.location, version, self.keys, durable=self._durable)
             except FileExistsError:
-                now = read_version(self.location, version.version)
-                if now.run == self.run.id:
-                    # The answer to our own creation was lost.
-                    made = now
-                elif self._fenced:
-                    raise ConflictError(
-                        f"{self.location}: somebody else has committed meanwhile: run this again"
-                    ) from None
-                else:
-                    head, root = self._on_top()
-                    continue
-            self.run.forget()
-            return made
+                # If it is ours, the answer to our own creation was lost.
+                found = self._published(version.version)
+            else:
+                found = None if self._is_stale(made) else made
+            if found is not None:
+                self.run.forget()
+                return found
+            if self._fenced:
+                raise ConflictError(f"{self.location}: somebody else has committed meanwhile: run this again")
+            head, root = self._on_top()
         raise ConflictError(f"{self.location}: others have committed {_ATTEMPTS} times meanwhile: run this again")
+
+    def _published(self, number: int) -> Version | None:
+        """The version of a number, if this transaction has made it."""
+        try:
+            found = read_version(self.location, number)
+        except FileNotFoundError:
+            # Somebody else's, and expired since.
+            return None
+        return found if found.run == self.run.id and not self._is_stale(found) else None
+
+    def _is_stale(self, made: Version) -> bool:
+        """Whether our version stands where another one was expired; it is taken away then.
+
+        Expire never removes the last version, and removes the others in ascending order.
+        """
+        if latest_number(self.location) <= made.version:
+            return False
+        place = self.location.join(version_name(made.version))
+        try:
+            if read_version(self.location, made.version + 1).parent == made.digest:
+                return False
+        except FileNotFoundError:
+            try:
+                status(place)
+            except FileNotFoundError:
+                text = f"version {made.version} was expired at once: whether it was the last one is unknown"
+                raise OSError(errno.EIO, text, self.location.text) from None
+        remove([place])
+        return True
 
     def _next(self, head: Version | None, root: Node | None) -> Version:
         if head is not None and not self._runs.isdisjoint(head.fenced):
@@ -350,7 +383,9 @@ class Transaction:
                 found, path = editor.remove(before.path), before.path
             else:
                 found, path = editor.put(replace(after, version=head.version + 1)), after.path
-            if not _is_same(found, before) and not _is_same(found, after):
+            # What somebody else has removed need not be removed, but its objects cannot be given another path.
+            done_already = _is_same(found, after) and not (after is None and self._carries)
+            if not _is_same(found, before) and not done_already:
                 raise ConflictError(
                     f"{self.location}: somebody else has changed {path} meanwhile: nothing was committed; run it again"
                 )
@@ -368,7 +403,8 @@ class Transaction:
                 f"{self.location}: somebody else has made this dataset meanwhile, with other master keys"
             )
         manifests = Manifests(self.location, head.uuid, self.unsynced)
-        editor = Editor(manifests, open_root(manifests, head, self._kms), self.run.id)
+        begun = open_root(manifests, head, self._kms)
+        editor = Editor(manifests, begun, self.run.id)
         for entry in self.manifests.files(self._mine):
             to = class_of(head.classes, entry.path).id
             parts = tuple(
@@ -381,7 +417,7 @@ class Transaction:
                 )
         root = editor.finish()
         # From here on it is a change of their dataset.
-        self.base, self.root, self.manifests, self.keys = head, None, manifests, theirs
+        self.base, self.root, self.manifests, self.keys = head, begun, manifests, theirs
         self.classes, self._uuid, self._reclassified = head.classes, head.uuid, False
         self._single_writer, self._properties = head.single_writer, dict(head.properties)
         self._mine = root

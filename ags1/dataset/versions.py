@@ -216,7 +216,7 @@ def latest_number(location: Location, after: int = 0) -> int:
     Parameters
     ----------
     after : int
-        A version that is known to exist: then no listing is made, and the names behind it are tried.
+        A version that existed: then the names behind it are tried, and no listing is made if it still exists.
     """
     if not after:
         return max(numbers(location), default=0)
@@ -226,8 +226,14 @@ def latest_number(location: Location, after: int = 0) -> int:
         try:
             status(location.join(version_name(after + 1)))
         except FileNotFoundError:
-            return after
+            break
         after += 1
+    try:
+        status(location.join(version_name(after)))
+    except FileNotFoundError:
+        # Expired, and the one behind it too, perhaps.
+        return max(numbers(location), default=after)
+    return after
 
 
 def read_version(location: Location, number: int) -> Version:
@@ -278,6 +284,8 @@ def publish(location: Location, version: Version, keys: ClassKeys, *, durable: b
     """
     made, data = version.authenticated(keys)
     place = location.join(version_name(version.version))
+    if len(data) > _MAX_BYTES:
+        raise OSError(errno.EFBIG, f"version {version.version} would have more than {_MAX_BYTES} bytes", place.text)
     make_parent(place)
     if version.single_writer:
         _create_alone(place, data)

@@ -22,13 +22,14 @@ from dataclasses import dataclass, field
 
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
-from ags1.dataset.names import CONTROL, new_object_name
+from ags1.dataset.names import CONTROL, check_path, new_object_name
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import Done, Interrupted, Run, interrupted, remove_record
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import Transaction
-from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome
+from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
+from ags1.errors import KeyAccessError
 from ags1.storage import Location, list_files
 
 TYPE_CHECKING = False
@@ -65,7 +66,7 @@ class Options:
 
     None among them: what was done so far is to be recorded. What is done there is durable when its outcome is yielded.
     """
-    noted: Callable[[str, int, OSError | None], object] | None = None
+    noted: Callable[[str, int, OSError | KeyAccessError | None], object] | None = None
     """Called with path, bytes and fault of a file that is settled without a unit: done before, or not to be read."""
 
 
@@ -111,6 +112,8 @@ def write_files(
     As :func:`ags1.dataset.encrypt`.
     """
     refuse_overlap(source, target)
+    if prefix:
+        check_path(prefix)
     with Transaction.begin(
         target,
         kms,
@@ -151,7 +154,9 @@ class _Writing:
         self._recorded_at = time.monotonic()
         self._adopted: dict[str, tuple[Done, Interrupted]] = {}
         self._taken_over: set[str] = set()
-        self._fault: OSError | None = None
+        self._fault: OSError | KeyAccessError | None = None
+        self._unread: str | None = None
+        self._refused: dict[str, KeyAccessError] = {}
         self._advanced = 0
         self._total: int | None = None
 
@@ -210,6 +215,9 @@ class _Writing:
                 continue
             if base is not None and old.run in base.fenced:
                 continue
+            if self._options.durable and not old.durable and self._target.is_local:
+                # A power cut may have taken what it wrote, and left the record.
+                continue
             for done in old.done:
                 self._adopted[done.path] = (done, old)
 
@@ -259,6 +267,8 @@ class _Writing:
                 assert entry is not None
                 self._left_over(entry)
             elif found.error is not None:
+                # If it is a directory, nothing is known of what is below it.
+                self._unread = f"{found.path}/" if found.path else ""
                 if not self._refuse(found, found.error):
                     return
             elif entry is not None and self._is_same(found, entry):
@@ -278,13 +288,30 @@ class _Writing:
             else:
                 unit = self._unit(found)
                 if not self._options.dry_run:
-                    self._transaction.run.use([unit.key_class])
+                    refusal = self._refusal(unit.key_class)
+                    if refusal is not None:
+                        if not self._refuse(found, refusal):
+                            return
+                        continue
                     self._waiting.append(_Waiting(unit=unit))
                 yield unit
 
+    def _refusal(self, class_id: str) -> KeyAccessError | None:
+        """Make the run's key for a class; return why there is none. The KMS is asked once."""
+        if class_id not in self._refused:
+            try:
+                self._transaction.run.use([class_id])
+                return None
+            except KeyAccessError as error:
+                if is_fatal(error):
+                    raise
+                self._refused[class_id] = error
+        return self._refused[class_id]
+
     def _left_over(self, entry: Entry) -> None:
         """A file that the source does not have."""
-        if self._options.delete and self._options.wanted.accepts(entry.path):
+        unread = self._unread is not None and entry.path.startswith(self._unread)
+        if self._options.delete and not unread and self._options.wanted.accepts(entry.path):
             self._report.removed += 1
             self._take(_Waiting(removed=entry.path))
         else:
@@ -357,7 +384,14 @@ class _Writing:
             self._transaction.remove(waiting.removed)
         elif waiting.done is not None:
             keys = None if waiting.old is None else waiting.old.keys
-            self._transaction.put(self._transaction.entry(waiting.done, keys))
+            try:
+                entry = self._transaction.entry(waiting.done, keys)
+            except KeyAccessError as error:
+                if is_fatal(error):
+                    raise
+                self._fail(waiting.done.path, error)
+            else:
+                self._transaction.put(entry)
 
     def _record(self) -> None:
         if self._options.durable:
@@ -365,7 +399,7 @@ class _Writing:
         self._transaction.run.record(self._unrecorded)
         self._unrecorded, self._unrecorded_bytes, self._recorded_at = [], 0, time.monotonic()
 
-    def _refuse(self, found: Found, error: OSError) -> bool:
+    def _refuse(self, found: Found, error: OSError | KeyAccessError) -> bool:
         """Note a source that cannot be read; return whether the run goes on. If not, it ends what it has begun."""
         if self._options.noted is not None:
             self._options.noted(found.path, 0, error)

@@ -150,7 +150,13 @@ def _local_files(location: Location, outside: Location | None) -> Iterator[Entry
             if name.endswith(TEMPORARY_SUFFIX):
                 continue
             path = os.path.join(parent, name)
-            found = os.stat(path)
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                if os.path.lexists(path):
+                    raise
+                # Removed since the directory was listed.
+                continue
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(errno.EINVAL, "it is a pipe, a socket or a device: take it away first", path)
             relative = os.path.relpath(path, root).replace(os.sep, "/")

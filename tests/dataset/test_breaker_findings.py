@@ -1,0 +1,300 @@
+"""What was found by attack on the finished datasets: each was a file lost, or a change that was not what it said."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ags1 import dataset
+from ags1.dataset.names import run_of
+from ags1.dataset.transaction import Transaction
+from ags1.dataset.versions import numbers, read_latest
+from ags1.errors import Ags1Error, ConflictError, FormatError
+from ags1.storage import Location
+from tests.dataset.commits import KEYS, client, commit, contents, put_all
+from tests.dataset.conftest import OTHER, CountingKms, plain_of, read_tree, write_tree
+
+
+def begin(root: Path, operation: str = "test") -> Transaction:
+    return Transaction.begin(Location(root), client(), operation, keys=KEYS, durable=False)
+
+
+def expire(root: Path, **named: Any) -> dataset.ExpireReport:
+    with dataset.open(root, client()) as found:
+        return found.expire(**{"keep": 1, "older_than": None, "grace": 3600, **named})
+
+
+def newest(root: Path) -> dict[str, bytes]:
+    found = read_latest(Location(root))
+    assert found is not None
+    return contents(root, found)
+
+
+# -- a number that was expired --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_a_late_writer_does_not_commit_under_the_number_of_an_expired_version(tmp_path: Path, base: int) -> None:
+    if base:
+        commit(tmp_path, {"a": b"1"})
+    late = begin(tmp_path)
+    put_all(late, {"late": b"of a writer that slept"})
+    commit(tmp_path, {"b": b"2"})
+    commit(tmp_path, {"c": b"3"})
+    expire(tmp_path)
+    expire(tmp_path)
+    assert base + 1 not in numbers(Location(tmp_path))
+    late.commit()
+    assert newest(tmp_path)["late"] == b"of a writer that slept"
+    assert {"b", "c"} <= newest(tmp_path).keys()
+
+
+def test_a_dataset_that_is_open_sees_the_last_version_although_the_next_one_was_expired(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1"})
+    with dataset.open(tmp_path, client()) as found:
+        commit(tmp_path, {"b": b"2"})
+        commit(tmp_path, {"c": b"3"})
+        expire(tmp_path)
+        expire(tmp_path)
+        assert found.refresh()
+        assert found.version == max(numbers(Location(tmp_path)))
+
+
+# -- merges ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_somebody_removed_is_not_moved(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1", "b": b"2"})
+    moving = begin(tmp_path, "mv")
+    entry = moving.manifests.find(moving.root, "a")
+    assert entry is not None
+    moving.remove("a")
+    moving.put(replace(entry, path="moved"))
+    commit(tmp_path, {}, removed=("a",))
+    expire(tmp_path, grace=0)
+    with pytest.raises(ConflictError):
+        moving.commit()
+
+
+def test_two_that_remove_the_same_file_both_succeed(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1", "b": b"2"})
+    other = begin(tmp_path, "rm")
+    other.remove("a")
+    commit(tmp_path, {}, removed=("a",))
+    other.commit()
+    assert newest(tmp_path) == {"b": b"2"}
+
+
+def test_a_writer_that_joins_a_new_dataset_brings_nothing_back(tmp_path: Path, monkeypatch: Any) -> None:
+    import ags1.dataset.transaction as module
+
+    second = begin(tmp_path)
+    put_all(second, {"second": b"2"})
+    commit(tmp_path, {"first": b"1", "other": b"3"})
+    joined = Transaction._joined
+
+    def then_remove(self: Transaction, *arguments: Any) -> Any:
+        found = joined(self, *arguments)
+        commit(tmp_path, {}, removed=("first",))
+        return found
+
+    monkeypatch.setattr(module.Transaction, "_joined", then_remove)
+    second.commit()
+    assert newest(tmp_path) == {"second": b"2", "other": b"3"}
+
+
+# -- classes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_class_whose_pattern_went_keeps_its_files_whatever_patterns_come(tmp_path: Path) -> None:
+    kms = CountingKms("lake", one=OTHER)
+    raw = write_tree(tmp_path / "raw", {"a/x": b"1", "b/x": b"2", "c/x": b"3"})
+    for keys in (
+        {"a/**": "one", "b/**": "one", "**": "lake"},
+        {"c/**": "one", "**": "lake"},
+        {"c/**": "one", "**": "lake"},
+    ):
+        with dataset.encrypt(raw, tmp_path / "vault", kms, keys=keys, include="nothing") as found:
+            pass
+        if "a/**" in keys:
+            with dataset.encrypt(raw, tmp_path / "vault", kms, keys=keys):
+                pass
+    with dataset.open(tmp_path / "vault", kms) as found:
+        assert plain_of(found) == {"a/x": b"1", "b/x": b"2", "c/x": b"3"}
+
+
+def test_others_go_on_where_the_master_key_of_a_class_is_destroyed(tmp_path: Path) -> None:
+    raw = write_tree(tmp_path / "raw", {"a/x": b"1", "b/x": b"2"})
+    keys = {"a/**": "one", "**": "lake"}
+    with dataset.encrypt(raw, tmp_path / "vault", CountingKms("lake", one=OTHER), keys=keys):
+        pass
+    left = CountingKms("lake")
+    write_tree(raw, {"a/x": b"new", "b/x": b"also", "c": b"3"})
+    with dataset.encrypt(raw, tmp_path / "vault", left, keys=keys, on_error="collect") as found:
+        assert found.report is not None
+        assert [path for path, _ in found.report.errors] == ["a/x"]
+        for path, data in {"b/x": b"also", "c": b"3"}.items():
+            with found.open(path) as reader:
+                assert reader.read() == data
+        found.rm("c")
+        found.mv("a/x", "a/y")
+        found.rewrap("lake2", CountingKms("lake", "lake2"))
+        found.expire(older_than=None, grace=0)
+        found.rm("a")
+        assert [each.path for each in found.files] == ["b/x"]
+
+
+# -- paths ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["..", "../..", "a/../../b", "/../x", "_ags1", "_ags1/manifests"])
+def test_a_prefix_does_not_leave_the_dataset(vault: Path, tmp_path: Path, client: CountingKms, prefix: str) -> None:
+    more = write_tree(tmp_path / "more", {"new.txt": b"new"})
+    before = read_tree(tmp_path)
+    with dataset.open(vault, client) as found, pytest.raises((ValueError, FormatError), match=r"no path|reserved"):
+        found.add(more, prefix=prefix)
+    assert read_tree(tmp_path) == before
+    with dataset.open(vault, client) as found:
+        assert found.verify().ok
+
+
+def test_all_of_a_dataset_is_moved_into_a_directory_of_it(vault: Path, client: CountingKms) -> None:
+    with dataset.open(vault, client) as found:
+        before = plain_of(found)
+        found.mv(".", "all")
+        assert plain_of(found) == {f"all/{path}": data for path, data in before.items()}
+        found.mv("all", "all/of")
+        assert plain_of(found) == {f"all/of/{path}": data for path, data in before.items()}
+
+
+def test_a_dataset_in_a_dataset_is_left_alone_by_expire(vault: Path, tmp_path: Path, client: CountingKms) -> None:
+    more = write_tree(tmp_path / "more", {"new.txt": b"new", "d/x": b"more"})
+    with dataset.encrypt(more, vault / "inner", client, "lake"):
+        pass
+    with dataset.open(vault, client) as found:
+        found.expire(older_than=None, grace=0)
+    with dataset.open(vault / "inner", client) as found:
+        assert found.verify().ok
+        assert plain_of(found) == read_tree(more)
+
+
+def test_a_new_dataset_in_its_own_source_does_not_take_itself_in(tmp_path: Path, client: CountingKms) -> None:
+    raw = write_tree(tmp_path / "raw", {"a": b"1", "z/x": b"2"})
+    before = read_tree(raw)
+    with dataset.encrypt(raw, raw / "z" / "zvault", client, "lake", threads=1) as found:
+        assert plain_of(found) == before
+
+
+# -- sources --------------------------------------------------------------------------------------------------------
+
+
+def test_delete_keeps_what_an_excluded_directory_holds(tmp_path: Path, client: CountingKms) -> None:
+    raw = write_tree(tmp_path / "raw", {"a/b/c": b"1", "a/d": b"2"})
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake"):
+        pass
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake", exclude="a/b", delete=True) as found:
+        assert plain_of(found) == {"a/b/c": b"1", "a/d": b"2"}
+        target = tmp_path / "out"
+        found.decrypt(target, exclude="a/b")
+        assert read_tree(target) == {"a/d": b"2"}
+
+
+def test_delete_keeps_what_is_below_a_directory_that_cannot_be_read(
+    tmp_path: Path, client: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = write_tree(tmp_path / "raw", {"d/x": b"1", "d.y": b"2", "e": b"3"})
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake"):
+        pass
+    (raw / "e").unlink()
+    scandir = os.scandir
+
+    def refused(path: Any) -> Any:
+        if str(path) == str(raw / "d"):
+            raise OSError(5, "Input/output error", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr("ags1.dataset.sources.os.scandir", refused)
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake", delete=True, on_error="collect") as found:
+        assert found.report is not None
+        assert len(found.report.errors) == 1
+        assert plain_of(found) == {"d/x": b"1", "d.y": b"2"}
+
+
+def test_a_directory_of_bytes_that_are_no_text_is_encrypted(tmp_path: Path, client: CountingKms) -> None:
+    raw = tmp_path / "raw"
+    deep = os.fsencode(raw) + b"/" + b"\xff" * 200
+    os.makedirs(deep)
+    with open(deep + b"/" + b"\xfe" * 255, "wb") as file:
+        file.write(b"1")
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as found:
+        assert list(plain_of(found).values()) == [b"1"]
+
+
+# -- hostile directories --------------------------------------------------------------------------------------------
+
+
+def test_rubbish_among_the_runs_stops_nobody(vault: Path, tmp_path: Path, client: CountingKms) -> None:
+    runs = vault / "_ags1" / "runs"
+    runs.mkdir(exist_ok=True)
+    (runs / "file").write_bytes(b"x")
+    (runs / "0123456789ab").mkdir()
+    (runs / "0123456789ab" / "run.json").write_bytes(b"[")
+    (runs / "link").symlink_to(tmp_path)
+    (runs / "dir").mkdir()
+    (runs / "dir" / "run.json").write_bytes(b"{}")
+    more = write_tree(tmp_path / "more", {"new.txt": b"new"})
+    with dataset.open(vault, client) as found:
+        found.add(more)
+        found.expire(older_than=None, grace=0)
+        found.expire(older_than=None, grace=0)
+    fields = json.loads(max((vault / "_ags1").glob("v-*.json")).read_text())
+    assert all(len(each) == 12 for each in fields["fenced"])
+    assert not (runs / "file").exists()
+
+
+def test_a_kept_version_that_was_forged_makes_expire_delete_nothing(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1"})
+    commit(tmp_path, {"b": b"2"}, removed=("a",))
+    commit(tmp_path, {"c": b"2"})
+    place = tmp_path / "_ags1" / "v-1.json"
+    fields = json.loads(place.read_text())
+    fields.update({"manifest": None, "file-count": 0, "plaintext-bytes": 0})
+    place.write_text(json.dumps(fields))
+    before = {name for name in read_tree(tmp_path) if run_of(name)}
+    with pytest.raises(Ags1Error):
+        expire(tmp_path, keep=10, grace=0)
+    assert before <= set(read_tree(tmp_path))
+
+
+def test_a_durable_run_does_not_believe_a_record_of_one_that_was_not(tmp_path: Path, client: CountingKms) -> None:
+    raw = write_tree(tmp_path / "raw", {"a": b"1", "b": b"2"})
+
+    def stop(done: int, total: int | None) -> None:
+        if done >= 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dataset.encrypt(raw, tmp_path / "vault", client, "lake", durable=False, progress=stop, threads=1)
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as found:
+        assert found.report is not None
+        assert found.report.resumed == 0
+
+
+def test_a_file_and_a_directory_of_one_name_are_told(tmp_path: Path, client: CountingKms) -> None:
+    raw = write_tree(tmp_path / "raw", {"a": b"1", "b": b"2"})
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake"):
+        pass
+    shutil.rmtree(raw)
+    write_tree(raw, {"a/x": b"1", "b": b"2"})
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as found:
+        assert found.verify().ok
+        report = found.decrypt(tmp_path / "out", on_error="collect")
+        assert len(report.errors) == 1
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake", delete=True) as found:
+        assert plain_of(found) == {"a/x": b"1", "b": b"2"}
