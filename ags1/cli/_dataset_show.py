@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["cat", "classes", "diff", "ls", "verify", "versions"]
 
 _COPY_BYTES = 8 << 20
-# What runs have left that were interrupted, or go on: nothing of the dataset is wrong.
-_HARMLESS = ("unreferenced", "leftover")
 
 
 def ls(options: argparse.Namespace) -> int:
@@ -86,7 +84,7 @@ def verify(options: argparse.Namespace) -> int:
         raise
     seconds = time.monotonic() - started
     reporter.close()
-    count = sum(1 for each in report.problems if each.kind not in _HARMLESS)
+    count = sum(1 for each in report.problems if not each.is_harmless)
     problems = "1 problem" if count == 1 else f"{count:,} problems"
     if options.json:
         record = {
@@ -101,7 +99,7 @@ def verify(options: argparse.Namespace) -> int:
         say(to_json(record))
     else:
         for each in report.problems:
-            if each.kind not in _HARMLESS:
+            if not each.is_harmless:
                 warn(f"ags1: {each.kind}: {each.detail}")
             elif not options.quiet:
                 warn(f"ags1: warning: {each.kind}: {each.detail}")
@@ -112,7 +110,7 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def _code_of(problem: Problem) -> int:
-    if problem.kind in _HARMLESS:
+    if problem.is_harmless:
         return 0
     if problem.kind != "unreadable":
         return EXIT_DATA

@@ -85,6 +85,11 @@ class Problem:
     detail: str
     refused: bool = False
 
+    @property
+    def is_harmless(self) -> bool:
+        """Whether nothing of the dataset is wrong: a run left it that was interrupted, or goes on."""
+        return self.kind in ("unreferenced", "leftover")
+
 
 @dataclass(frozen=True)
 class TreeReport:
@@ -107,8 +112,11 @@ class TreeReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every file is authentic and complete, and nothing else is there."""
-        return not self.problems
+        """Whether every file is authentic and complete, and nothing foreign is there.
+
+        What runs have left that were interrupted, or go on, is among the problems, and does no harm.
+        """
+        return all(each.is_harmless for each in self.problems)
 
 
 @dataclass(frozen=True)

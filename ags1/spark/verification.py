@@ -75,7 +75,8 @@ def verify_files(
     -------
     Result
         A row with the status "error" for each file that is missing, truncated, extended, replaced, swapped, damaged
-        or unreadable, and for each object that is unreferenced or foreign; its error begins with that word.
+        or unreadable, and for each foreign file; its error begins with that word. Objects that no version names, which
+        interrupted runs and tasks that were repeated leave, have the status "left out".
 
     Raises
     ------
@@ -156,7 +157,8 @@ class _Verifying:
     def row(self, location: Location, problem: Problem) -> Outcome:
         """A row for what is wrong."""
         found = self._failed.get(problem.path) or Outcome(problem.path, location.join(problem.path).text)
-        found.status, found.error, found.kind = "error", f"{problem.kind}: {problem.detail}", problem.kind
+        found.error, found.kind = f"{problem.kind}: {problem.detail}", problem.kind
+        found.status = "left out" if problem.is_harmless else "error"
         return found
 
 
