@@ -106,8 +106,8 @@ cdef class Batch:
     Notes
     -----
     Immutable, and safe to share between threads, as long as nobody changes memory that it was made of.
-    It has Arrow's PyCapsule interface: pyarrow (``pyarrow.array(batch)``) and others read it without a copy, as an array
-    of type large_binary.
+    It has Arrow's PyCapsule interface: pyarrow (``pyarrow.array(batch)``) and others read it without a copy, as an
+    array of type large_binary.
     """
 
     def __init__(self, data, offsets, validity=None):
