@@ -183,7 +183,7 @@ class _Encrypting:
         self._on_error = on_error
         self._files: dict[str, EncryptUnit] = {}
 
-    def note(self, path: str, size: int, error: OSError | None) -> None:
+    def note(self, path: str, size: int, error: Exception | None) -> None:
         """Take a file that no task is given."""
         if error is None:
             row = Outcome(path, plaintext_length=size, file_length=encrypted_length(size), status="skipped")
