@@ -162,7 +162,9 @@ def _datasets_inside(listed: Iterable[Entry]) -> set[str]:
     found = set()
     for each in listed:
         above, control, name = each.name.rpartition(f"/{CONTROL}/")
-        if control and (version_number(name) is not None or record_of(f"{CONTROL}/{name}") is not None):
+        # Its first run begins with a record. No object of this dataset has such a name.
+        begun = name.endswith("/run.json") and record_of(f"{CONTROL}/{name}") is not None
+        if control and (begun or version_number(name) is not None):
             found.add(above)
     return found
 

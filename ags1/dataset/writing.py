@@ -266,6 +266,8 @@ class _Writing:
             if found is None:
                 assert entry is not None
                 self._left_over(entry)
+            elif self._options.delete and not found.source and found.error is None:
+                raise ValueError(f"{self._source} is a file: with delete=True, the dataset would lose all others")
             elif found.error is not None:
                 # If it is a directory, nothing is known of what is below it.
                 self._unread = f"{found.path}/" if found.path else ""

@@ -298,3 +298,19 @@ def test_a_file_and_a_directory_of_one_name_are_told(tmp_path: Path, client: Cou
         assert len(report.errors) == 1
     with dataset.encrypt(raw, tmp_path / "vault", client, "lake", delete=True) as found:
         assert plain_of(found) == {"a/x": b"1", "b": b"2"}
+
+
+def test_a_single_file_as_source_does_not_empty_the_dataset(vault: Path, raw: Path, client: CountingKms) -> None:
+    with pytest.raises(ValueError, match="delete=True"):
+        dataset.encrypt(raw / "a.txt", vault, client, "lake", delete=True)
+    with dataset.open(vault, client) as found:
+        assert plain_of(found) == read_tree(raw)
+
+
+def test_paths_that_look_like_a_dataset_of_their_own_are_expired(tmp_path: Path) -> None:
+    paths = ("x/_ags1/v-3.json", "x/_ags1/runs/0123456789ab/run.json", "x/_ags1/y", "a.0123456789ab-01234567.ags1")
+    commit(tmp_path, dict.fromkeys(paths, b"1"))
+    commit(tmp_path, {"b": b"2"}, removed=paths)
+    expire(tmp_path, grace=0)
+    assert not (tmp_path / "x").exists()
+    assert newest(tmp_path) == {"b": b"2"}
