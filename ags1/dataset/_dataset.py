@@ -309,11 +309,11 @@ class Dataset:
 
     def refresh(self) -> bool:
         """Show the last version; return whether it is another one than before."""
-        before = self._view().version.version
-        number = latest_number(self._location, after=before)
-        if number == before:
+        before = self._view().version
+        found = read_version(self._location, latest_number(self._location, after=before.version))
+        if found.digest == before.digest:
             return False
-        view = View.of(self._location, read_version(self._location, number), self._kms)
+        view = View.of(self._location, found, self._kms)
         with self._lock:
             self._current = view
         return True

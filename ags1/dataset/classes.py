@@ -197,7 +197,7 @@ def merge_classes(
     Raises
     ------
     ValueError
-        There is no pattern ``**``, or the dataset's default class is under another master key.
+        There is no pattern ``**``, one matches no path, or the dataset's default class is under another master key.
     KeyAccessError
         The KMS refused to wrap the key of a new class.
     """
@@ -215,6 +215,11 @@ def merge_classes(
         return tuple(classes)
     if not all(isinstance(each, str) and each for pair in keys.items() for each in pair):  # type: ignore[redundant-expr]
         raise TypeError("keys must be patterns with the names of master keys, all of them text")
+    for pattern in keys:
+        if any(part in ("", ".", "..") for part in pattern.split("/")):
+            raise ValueError(
+                f"the pattern {pattern!r} matches no path: write it as tenant=a/**, relative, for a directory"
+            )
     # Several that take no new files may be under one master key: each of them has files.
     before = {(each.pattern, each.key_id): each for each in classes if each.pattern is not None}
     ended = [each for each in classes if each.pattern is None]

@@ -32,7 +32,7 @@ from ags1.storage import Location, Unsynced, in_order, make_parent, open_output,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 __all__ = ["Change", "Editor", "Manifests", "Node", "changes"]
 
@@ -76,6 +76,9 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<manifest {self.name}, {self.file_count} files>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a node of a manifest cannot be pickled or copied: it holds a key")
 
     def to_json(self) -> list[Any]:
         """The form that it has in the node above it."""

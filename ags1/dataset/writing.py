@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
-from ags1.dataset.names import CONTROL, check_path, new_object_name
+from ags1.dataset.names import CONTROL, RUNS, check_path, new_object_name
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import Done, Interrupted, Run, interrupted, remove_record
 from ags1.dataset.selection import Filter
@@ -217,6 +217,8 @@ class _Writing:
                 continue
             if self._options.durable and not old.durable and self._target.is_local:
                 # A power cut may have taken what it wrote, and left the record.
+                text = "an interrupted run was not durable, and this one is: what it has done is done again"
+                self._report.notes.append((f"{RUNS}/{old.run}", text))
                 continue
             for done in old.done:
                 self._adopted[done.path] = (done, old)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -314,3 +315,30 @@ def test_paths_that_look_like_a_dataset_of_their_own_are_expired(tmp_path: Path)
     expire(tmp_path, grace=0)
     assert not (tmp_path / "x").exists()
     assert newest(tmp_path) == {"b": b"2"}
+
+
+def test_a_dataset_shows_what_it_has_committed_although_its_last_version_was_deleted(
+    vault: Path, client: CountingKms
+) -> None:
+    with dataset.open(vault, client) as first:
+        first.rm("empty")
+    with dataset.open(vault, client) as found:
+        (vault / "_ags1" / "v-2.json").unlink()
+        found.rm("a.txt")
+        assert "a.txt" not in found.files
+        assert "empty" in found.files
+
+
+@pytest.mark.parametrize("pattern", ["tenant=a/", "/tenant=a/**", "./tenant=a/**", "tenant=a//**"])
+def test_a_pattern_that_would_leave_a_tenant_under_the_key_of_all_is_refused(
+    raw: Path, tmp_path: Path, pattern: str
+) -> None:
+    with pytest.raises(ValueError, match="matches no path"):
+        dataset.encrypt(raw, tmp_path / "vault", CountingKms("lake", one=OTHER), keys={pattern: "one", "**": "lake"})
+    assert not (tmp_path / "vault").exists()
+
+
+def test_a_key_of_a_manifest_is_not_pickled(vault: Path) -> None:
+    with Transaction.begin(Location(vault), CountingKms("lake"), "test") as transaction:
+        with pytest.raises(TypeError, match="holds a key"):
+            pickle.dumps(transaction.root)
