@@ -75,6 +75,8 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
         There is no such file or directory.
     FileExistsError
         A file has the new path already.
+    IsADirectoryError, NotADirectoryError
+        The new path is a directory, or is below a file.
     """
     check_path(target)
     transaction = Transaction.begin(location, kms, "mv")
@@ -90,6 +92,8 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
     for path in [] if replace_existing else moved.keys() - leaving:
         if transaction.manifests.find(transaction.root, path) is not None:
             raise FileExistsError(errno.EEXIST, "the dataset has a file of that name", path)
+    for path in [path for path, entry in moved.items() if entry is not None]:
+        _refuse_file_and_directory(transaction, path, moved)
     report = RunReport(version=transaction.next_version - 1, paths=list(moved) if dry_run else [])
     report.done = len(entries)
     if dry_run:
@@ -109,6 +113,18 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
     assert made is not None
     report.version, report.changed = made.version, True
     return report
+
+
+def _refuse_file_and_directory(transaction: Transaction, path: str, moved: dict[str, Entry | None]) -> None:
+    """Refuse a new path that is a directory, or is below a file: nobody could decrypt both."""
+    manifests, root = transaction.manifests, transaction.root
+    if any(entry.path not in moved for entry in manifests.files(root, f"{path}/")):
+        raise IsADirectoryError(errno.EISDIR, "is a directory of the dataset", path)
+    above = path.rpartition("/")[0]
+    while above:
+        if moved.get(above) is not None or (above not in moved and manifests.find(root, above) is not None):
+            raise NotADirectoryError(errno.ENOTDIR, "is a file of the dataset", above)
+        above = above.rpartition("/")[0]
 
 
 def _encrypted_again(transaction: Transaction, entry: Entry, path: str, key_class: KeyClass) -> Entry:

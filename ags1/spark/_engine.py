@@ -7,7 +7,7 @@
 While the tasks of one wave run, the next is gathered and started, so that no slot waits for a listing or for the last
 task of a wave. What is in memory on the driver are the units of two waves.
 
-A task answers a row for each unit and raises for none of them: Spark would do all of a task again for one bad file.
+A task returns a row for each unit and raises for none of them: Spark would do all of a task again for one bad file.
 Only what kills a worker, or what is wrong with a task as a whole, makes Spark repeat it.
 """
 
@@ -124,7 +124,7 @@ class Work(Protocol):
     """What it does, in one word: shown in progress and in Spark's pages."""
 
     def run(self, units: list[Any], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """Do some units; answer an outcome for each, in any order.
+        """Do some units; return an outcome for each, in any order.
 
         Parameters
         ----------

@@ -152,7 +152,7 @@ class _Job:
         self._own: Any = None
 
     def run(self) -> int:
-        """Do it; answer the exit code."""
+        """Do it; return the exit code."""
         function: str = self._options.function
         if function == "plan":
             return self._plan(**self._arguments)
@@ -177,7 +177,7 @@ class _Job:
                 return
 
     def failed(self, message: str, code: int, result: Result | None = None) -> int:
-        """Say why it ended, and what it had done until then; answer the exit code."""
+        """Say why it ended, and what it had done until then; return the exit code."""
         try:
             report = self._write_report(result)
         except Exception as error:

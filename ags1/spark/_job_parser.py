@@ -300,7 +300,7 @@ def _add_tree_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         "decrypt_files",
         ("source", "target"),
         "decrypt the files of a dataset into a tree",
-        "Files of the same names in the target are replaced, each atomically. An interrupted run is gone on with.",
+        "Files of the same names in the target are replaced, each atomically. An interrupted run is resumed.",
         (),
         f"vault/ plain/ {_LOCAL_KMS}",
         f"--source s3a://vault --target s3a://plain \\\n      {_AWS} --include '*.csv'",

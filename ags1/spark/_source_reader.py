@@ -338,7 +338,7 @@ class PushdownReader(SourceReader):
     """The same, with Spark's filters. Spark refuses it unless spark.sql.python.filterPushdown.enabled is true."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Keep what spares reading; answer what Spark still has to look at."""
+        """Keep what spares reading; return what Spark still has to look at."""
         path_column = "path" if self._options.decode == "binary" else self._options.path_column
         for each in filters:
             condition = understood(each)

@@ -62,7 +62,7 @@ class Directories:
         self._size = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Take rows; answer those that are to be written now, by directory."""
+        """Take rows; return those that are to be written now, by directory."""
         if batch.num_rows:
             self._gathered.append(batch)
             self._size += batch.nbytes

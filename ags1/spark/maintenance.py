@@ -57,7 +57,7 @@ def rewrap(
     Raises
     ------
     KeyAccessError
-        A service refused, or did not answer the same key again. The dataset is as it was.
+        A service refused, or did not return the same key. The dataset is as it was.
     ConflictError
         Others have changed this dataset all the time.
     """

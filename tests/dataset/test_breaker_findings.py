@@ -342,3 +342,18 @@ def test_a_key_of_a_manifest_is_not_pickled(vault: Path) -> None:
     with Transaction.begin(Location(vault), CountingKms("lake"), "test") as transaction:
         with pytest.raises(TypeError, match="holds a key"):
             pickle.dumps(transaction.root)
+
+
+def test_a_file_is_not_moved_to_where_a_directory_is_nor_below_a_file(tmp_path: Path) -> None:
+    raw = write_tree(tmp_path / "raw", {"d/x": b"1", "d/y": b"2", "f": b"3", "g": b"4"})
+    with dataset.encrypt(raw, tmp_path / "vault", CountingKms("lake"), "lake") as vault:
+        with pytest.raises(IsADirectoryError, match="is a directory of the dataset"):
+            vault.mv("d/x", "d")
+        with pytest.raises(NotADirectoryError, match="is a file of the dataset"):
+            vault.mv("g", "f/g")
+        assert vault.version == 1
+        vault.mv("d/y", "y")
+        # Now the directory has nothing else.
+        vault.mv("d/x", "d")
+        vault.decrypt(tmp_path / "back")
+    assert read_tree(tmp_path / "back") == {"d": b"1", "y": b"2", "f": b"3", "g": b"4"}
