@@ -236,7 +236,7 @@ def _find(table: Opened, wanted: str) -> TableFile:
 
 
 def _ends_with(path: str, wanted: str) -> bool:
-    from ags1.iceberg.file_io import local_path
+    from ags1.iceberg._locations import local_path
 
     local = local_path(wanted)
     if local is not None and local.startswith("/"):

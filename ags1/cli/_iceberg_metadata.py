@@ -20,7 +20,7 @@ import uuid
 from ags1.cli._iceberg_open import METADATA_SUFFIX, absolute, directory_of, version_of
 from ags1.errors import FormatError
 from ags1.iceberg._document import Document, _decoded, _members, _start
-from ags1.iceberg.file_io import local_path
+from ags1.iceberg._locations import local_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -244,7 +244,7 @@ def beside(location: str, file_io: EncryptedFileIO) -> list[str]:
 
 
 def _location(options: argparse.Namespace, file_io: EncryptedFileIO) -> str:
-    from ags1.iceberg.file_io import local_path
+    from ags1.iceberg._locations import local_path
 
     table: str = options.table
     if table.endswith(METADATA_SUFFIX):
@@ -293,7 +293,7 @@ def _newest(directory: str, file_io: EncryptedFileIO) -> str | None:
 
 def _names(directory: str, file_io: EncryptedFileIO) -> list[str]:
     """Names of what is in a directory."""
-    from ags1.iceberg.file_io import local_path
+    from ags1.iceberg._locations import local_path
 
     path = local_path(directory)
     if path is not None:

@@ -23,6 +23,7 @@ from ags1 import layout
 from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg._document import Document
 from ags1.iceberg._file_keys import FileKeys, KnownFile
+from ags1.iceberg._locations import local_path
 from ags1.iceberg._manifest_avro import readable
 from ags1.iceberg._metadata import check_hash, metadata_document
 from ags1.stream import Reader
@@ -331,18 +332,6 @@ class EncryptedInputFile(InputFile):
                 "manifest list and manifest through the same EncryptedFileIO first"
             )
         return file
-
-
-def local_path(location: str) -> str | None:
-    """The path that a location means on this machine, if it means one."""
-    parsed = urlparse(location)
-    if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
-        # Hadoop writes file:/path, and escapes nothing in it.
-        path = location[len("file:") :]
-        if path.startswith("//"):
-            path = path[2:].removeprefix("localhost")
-        return path
-    return location if parsed.scheme == "" else None
 
 
 def _plaintext_length(size: int) -> int | None:

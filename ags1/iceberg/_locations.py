@@ -1,0 +1,148 @@
+"""What tables call their files, and how PyIceberg's properties say to reach them, in the words of :mod:`ags1.storage`.
+
+properties of a catalog          storage_options
+s3.endpoint                      endpoint
+gcs.oauth2.token                 bearer_token
+adls.sas-token.ACCOUNT.HOST      sas_token
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlparse
+
+from ags1.storage import Location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = ["local_path", "location_of", "storage_options_of"]
+
+# Storage option: the properties that name it, the first one that is set counts.
+_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "s3": {
+        "endpoint": ("s3.endpoint",),
+        "access_key_id": ("s3.access-key-id", "client.access-key-id"),
+        "secret_access_key": ("s3.secret-access-key", "client.secret-access-key"),
+        "session_token": ("s3.session-token", "client.session-token"),
+        "region": ("s3.region", "client.region"),
+        "profile": ("s3.profile-name", "client.profile-name"),
+        "skip_signature": ("s3.anonymous",),
+        "virtual_hosted_style_request": ("s3.force-virtual-addressing",),
+        "path_style": ("s3.path-style-access",),
+        "proxy_url": ("s3.proxy-uri",),
+        "server_side_encryption": ("s3.server-side-encryption",),
+        "sse_kms_key_id": ("s3.sse-kms-key-id",),
+        "timeout": ("s3.request-timeout",),
+    },
+    "gs": {
+        "bearer_token": ("gcs.oauth2.token",),
+        "base_url": ("gcs.service.host",),
+    },
+    "abfss": {
+        "account_name": ("adls.account-name",),
+        "account_key": ("adls.account-key",),
+        "sas_token": ("adls.sas-token",),
+        "tenant_id": ("adls.tenant-id",),
+        "client_id": ("adls.client-id",),
+        "client_secret": ("adls.client-secret",),
+        "bearer_token": ("adls.token",),
+        "skip_signature": ("adls.anon",),
+    },
+}
+_KINDS = {"s3": "s3", "gcs": "gs", "adls": "abfss"}
+_FAMILY = {"s3": "s3", "gs": "gs", "az": "abfss", "abfss": "abfss"}
+# Without these, requests would be made in the name of somebody else.
+_UNUSABLE = {
+    "s3": ("s3.role-arn", "client.role-arn", "s3.signer"),
+    "gs": (),
+    "abfss": ("adls.credential",),
+}
+_CONNECTION_STRING = "adls.connection-string"
+_CONNECTION_PARTS = {
+    "AccountName": "account_name",
+    "AccountKey": "account_key",
+    "SharedAccessSignature": "sas_token",
+    "BlobEndpoint": "endpoint",
+}
+
+
+def storage_options_of(io_properties: Mapping[str, Any], url: str | None = None) -> dict[str, Any]:
+    """The storage options that a catalog's properties amount to.
+
+    Parameters
+    ----------
+    io_properties : mapping
+        Of a catalog or a table, with PyIceberg's names: ``s3.endpoint``, ``gcs.oauth2.token``, ``adls.account-key``.
+    url : str, optional
+        What they are for. Without it they must be of one kind of object store, if of any.
+
+    Raises
+    ------
+    ValueError
+        Properties of several kinds of object store without `url`, or one that :mod:`ags1.storage` cannot follow.
+    """
+    if url is None:
+        kinds = {name.partition(".")[0] for name in io_properties}
+        families = [family for kind, family in _KINDS.items() if kind in kinds]
+        if len(families) > 1:
+            raise ValueError(f"the properties are for {' and '.join(families)}: say which location they are for")
+        return _options_of(io_properties, families[0] if families else "s3", "")
+    location = Location(url)
+    family = _FAMILY.get(location.scheme)
+    return {} if family is None else _options_of(io_properties, family, location.container.partition("@")[2])
+
+
+def location_of(url: str, io_properties: Mapping[str, Any] | None = None) -> Location:
+    """Where a file of a table is: a path, a URL, or ``file:/path`` as Hadoop writes it.
+
+    Raises
+    ------
+    ValueError
+        No location, or as :func:`storage_options_of`.
+    """
+    path = local_path(url)
+    if path is not None:
+        return Location(path)
+    return Location(url, storage_options_of(io_properties or {}, url))
+
+
+def local_path(location: str) -> str | None:
+    """The path that a location means on this machine, if it means one."""
+    parsed = urlparse(location)
+    if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
+        # Hadoop writes file:/path, and escapes nothing in it.
+        path = location[len("file:") :]
+        if path.startswith("//"):
+            path = path[2:].removeprefix("localhost")
+        return path
+    return location if parsed.scheme == "" else None
+
+
+def _options_of(properties: Mapping[str, Any], family: str, host: str) -> dict[str, Any]:
+    given = {name: value for name, value in properties.items() if value not in (None, "")}
+    for name in _UNUSABLE[family]:
+        if name in given:
+            raise ValueError(
+                f"the property {name} cannot be followed here: give the credentials themselves, or let the "
+                "environment say them"
+            )
+    options: dict[str, Any] = {}
+    for option, names in _NAMES[family].items():
+        for name in names:
+            if name in given:
+                options[option] = given[name]
+                break
+    if family == "abfss":
+        # As catalogs give them out: a token for each account.
+        vended = {name: given[name] for name in given if name.startswith("adls.sas-token.")}
+        for name, value in vended.items():
+            account = name.removeprefix("adls.sas-token.")
+            if not host or account in (host, host.partition(".")[0]):
+                options["sas_token"] = value
+        for part in str(given.get(_CONNECTION_STRING, "")).split(";"):
+            name, _, value = part.partition("=")
+            if name in _CONNECTION_PARTS:
+                options.setdefault(_CONNECTION_PARTS[name], value)
+    return options
