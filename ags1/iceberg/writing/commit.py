@@ -1,0 +1,79 @@
+"""One optimistic commit: load, build the next metadata, commit; again, when somebody else was faster.
+
+load --> attempt(state, metadata) --> catalog.commit --+--> done
+  ^                                                    |
+  +---------- what was written is removed <-- conflict-+
+"""
+
+from __future__ import annotations
+
+from ags1.errors import ConflictError
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.table_files import TableFiles
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ags1.iceberg.catalogs import CatalogTable, TableState
+    from ags1.storage import Location
+
+__all__ = ["ATTEMPTS", "commit"]
+
+ATTEMPTS = 4
+"""How often a commit is tried before it is given up."""
+
+
+def commit(
+    table: CatalogTable,
+    locate: Callable[[str], Location],
+    attempt: Callable[[TableState, TableMetadata, TableFiles], bool],
+    *,
+    attempts: int = ATTEMPTS,
+) -> TableState | None:
+    """Commit what `attempt` makes of the table's newest state.
+
+    Parameters
+    ----------
+    table : CatalogTable
+    locate : callable
+        Makes a Location of a path or URL as metadata has it.
+    attempt : callable
+        Changes the metadata, and writes manifests through the TableFiles. It is called again after each lost race,
+        with the newest state. False means that there is nothing to commit.
+    attempts : int
+        Tries before it gives up.
+
+    Returns
+    -------
+    TableState or None
+        The new state; None if there was nothing to commit.
+
+    Raises
+    ------
+    ConflictError
+        Others committed each time. Nothing was changed, and nothing of this is left.
+    Exception
+        What `attempt` and the catalog raise. Where the catalog cannot say whether it committed (CommitUnknownError),
+        what was written stays.
+    """
+    for number in range(attempts):
+        state = table.load()
+        metadata = TableMetadata(state.document.fields)
+        files = TableFiles(metadata, locate)
+        try:
+            if not attempt(state, metadata, files):
+                files.discard()
+                return None
+        except BaseException:
+            files.discard()
+            raise
+        try:
+            return table.commit(state, metadata.fields)
+        except ConflictError as error:
+            files.discard()
+            if number + 1 == attempts:
+                raise ConflictError(
+                    f"{table.name}: others committed during each of {attempts} attempts; try again, or stop its writers"
+                ) from error
+    raise AssertionError("unreachable")

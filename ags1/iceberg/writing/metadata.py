@@ -1,0 +1,240 @@
+"""A table's metadata, edited as JSON: what nobody here knows stays where it is.
+
+    {"format-version": 3, ..., "next-row-id": n, "encryption-keys": [...], "refs": {...}, "snapshots": [...], ...}
+
+PyIceberg's models would drop keys and fields that they do not know. Source: Iceberg table spec, "Table Metadata
+Fields", "Snapshots", "Row Lineage", and "Version 3" of "Format Changes".
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+
+from ags1._gcm import random_bytes
+from ags1.errors import FormatError, UnsupportedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+__all__ = ["DATA_KEY_LENGTH", "KEY_ID", "MAIN", "TableMetadata"]
+
+KEY_ID, DATA_KEY_LENGTH = "encryption.key-id", "encryption.data-key-length"
+"""The table properties of encryption."""
+MAIN = "main"
+_ENCRYPTED_VERSION = 3
+_VERSIONS = (2, 3)
+_DATA_KEY_LENGTHS = (16, 24, 32)
+_STATISTICS = ("statistics", "partition-statistics")
+
+
+class TableMetadata:
+    """The metadata of a table, and the changes that one commit makes to it.
+
+    Parameters
+    ----------
+    fields : mapping
+        The parsed metadata. It is copied.
+
+    Attributes
+    ----------
+    fields : dict
+        The metadata as it is now.
+
+    Raises
+    ------
+    UnsupportedError
+        A format version that cannot be written here.
+
+    Notes
+    -----
+    Not safe to share between threads.
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.fields: dict[str, Any] = copy.deepcopy(dict(fields))
+        version = self.fields.get("format-version")
+        if version == 1:
+            raise UnsupportedError(
+                "the table has format version 1, whose rows have no sequence numbers: upgrade it to 2 or 3 with its "
+                "engine first (Spark: ALTER TABLE t SET TBLPROPERTIES ('format-version'='2'))"
+            )
+        if version not in _VERSIONS:
+            raise UnsupportedError(f"the table has format version {version}; versions 2 and 3 can be written here")
+
+    # -- what it says ------------------------------------------------------------------------------------------
+
+    @property
+    def location(self) -> str:
+        """The table's directory, without a slash at its end."""
+        found = self.fields.get("location")
+        if not isinstance(found, str) or not found:
+            raise FormatError("the table metadata has no location")
+        return found.rstrip("/")
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties, which may be changed."""
+        found: dict[str, str] = self.fields.setdefault("properties", {})
+        return found
+
+    @property
+    def key_id(self) -> str | None:
+        """The master key, or None for a table that is not encrypted."""
+        return self.properties.get(KEY_ID) or None
+
+    @property
+    def data_key_length(self) -> int:
+        """Bytes of the keys of its files: 16, 24 or 32.
+
+        Raises
+        ------
+        FormatError
+            The table's property says something else.
+        """
+        text = self.properties.get(DATA_KEY_LENGTH, "16")
+        if text not in map(str, _DATA_KEY_LENGTHS):
+            raise FormatError(f"the table property {DATA_KEY_LENGTH} is {text!r}; it must be 16, 24 or 32")
+        return int(text)
+
+    @property
+    def refs(self) -> dict[str, dict[str, Any]]:
+        """Branches and tags by name. Metadata without them has the branch main, if there is a snapshot."""
+        found: dict[str, dict[str, Any]] = self.fields.setdefault("refs", {})
+        current = self.current_snapshot_id
+        if MAIN not in found and current is not None:
+            found[MAIN] = {"snapshot-id": current, "type": "branch"}
+        return found
+
+    @property
+    def snapshots(self) -> list[dict[str, Any]]:
+        """The snapshots, which may be changed."""
+        found: list[dict[str, Any]] = self.fields.setdefault("snapshots", [])
+        return found
+
+    @property
+    def current_snapshot_id(self) -> int | None:
+        """Id of the current snapshot; None for a table without one."""
+        found = self.fields.get("current-snapshot-id")
+        return None if found in (None, -1) else found
+
+    @property
+    def next_row_id(self) -> int:
+        """Number of the first row that the next snapshot adds."""
+        return int(self.fields.get("next-row-id") or 0)
+
+    def snapshot(self, snapshot_id: int) -> dict[str, Any]:
+        """A snapshot by its id.
+
+        Raises
+        ------
+        ValueError
+            There is none.
+        """
+        for each in self.snapshots:
+            if each["snapshot-id"] == snapshot_id:
+                return each
+        raise ValueError(f"the table has no snapshot {snapshot_id}")
+
+    def snapshot_of(self, ref: str) -> dict[str, Any] | None:
+        """The newest snapshot of a branch or tag; None for a branch that does not exist yet."""
+        found = self.refs.get(ref)
+        return None if found is None else self.snapshot(found["snapshot-id"])
+
+    # -- what a commit changes ---------------------------------------------------------------------------------
+
+    def upgrade(self) -> None:
+        """Make it format version 3. Rows get their numbers from the next snapshot on."""
+        if self.fields["format-version"] < _ENCRYPTED_VERSION:
+            self.fields["format-version"] = _ENCRYPTED_VERSION
+        self.fields.setdefault("next-row-id", 0)
+
+    def set_encryption(self, key_id: str | None, data_key_length: int | None = None) -> None:
+        """Name the master key and the length of data keys in bytes, or remove both.
+
+        Raises
+        ------
+        ValueError
+            No such length.
+        """
+        if key_id is None:
+            self.properties.pop(KEY_ID, None)
+            self.properties.pop(DATA_KEY_LENGTH, None)
+            return
+        self.upgrade()
+        self.properties[KEY_ID] = key_id
+        if data_key_length is None:
+            return
+        if data_key_length not in _DATA_KEY_LENGTHS:
+            raise ValueError(f"data_key_length must be 16, 24 or 32 bytes, got {data_key_length}")
+        self.properties[DATA_KEY_LENGTH] = str(data_key_length)
+
+    def new_snapshot_id(self) -> int:
+        """A random id that no snapshot has."""
+        taken = {each["snapshot-id"] for each in self.snapshots}
+        while True:
+            found = int.from_bytes(random_bytes(8), "big") >> 1
+            if found and found not in taken:
+                return found
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, and not before what the metadata has: its logs must not run backwards."""
+        last = int(self.fields.get("last-updated-ms") or 0)
+        return max([int(time.time() * 1000), last, *(int(each.get("timestamp-ms") or 0) for each in self.snapshots)])
+
+    def add_snapshot(self, snapshot: dict[str, Any], ref: str | None = MAIN) -> None:
+        """Add a snapshot, and make it the newest of a branch, or of none.
+
+        Row numbers and sequence numbers move on by what the snapshot says.
+        """
+        number = snapshot["sequence-number"]
+        self.fields["last-sequence-number"] = max(number, self.fields.get("last-sequence-number", 0))
+        if "added-rows" in snapshot:
+            self.fields["next-row-id"] = max(self.next_row_id, snapshot["first-row-id"] + snapshot["added-rows"])
+        self.snapshots.append(snapshot)
+        if ref is not None:
+            self.set_ref(ref, snapshot)
+
+    def set_ref(self, ref: str, snapshot: Mapping[str, Any]) -> None:
+        """Move a branch or a tag to a snapshot; a new name becomes a branch."""
+        number = snapshot["snapshot-id"]
+        found = self.refs.setdefault(ref, {"type": "branch"})
+        found["snapshot-id"] = number
+        if ref == MAIN and self.current_snapshot_id != number:
+            self.fields["current-snapshot-id"] = number
+            log = self.fields.setdefault("snapshot-log", [])
+            log.append({"timestamp-ms": snapshot["timestamp-ms"], "snapshot-id": number})
+
+    def remove_snapshots(self, ids: Collection[int]) -> list[dict[str, Any]]:
+        """Remove snapshots that no ref has; return them.
+
+        Entries of the snapshot log before the last that is removed go too, as Iceberg Java does it: what lies between
+        would otherwise look current for too long.
+
+        Raises
+        ------
+        ValueError
+            A branch or a tag has one of them.
+        """
+        for name, ref in self.refs.items():
+            if ref["snapshot-id"] in ids:
+                raise ValueError(f"snapshot {ref['snapshot-id']} is the newest of {name!r}")
+        removed = [each for each in self.snapshots if each["snapshot-id"] in ids]
+        self.fields["snapshots"] = [each for each in self.snapshots if each["snapshot-id"] not in ids]
+        log = self.fields.get("snapshot-log") or []
+        last = max((index for index, each in enumerate(log) if each["snapshot-id"] in ids), default=-1)
+        self.fields["snapshot-log"] = log[last + 1 :]
+        for name in _STATISTICS:
+            if name in self.fields:
+                self.fields[name] = [each for each in self.fields[name] if each.get("snapshot-id") not in ids]
+        return removed
+
+    def drop_statistics(self) -> list[str]:
+        """Remove statistics files from the metadata; return their paths. They are plaintext and tell of data."""
+        found = [each["statistics-path"] for name in _STATISTICS for each in self.fields.get(name) or ()]
+        for name in _STATISTICS:
+            if self.fields.get(name):
+                self.fields[name] = []
+        return found

@@ -1,0 +1,167 @@
+"""One new snapshot of a table: manifests, manifest list, key entry, and its place in the metadata.
+
+    entries --> manifest --> manifest list --> snapshot {manifest-list, key-id, first-row-id, added-rows} --> metadata
+                   key          key --> encryption-keys
+
+Row numbers: each data manifest without a first row id gets the table's next one, which moves on by the manifest's added
+and existing rows. Source: Iceberg table spec, "Snapshots", "First Row ID Assignment", "Sequence Numbers".
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.writing.manifest_avro import ADDED, DATA, DELETED, EXISTING, write_list, write_manifest
+from ags1.iceberg.writing.metadata import MAIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ags1.iceberg.writing.manifest_avro import Manifest
+    from ags1.iceberg.writing.metadata import TableMetadata
+    from ags1.iceberg.writing.table_files import TableFiles
+
+__all__ = ["SnapshotWriter"]
+
+
+class SnapshotWriter:
+    """Writes one snapshot into a table's metadata.
+
+    Parameters
+    ----------
+    metadata : TableMetadata
+        It is changed by :meth:`finish`.
+    files : TableFiles
+        Writes manifests and the list.
+    kms : object
+        Wraps the manifest list's key, in an encrypted table.
+    ref : str
+        The branch that it is for.
+
+    Attributes
+    ----------
+    snapshot_id, sequence_number : int
+    manifests : list of dict
+        What the manifest list will have, in its order.
+
+    Notes
+    -----
+    Not safe to share between threads. A commit that lost a race needs a new one: ids, sequence numbers and row numbers
+    are taken from the metadata. Manifests whose entries state all numbers may be added to the new one again.
+    """
+
+    def __init__(self, metadata: TableMetadata, files: TableFiles, kms: Any, ref: str = MAIN) -> None:
+        metadata.upgrade()
+        self._metadata, self._files, self._kms, self._ref = metadata, files, kms, ref
+        self.snapshot_id = metadata.new_snapshot_id()
+        self.sequence_number = int(metadata.fields.get("last-sequence-number", 0)) + 1
+        self.manifests: list[dict[str, Any]] = []
+        self._name = str(uuid.uuid4())
+
+    def keep(self, listed: Mapping[str, Any]) -> None:
+        """Add a manifest that is there, as its list has it."""
+        self.manifests.append(dict(listed))
+
+    def add(self, manifest: Manifest, partitions: list[dict[str, Any]] | None, first_row_id: int | None = None) -> None:
+        """Write a manifest, and add it.
+
+        Parameters
+        ----------
+        manifest : Manifest
+            New entries have the status ADDED and no sequence numbers.
+        partitions : list of dict or None
+            The summary of its partitions, one of each field of the spec.
+        first_row_id : int, optional
+            Of a data manifest whose entries had one: it is kept. Without it, the table's next number is given.
+        """
+        path = self._files.new_metadata_path(f"{self._name}-m{len(self.manifests)}.avro")
+        for each in manifest.entries:
+            if each.status in (ADDED, DELETED):
+                each.snapshot_id = self.snapshot_id
+        length, key = self._files.write(path, write_manifest(manifest))
+        record: dict[str, Any] = {
+            "manifest_path": path,
+            "manifest_length": length,
+            "partition_spec_id": manifest.spec_id,
+            "content": manifest.content,
+            "sequence_number": self.sequence_number,
+            "min_sequence_number": min(
+                (
+                    self.sequence_number if each.sequence_number is None else each.sequence_number
+                    for each in manifest.entries
+                    if each.is_live
+                ),
+                default=self.sequence_number,
+            ),
+            "added_snapshot_id": self.snapshot_id,
+        }
+        for name, status in (("added", ADDED), ("existing", EXISTING), ("deleted", DELETED)):
+            files = [each.file for each in manifest.entries if each.status == status]
+            record[f"{name}_files_count"] = len(files)
+            record[f"{name}_rows_count"] = sum(each["record_count"] for each in files)
+        if partitions is not None:
+            record["partitions"] = partitions
+        if key is not None:
+            record["key_metadata"] = key.encode()
+        if first_row_id is not None and manifest.content == DATA:
+            record["first_row_id"] = first_row_id
+        self.manifests.append(record)
+
+    def finish(self, operation: str, summary: Mapping[str, str], *, schema_id: int | None = None) -> dict[str, Any]:
+        """Write the manifest list, and put the snapshot into the metadata.
+
+        Parameters
+        ----------
+        operation : {"append", "replace", "overwrite", "delete"}
+        summary : mapping
+            Further fields of the summary. Iceberg Java needs ``total-records`` and ``total-data-files``.
+        schema_id : int, optional
+            By default the table's current schema.
+
+        Returns
+        -------
+        dict
+            The snapshot's JSON.
+
+        Raises
+        ------
+        KeyAccessError
+            The KMS did not wrap the key.
+        OSError
+            The list cannot be written.
+        """
+        metadata = self._metadata
+        first = running = metadata.next_row_id
+        # Data manifests first: delete manifests refer to what is in them.
+        self.manifests.sort(key=lambda each: each["content"])
+        for each in self.manifests:
+            if each["content"] == DATA and each.get("first_row_id") is None:
+                each["first_row_id"] = running
+                running += each["added_rows_count"] + each["existing_rows_count"]
+        parent = metadata.snapshot_of(self._ref)
+        snapshot: dict[str, Any] = {"sequence-number": self.sequence_number, "snapshot-id": self.snapshot_id}
+        if parent is not None:
+            snapshot["parent-snapshot-id"] = parent["snapshot-id"]
+        path = self._files.new_metadata_path(f"snap-{self.snapshot_id}-1-{self._name}.avro")
+        snapshot |= {
+            "timestamp-ms": metadata.now_ms(),
+            "summary": {"operation": operation, **summary},
+            "manifest-list": path,
+            "schema-id": metadata.fields["current-schema-id"] if schema_id is None else schema_id,
+            "first-row-id": first,
+            "added-rows": running - first,
+        }
+        _, key = self._files.write(path, write_list(self.manifests, snapshot))
+        if key is not None:
+            master = metadata.key_id
+            assert master is not None
+            keys = EncryptionKeys.from_table_metadata(metadata.fields)
+            snapshot["key-id"] = keys.add_manifest_list_key(
+                key, self._kms, master, data_key_length=metadata.data_key_length
+            )
+            metadata.fields["encryption-keys"] = keys.to_list()
+        metadata.add_snapshot(snapshot, self._ref)
+        return snapshot

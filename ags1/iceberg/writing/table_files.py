@@ -1,0 +1,106 @@
+"""The small files that a commit writes: manifests, manifest lists, Puffin files. Each has a key of its own.
+
+They are written under names that nobody has, before the commit, so a commit that fails removes them and a reader never
+sees half of one. Source: Iceberg table spec, "Encryption Keys"; AES GCM Stream specification.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from ags1 import codec
+from ags1.keys import KeyMetadata
+from ags1.storage import make_parent, open_output, remove
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ags1.iceberg.writing.metadata import TableMetadata
+    from ags1.storage import Location
+
+__all__ = ["TableFiles"]
+
+_METADATA_PATH = "write.metadata.path"
+_DATA_PATH = "write.data.path"
+
+
+class TableFiles:
+    """Writes small files of a table.
+
+    Parameters
+    ----------
+    metadata : TableMetadata
+        Says, whenever a file is written, where it goes, and whether and with what keys it is encrypted.
+    locate : callable
+        Makes a Location of a path or URL as metadata has it.
+
+    Attributes
+    ----------
+    written : list of str
+        Paths of all that was written.
+
+    Notes
+    -----
+    Safe to share between threads that do not change the metadata.
+    """
+
+    def __init__(self, metadata: TableMetadata, locate: Callable[[str], Location]) -> None:
+        self._metadata = metadata
+        self._locate = locate
+        self.written: list[str] = []
+
+    def new_metadata_path(self, name: str) -> str:
+        """Path of a file below the table's metadata directory."""
+        return f"{self._directory(_METADATA_PATH, 'metadata')}/{name}"
+
+    def new_data_path(self, suffix: str, partition: str = "") -> str:
+        """Path of a data or delete file with a name that nobody has; `partition` is its directory, if any."""
+        return "/".join(
+            part for part in (self._directory(_DATA_PATH, "data"), partition, f"{uuid.uuid4()}{suffix}") if part
+        )
+
+    def new_key(self) -> KeyMetadata | None:
+        """A fresh key and AAD prefix for one file; None in a table that is not encrypted."""
+        metadata = self._metadata
+        return None if metadata.key_id is None else KeyMetadata.generate(8 * metadata.data_key_length)
+
+    def write(self, path: str, data: bytes) -> tuple[int, KeyMetadata | None]:
+        """Write a file, as an AGS1 stream where the table is encrypted.
+
+        Parameters
+        ----------
+        path : str
+            Under a new name.
+        data : bytes
+            Plaintext.
+
+        Returns
+        -------
+        int
+            Bytes as they are stored.
+        KeyMetadata or None
+            The file's key, with its length.
+
+        Raises
+        ------
+        OSError
+            It cannot be written. Nothing of it is left.
+        """
+        key = self.new_key()
+        stored = data if key is None else codec.encrypt(data, key.encryption_key, aad_prefix=key.aad_prefix or b"")
+        location = self._locate(path)
+        make_parent(location)
+        self.written.append(path)
+        with open_output(location, expected=len(stored)) as output:
+            output.write(stored)
+            output.commit(durable=True)
+        return len(stored), None if key is None else key.with_length(len(stored))
+
+    def _directory(self, name: str, usual: str) -> str:
+        return (self._metadata.properties.get(name) or f"{self._metadata.location}/{usual}").rstrip("/")
+
+    def discard(self) -> None:
+        """Remove all that was written: the commit failed."""
+        remove(self._locate(path) for path in self.written)
+        self.written.clear()
