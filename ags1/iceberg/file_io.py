@@ -91,6 +91,7 @@ class EncryptedFileIO(FileIO):
             from ags1.kms import load
 
             kms = load(properties[KMS])
+        self.kms = kms
         # PyIceberg adds the properties of the table when it makes the FileIO that reads it.
         promised = bool(properties.get("encryption.key-id"))
         self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ags1.iceberg._row_filter import RowFilter
     from ags1.iceberg._table_tree import TreeNode
     from ags1.iceberg._table_verify import TableVerifyReport
+    from ags1.iceberg.catalogs import CatalogTable, TableState
 
 __all__ = ["EncryptedTable", "EncryptedTableScan", "open_table"]
 
@@ -109,15 +110,20 @@ class EncryptedTable:
         Opens the table's files.
     table : pyiceberg.table.StaticTable
         PyIceberg's own view of the table: schemas, snapshots, partition specs, and ``inspect``.
+    catalog_table : CatalogTable or None
+        The table in its catalog, which is needed for changes; None for one that was opened by its metadata file.
     """
 
-    def __init__(self, metadata_location: str, file_io: EncryptedFileIO) -> None:
+    def __init__(
+        self, metadata_location: str, file_io: EncryptedFileIO, catalog_table: CatalogTable | None = None
+    ) -> None:
         from pyiceberg.catalog.noop import NoopCatalog
         from pyiceberg.table import StaticTable
         from pyiceberg.table.metadata import TableMetadataUtil
 
         self.metadata_location = metadata_location
         self.io = file_io
+        self.catalog_table = catalog_table
         document = file_io.read_metadata(metadata_location)
         self._snapshots = document.snapshots()
         try:
@@ -136,6 +142,39 @@ class EncryptedTable:
 
     def __repr__(self) -> str:
         return f"<ags1.iceberg.EncryptedTable {self.metadata_location}>"
+
+    def at(self, state: TableState) -> EncryptedTable:
+        """The table as it was at one moment, with the same KMS and properties.
+
+        Parameters
+        ----------
+        state : TableState
+            From its catalog, which may vouch for the master key and the metadata file.
+        """
+        given = {name: text for name, text in self.io.properties.items() if name != METADATA_HASH}
+        if state.metadata_hash is not None:
+            given[METADATA_HASH] = state.metadata_hash
+        if state.table_key_id is not None:
+            given[TABLE_KEY_ID] = state.table_key_id
+        return EncryptedTable(state.metadata_location, EncryptedFileIO(given, kms=self.io.kms), self.catalog_table)
+
+    def refresh(self) -> EncryptedTable:
+        """Load the newest state from the catalog; return the table itself.
+
+        Raises
+        ------
+        ValueError
+            The table was opened by its metadata file: no catalog says what is newest.
+        FormatError, OSError
+            The catalog or the metadata file cannot be read.
+        """
+        if self.catalog_table is None:
+            raise ValueError(
+                f"{self.metadata_location}: the table was opened by its metadata file, and no catalog says which is "
+                "the newest: open it with load_table"
+            )
+        self.__dict__.update(self.at(self.catalog_table.load()).__dict__)
+        return self
 
     @property
     def refs(self) -> dict[str, int]:
