@@ -275,8 +275,8 @@ class Writer(io.BufferedIOBase):
         self._cipher = BlockCipher(secret, prefix, block_length, threads)
         gathered = WINDOW if threads != 1 else SMALL_WINDOW
         self._capacity = max(1, min(gathered // block_length, _descriptors.MAX_WINDOW_BLOCKS)) * block_length
-        self._gathered = bytearray()
-        self._spare = bytearray()
+        self._gathered = Gathered(self._capacity)
+        self._spare = Gathered(self._capacity)
         self._sealing: Request[None] | None = None
         self._position = 0
         self._next_block = 0
@@ -350,37 +350,28 @@ class Writer(io.BufferedIOBase):
         done = 0
         size = len(data)
         while done < size:
-            if not self._gathered and size - done >= self._capacity:
+            if not self._gathered.filled and size - done >= self._capacity:
                 # Enough for whole windows: encrypted from where it lies.
-                count = min(size - done, self._capacity)
+                count = self._capacity
                 self._seal(data[done : done + count])
             else:
-                count = min(size - done, self._capacity - len(self._gathered))
-                self._gathered += data[done : done + count]
-                if len(self._gathered) == self._capacity:
+                count = self._gathered.take(data[done:])
+                if self._gathered.filled == self._capacity:
                     self._seal_gathered()
             done += count
             self._position += count
 
     def _seal_gathered(self) -> None:
         """Seal and write what was gathered, on another thread where that is allowed, and gather into other memory."""
-        if not self._behind:
-            with memoryview(self._gathered) as view:
-                self._seal(view)
-            self._gathered.clear()
-            return
-        self._wait()
-        full, self._gathered, self._spare = self._gathered, self._spare, bytearray()
-        call = self._sealer(memoryview(full))
-
-        def seal_and_release() -> None:
-            try:
-                call()
-            finally:
-                full.clear()
-
-        self._sealing = start(seal_and_release)
-        self._spare = full
+        full = self._gathered
+        if self._behind:
+            self._wait()
+            # Nobody writes to the memory of `full` before _wait() has returned again.
+            self._gathered, self._spare = self._spare, full
+            self._sealing = start(self._sealer(full.view()))
+        else:
+            self._seal(full.view())
+        full.filled = 0
 
     def _wait(self) -> None:
         """Wait until nothing is being sealed; raise what that met."""
@@ -417,11 +408,10 @@ class Writer(io.BufferedIOBase):
         """Hand every full block to the output and flush that. A block that is not full waits for more, or for close."""
         self._check_usable()
         try:
-            whole = len(self._gathered) - len(self._gathered) % self._cipher.block_length
+            whole = self._gathered.filled - self._gathered.filled % self._cipher.block_length
             if whole:
-                with memoryview(self._gathered) as view:
-                    self._seal(view[:whole])
-                del self._gathered[:whole]
+                self._seal(self._gathered.view()[:whole])
+                self._gathered.drop(whole)
             self._wait()
             assert self._output is not None
             self._output.flush()
@@ -441,11 +431,10 @@ class Writer(io.BufferedIOBase):
             return
         try:
             if self._error is None and self._output is not None:
-                if self._gathered or self._next_block == 0:
-                    with memoryview(self._gathered) as view:
-                        self._seal(view)
-                    self._gathered.clear()
+                if self._gathered.filled or self._next_block == 0:
+                    self._seal(self._gathered.view())
                 self._wait()
+                self._gathered = self._spare = Gathered(0)
                 self._output.commit()
                 self._encrypted_length = layout.encrypted_length(self._position, self._cipher.block_length)
         except BaseException as error:
@@ -467,7 +456,7 @@ class Writer(io.BufferedIOBase):
         """Remember the first error and throw the output away."""
         if self._error is None:
             self._error = error
-            self._gathered, self._spare = bytearray(), bytearray()
+            self._gathered = self._spare = Gathered(0)
             if self._output is not None and self._owner == os.getpid():
                 is_used = self._output.descriptor is not None or not self._output.is_published
                 # At the end of the interpreter that thread is gone.
@@ -514,6 +503,50 @@ class Writer(io.BufferedIOBase):
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("an ags1.Writer cannot be pickled")
+
+
+class Gathered:
+    """Plaintext that waits to be sealed, in memory that is used again: fresh memory costs more than the cipher.
+
+    Parameters
+    ----------
+    capacity : int
+        Bytes that it takes at most. The memory grows up to it, so that a short stream needs little.
+
+    Attributes
+    ----------
+    filled : int
+        Bytes that wait.
+    """
+
+    __slots__ = ("_capacity", "_memory", "filled")
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._memory = bytearray()
+        self.filled = 0
+
+    def take(self, data: memoryview) -> int:
+        """Copy as much of `data` as there is room for; return how much that is."""
+        count = min(len(data), self._capacity - self.filled)
+        end = self.filled + count
+        if end > len(self._memory):
+            self._memory += bytes(min(self._capacity, max(end, 2 * len(self._memory))) - len(self._memory))
+        # Not by the bytearray's own slices, which copy twice.
+        with memoryview(self._memory) as memory:
+            memory[self.filled : end] = data[:count]
+        self.filled = end
+        return count
+
+    def view(self) -> memoryview:
+        """What waits. It must be released before more is taken."""
+        return memoryview(self._memory)[: self.filled]
+
+    def drop(self, count: int) -> None:
+        """Forget the first `count` bytes."""
+        rest = self._memory[count : self.filled]
+        self._memory[: len(rest)] = rest
+        self.filled = len(rest)
 
 
 def _name_of(name: str | None) -> str:
