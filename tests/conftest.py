@@ -18,6 +18,7 @@ GROUPS = {
     # Before Spark's, because some tests damage these tables for a moment: no other process may use them then.
     "spark_tables": "iceberg-tables",
     "spark_reader": "iceberg-tables",
+    "hive_lake": "iceberg-tables",
     "spark": "spark",
     "parquet_peer": "parquet-java",
     "spark_parquet_peer": "parquet-java",

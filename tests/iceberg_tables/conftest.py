@@ -9,7 +9,7 @@ import pytest
 
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.keys import MASTER_KEYS
-from tests.iceberg_tables.warehouse import SparkReader, SparkTables, available, make_tables
+from tests.iceberg_tables.warehouse import HiveLake, SparkReader, SparkTables, available, make_tables
 
 MAKING_SECONDS = 900
 
@@ -36,11 +36,17 @@ def spark_tables() -> SparkTables:
 
 
 @pytest.fixture(scope="session")
-def spark_reader() -> Iterator[SparkReader]:
-    """A running Spark that reads any metadata.json, with the same master keys."""
+def hive_lake() -> Iterator[HiveLake]:
+    """A running Spark with a Hive metastore that PyIceberg reaches too, and the tables' master keys."""
     require_spark()
-    with SparkReader() as started:
+    with HiveLake() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def spark_reader(hive_lake: HiveLake) -> SparkReader:
+    """A running Spark that reads any metadata.json, with the same master keys: the one of `hive_lake`."""
+    return hive_lake
 
 
 @pytest.fixture

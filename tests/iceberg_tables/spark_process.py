@@ -4,8 +4,9 @@
     python -m tests.iceberg_tables.spark_process bulk DIRECTORY CLASS_PATH ROWS
     python -m tests.iceberg_tables.spark_process serve DIRECTORY CLASS_PATH
 
-``serve`` answers one line of JSON for each line of JSON on standard input. It is a process of its own because a JVM
-does not leave the process that started it, and because Spark's Python needs its environment set before it starts.
+``serve`` reads one line of JSON from standard input for each line of JSON that it prints. Its metastore is one that
+other processes reach too, by Thrift. It is a process of its own because a JVM does not leave the process that started
+it, and because Spark's Python needs its environment set before it starts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import datetime
 import decimal
 import json
 import os
+import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,15 +38,20 @@ _EXACT = decimal.Context(prec=40, traps=[decimal.Inexact])
 
 
 class Lake:
-    """An Iceberg catalog in a directory: a Hive metastore in this process's memory, and a KMS with fixed keys."""
+    """An Iceberg catalog in a directory: a Hive metastore in this process's memory, and a KMS with fixed keys.
 
-    def __init__(self, directory: Path, class_path: str) -> None:
+    With `metastore_port`, the metastore is a server there, which the catalog uses as others do.
+    """
+
+    def __init__(self, directory: Path, class_path: str, metastore_port: int | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.namespace = NAMESPACE
         self._registered = 0
-        self.spark = _session(directory, class_path)
+        self.spark = _session(directory, class_path, metastore_port)
         self.jvm = self.spark._jvm
+        if metastore_port is not None:
+            self._start_metastore(metastore_port)
         files = self.jvm.org.apache.hadoop.fs.FileSystem.getLocal(self.spark._jsc.hadoopConfiguration())
         # Hadoop would keep a checksum beside every file: damage is for Iceberg to find.
         files.setWriteChecksum(False)
@@ -143,6 +152,25 @@ class Lake:
             "files": [],
         }
 
+    def _start_metastore(self, port: int) -> None:
+        hive = self.jvm.org.apache.hadoop.hive
+        kind = self.jvm.java.lang.Class.forName("org.apache.hadoop.hive.conf.HiveConf")
+        conf = hive.conf.HiveConf(self.spark._jsc.hadoopConfiguration(), kind)
+        # The tables of locks are not among those that are made automatically.
+        hive.metastore.txn.TxnDbUtil.prepDb(conf)
+        bridge = hive.shims.ShimLoader.getHadoopThriftAuthBridge()
+        serve = threading.Thread(
+            target=hive.metastore.HiveMetaStore.startMetaStore, args=(port, bridge, conf), daemon=True
+        )
+        serve.start()
+        while serve.is_alive():
+            try:
+                socket.create_connection(("127.0.0.1", port), 10).close()
+                return
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+        raise RuntimeError("the metastore ended at its start")
+
     def _catalog(self) -> Any:
         return self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(self.spark._jsparkSession, CATALOG)
 
@@ -150,7 +178,7 @@ class Lake:
         return self.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(f"{NAMESPACE}.{name}")
 
 
-def _session(directory: Path, class_path: str) -> SparkSession:
+def _session(directory: Path, class_path: str, metastore_port: int | None) -> SparkSession:
     catalog = f"spark.sql.catalog.{CATALOG}"
     keys = ",".join(f"{key_id}={key.hex()}" for key_id, key in MASTER_KEYS.items())
     scratch = str(directory / "scratch")
@@ -179,9 +207,12 @@ def _session(directory: Path, class_path: str) -> SparkSession:
         "spark.hadoop.hive.metastore.warehouse.dir": directory.as_uri(),
         # Columns that move look to Hive as if their types changed.
         "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
-        # The tables of Hive's locks are not among those that are made automatically.
-        "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
     }
+    if metastore_port is None:
+        # The tables of Hive's locks are not among those that are made automatically.
+        settings["spark.hadoop.iceberg.engine.hive.lock-enabled"] = "false"
+    else:
+        settings[f"{catalog}.uri"] = f"thrift://127.0.0.1:{metastore_port}"
     builder = SparkSession.builder.master("local[2]").appName("ags1-tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -253,14 +284,32 @@ def _messages(error: Exception) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith(("at ", "... ")))
 
 
-def _serve(lake: Lake) -> None:
-    print(json.dumps({"ready": lake.spark.version}), flush=True)
+def _reply(lake: Lake, request: dict[str, Any]) -> dict[str, Any]:
+    if "sql" in request:
+        return _collected(lake.spark.sql(request["sql"]))
+    if "rows" in request:
+        return lake.rows(request["rows"], request["version"], request["columns"])
+    if "create" in request:
+        lake.create(request["create"], request["columns"], **request["options"])
+        return {}
+    if "json" in request:
+        parser = lake.jvm.org.apache.iceberg.TableMetadataParser
+        return {"json": parser.toJson(parser.fromJson(request["json"]))}
+    return lake.read_metadata(request["metadata"], request["version"], request["columns"])
+
+
+def _serve(directory: Path, class_path: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    lake = Lake(directory, class_path, port)
+    print(json.dumps({"ready": lake.spark.version, "metastore": f"thrift://127.0.0.1:{port}"}), flush=True)
     for request in _requests():
         try:
-            answer = lake.read_metadata(request["metadata"], request["version"], request["columns"])
+            reply = _reply(lake, request)
         except Exception as error:
-            answer = {"error": _messages(error)}
-        print(json.dumps(answer), flush=True)
+            reply = {"error": _messages(error)}
+        print(json.dumps(reply), flush=True)
 
 
 def _write(directory: Path, tables: dict[str, Any]) -> None:
@@ -275,15 +324,16 @@ def main(command: str, directory: str, class_path: str, *arguments: str) -> None
     from tests.iceberg_tables import spark_tables
 
     root = Path(directory).resolve()
-    lake = Lake(root, class_path)
     if command == "serve":
-        _serve(lake)
-    elif command == "make":
+        return _serve(root, class_path)
+    lake = Lake(root, class_path)
+    if command == "make":
         _write(root, spark_tables.make(lake))
     elif command == "bulk":
         _write(root, spark_tables.make_bulk(lake, int(arguments[0])))
     else:
         raise SystemExit(f"no such command: {command}")
+    return None
 
 
 if __name__ == "__main__":

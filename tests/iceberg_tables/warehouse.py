@@ -223,7 +223,6 @@ class SparkProcess(LineProcess):
         self.directory = Path(self._temporary.name)
         command = [sys.executable, "-m", f"tests.iceberg_tables.{module}", *before, str(self.directory), class_path]
         super().__init__(command, cwd=self._temporary.name, env=_environment())
-        self._started = False
 
     def ask(self, request: dict[str, Any], timeout: float | None = None) -> Any:
         """Return the answer to a request; `timeout` in seconds, for one that takes longer than others.
@@ -233,10 +232,13 @@ class SparkProcess(LineProcess):
         PeerFailure
             Spark ended or did not answer in time.
         """
-        if not self._started:
-            self.answer()
-            self._started = True
+        assert "ready" in self.hello
         return json.loads(self.exchange(json.dumps(request), timeout))
+
+    @cached_property
+    def hello(self) -> Any:
+        """What the process says when it is ready."""
+        return json.loads(self.answer())
 
     def answer(self, timeout: float | None = None) -> str:
         """Return the next line of JSON: the JVM has the same output, and says a line of its own at its start."""
@@ -274,10 +276,61 @@ class SparkReader(SparkProcess):
             Spark ended or did not answer in time.
         """
         location = metadata.resolve().as_uri() if isinstance(metadata, Path) else metadata
-        answer = self.ask({"metadata": location, "version": version, "columns": columns})
-        if "error" in answer:
-            raise SparkReadError(answer["error"])
-        return answer["columns"], answer["rows"]
+        found = self._said({"metadata": location, "version": version, "columns": columns})
+        return found["columns"], found["rows"]
+
+    def _said(self, request: dict[str, Any]) -> dict[str, Any]:
+        said: dict[str, Any] = self.ask(request)
+        if "error" in said:
+            raise SparkReadError(said["error"])
+        return said
+
+
+class HiveLake(SparkReader):
+    """The running Spark with its Hive metastore, which others reach by Thrift. Its tables are in ``lake.tables``.
+
+    Java's commits take Hive's lock, unless a table has the property ``engine.hive.lock-enabled=false``.
+
+    Attributes
+    ----------
+    directory : Path
+        The warehouse.
+    """
+
+    @property
+    def metastore(self) -> str:
+        """The metastore's ``thrift:`` URL."""
+        return str(self.hello["metastore"])
+
+    def catalog(self, **properties: str) -> Any:
+        """A new HiveCatalog of PyIceberg's on the metastore; tables are ``("tables", NAME)``."""
+        from pyiceberg.catalog.hive import HiveCatalog
+
+        return HiveCatalog("lake", uri=self.metastore, warehouse=self.directory.resolve().as_uri(), **properties)
+
+    def create(self, name: str, columns: str, **options: Any) -> None:
+        """Create a table, as ``Lake.create`` of spark_process.py: encrypted, or with ``key_id=None`` plaintext."""
+        self._said({"create": name, "columns": columns, "options": options})
+
+    def sql(self, statement: str) -> list[list[Any]]:
+        """Run a statement; return its rows in the canonical form.
+
+        Raises
+        ------
+        SparkReadError
+            Spark or Iceberg refused.
+        """
+        rows: list[list[Any]] = self._said({"sql": statement})["rows"]
+        return rows
+
+    def rows(self, table: str, columns: str = "*", version: int | str | None = None) -> list[list[Any]]:
+        """The rows of a table, a snapshot, a branch or a tag, in the canonical form."""
+        rows: list[list[Any]] = self._said({"rows": table, "columns": columns, "version": version})["rows"]
+        return rows
+
+    def json_of(self, metadata: str) -> str:
+        """A table's metadata in JSON, as Iceberg Java writes it after it parsed it."""
+        return str(self._said({"json": metadata})["json"])
 
 
 def _made(kind: str, command: list[str], arguments: list[str]) -> SparkTables:

@@ -1,0 +1,127 @@
+"""Tables in catalogs: one way to load any table, and to commit new metadata to it.
+
+    catalog_table(catalog, "db.events") ---> CatalogTable.load()   ---> TableState   the metadata, as JSON
+                                                         .commit(base, fields)       or ConflictError
+
+    catalog        the commit                                       what guards it
+    Hive           one alter_table                                  Hive's lock, and the expected metadata_location
+    SQL            UPDATE ... WHERE metadata_location = old         the database
+    Glue           update_table                                     the table's version in Glue
+    REST           updates; of encrypted snapshots, in three steps  the server, by requirements
+    None (a file)  the next metadata file is created                create-if-absent
+
+PyIceberg's catalogs are the transport. Its models of metadata are not used, because they drop the keys.
+"""
+
+from __future__ import annotations
+
+from ags1.errors import UnsupportedError
+from ags1.iceberg.catalogs._table import CatalogTable, TableState
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = ["CatalogTable", "TableState", "catalog_table", "create_in"]
+
+# By their names, because their modules need what is not installed for other catalogs.
+_POINTERS = {
+    "pyiceberg.catalog.hive.HiveCatalog": ("ags1.iceberg.catalogs._hive", "HiveTable"),
+    "pyiceberg.catalog.glue.GlueCatalog": ("ags1.iceberg.catalogs._glue", "GlueTable"),
+    "pyiceberg.catalog.sql.SqlCatalog": ("ags1.iceberg.catalogs._sql", "SqlTable"),
+    "pyiceberg.catalog.rest.RestCatalog": ("ags1.iceberg.catalogs._rest", "RestTable"),
+}
+
+
+def catalog_table(
+    catalog: Any, identifier: str | tuple[str, ...], *, storage_options: Mapping[str, Any] | None = None
+) -> CatalogTable:
+    """Find a table.
+
+    Parameters
+    ----------
+    catalog : pyiceberg.catalog.Catalog, str or None
+        A catalog of PyIceberg's: Hive, Glue, SQL or REST; its name in PyIceberg's configuration; or None for a table
+        without a catalog.
+    identifier : str or tuple of str
+        ``"db.table"``; without a catalog, path or URL of a metadata file or of the table's directory.
+    storage_options : mapping, optional
+        Properties for the storage beside those of the catalog, with PyIceberg's names, such as ``s3.endpoint``.
+
+    Raises
+    ------
+    UnsupportedError
+        A catalog of another kind.
+    ValueError
+        `identifier` is no name of a table.
+    """
+    if catalog is None:
+        from ags1.iceberg.catalogs._file import FileTable
+
+        return FileTable(_as_location(identifier), dict(storage_options or {}))
+    return _in_catalog(_loaded(catalog), identifier, storage_options)
+
+
+def create_in(
+    catalog: Any,
+    identifier: str | tuple[str, ...],
+    fields: Mapping[str, Any],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> CatalogTable:
+    """Make a new table with this metadata.
+
+    Parameters
+    ----------
+    catalog, storage_options
+        As for :func:`catalog_table`.
+    identifier : str or tuple of str
+        The new table's name; without a catalog, path or URL of its directory.
+    fields : mapping
+        The whole metadata, which has the table's location.
+
+    Raises
+    ------
+    ConflictError
+        The name is taken. Nothing was changed.
+    UnsupportedError
+        The catalog, or the storage, cannot carry the table.
+    OSError
+        The catalog or the storage failed.
+    """
+    table = catalog_table(catalog, identifier, storage_options=storage_options)
+    table.create(fields)
+    return table
+
+
+def _loaded(catalog: Any) -> Any:
+    if not isinstance(catalog, str):
+        return catalog
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog(catalog)
+
+
+def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], options: Mapping[str, Any] | None) -> CatalogTable:
+    import importlib
+
+    for kind in type(catalog).__mro__:
+        found = _POINTERS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if found is not None:
+            name = tuple(catalog.identifier_to_tuple(identifier))
+            if len(name) < 2 or not all(name):
+                raise ValueError(f"{identifier!r} is no name of a table: write NAMESPACE.TABLE")
+            properties = {**catalog.properties, **(options or {})}
+            made: CatalogTable = getattr(importlib.import_module(found[0]), found[1])(catalog, name, properties)
+            return made
+    raise UnsupportedError(
+        f"{type(catalog).__name__} is no catalog that can be committed to here: these are PyIceberg's HiveCatalog, "
+        "GlueCatalog, SqlCatalog and RestCatalog, or None with a metadata file"
+    )
+
+
+def _as_location(identifier: str | tuple[str, ...]) -> str:
+    if not isinstance(identifier, str):
+        raise ValueError(f"without a catalog a table is a path or URL, not {identifier!r}")
+    return identifier

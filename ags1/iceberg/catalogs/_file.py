@@ -1,0 +1,256 @@
+"""A table without a catalog: its newest metadata file is the table, and creating the next one is the commit.
+
+    00007-UUID.metadata.json  -->  00008-UUIDv5(name of the file before).metadata.json      v7  -->  v8
+
+The name of the next file follows from the name of the file before, so two commits of one state want one name, and
+create-if-absent gives it to one of them. A Hadoop catalog's names have that property by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+from ags1.errors import ConflictError, FormatError, UnsupportedError
+from ags1.iceberg._document import MAX_DOCUMENT
+from ags1.iceberg._locations import local_path, location_of
+from ags1.iceberg.catalogs._successor import METADATA_SUFFIX, NewMetadata, directory_of, successor, version_of
+from ags1.iceberg.catalogs._table import CatalogTable, TableState, conflict, read_state
+from ags1.storage import (
+    Location,
+    can_create,
+    create,
+    is_directory,
+    list_names,
+    make_parent,
+    open_output,
+    read_whole,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = ["FileTable", "newest_metadata"]
+
+_HINT = "version-hint.text"
+_NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
+
+
+class FileTable(CatalogTable):
+    """A table of which the metadata file, or the directory, is known.
+
+    Parameters
+    ----------
+    identifier : str
+        Path or URL of a metadata file: the table's state is that file, or what was committed on top of it from here.
+        Or of the table's directory: the state is the file with the highest number.
+    io_properties : mapping
+        For the storage, with PyIceberg's names.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such directory, or no metadata file in it.
+    FormatError
+        The directory has two files of the highest number.
+    """
+
+    def __init__(self, identifier: str, io_properties: Mapping[str, str]) -> None:
+        self.name = identifier
+        self.io_properties = io_properties
+        self._start = identifier if identifier.endswith(METADATA_SUFFIX) else None
+
+    def load(self) -> TableState:
+        """Read the newest metadata file."""
+        if self._start is None:
+            return read_state(newest_metadata(self.name, self.io_properties), self.io_properties)
+        location = self._start
+        directory = directory_of(location)
+        names = set(_names(directory, self.io_properties))
+        while version_of(location) is not None and (after := _next_name(location)) in names:
+            location = f"{directory}/{after}"
+        self._start = location
+        return read_state(location, self.io_properties)
+
+    def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
+        """Create the next metadata file."""
+        old = base.metadata_location
+        if version_of(old) is None:
+            raise FormatError(
+                f"{old}: the name of this metadata file has no number, such as 00007-...{METADATA_SUFFIX}, so the "
+                "next one cannot be named"
+            )
+        self._refuse_if_not_newest(old)
+        directory = directory_of(old)
+        spelled = _as_the_table_spells_it(old, base.document.fields)
+        written = successor(spelled, base.document.fields, fields, name=_next_name(old))
+        location = f"{directory}/{written.name}"
+        where = location_of(location, self.io_properties)
+        _require_create(where)
+        try:
+            create(where, written.data)
+        except FileExistsError:
+            raise conflict(self.name, old, location) from None
+        except OSError as error:
+            self._look_after(error, where, written.data, old)
+        self._tell_hint(directory, written.name)
+        return TableState(location, written.document)
+
+    def create(self, fields: Mapping[str, Any]) -> TableState:
+        """Write the first metadata file, where there is none."""
+        if self._start is not None:
+            raise ValueError(f"{self.name}: a new table is made in a directory, not in a metadata file")
+        place = f"{self.name.rstrip('/')}/metadata"
+        if any(version_of(name) is not None for name in _names(place, self.io_properties)):
+            raise ConflictError(f"{self.name}: there is a table already: choose another directory")
+        # The same name for everybody who makes a table here: only one of them can.
+        written = NewMetadata(fields, _named(0, "", METADATA_SUFFIX))
+        location = f"{place}/{written.name}"
+        where = location_of(location, self.io_properties)
+        _require_create(where)
+        make_parent(where)
+        try:
+            create(where, written.data)
+        except FileExistsError:
+            raise ConflictError(f"{self.name}: somebody else has made a table meanwhile") from None
+        except OSError as error:
+            self._look_after(error, where, written.data, "nothing")
+        return TableState(location, written.document)
+
+    def check_can_encrypt(self) -> None:
+        """Refuse storage that cannot create a file only if it is absent."""
+        _require_create(location_of(self._start or self.name, self.io_properties))
+
+    def _refuse_if_not_newest(self, location: str) -> None:
+        number = version_of(location) or 0
+        names = _names(directory_of(location), self.io_properties)
+        newer = sorted(name for name in names if (version_of(name) or 0) > number)
+        if newer:
+            raise ConflictError(
+                f"{self.name}: beside {location} there is {newer[-1]}, with a higher number: somebody else has "
+                "committed, or a commit to a catalog was given up. Nothing was changed: load the table and do it "
+                "again, or take that file away if no catalog has it"
+            )
+
+    def _look_after(self, error: OSError, where: Location, data: bytes, old: str) -> None:
+        """Return if a creation that failed was done nevertheless."""
+        try:
+            if bytes(read_whole(where, MAX_DOCUMENT)) == data:
+                return
+        except FileNotFoundError:
+            if where.is_local:
+                raise error from None
+        except (OSError, FormatError):
+            pass
+        else:
+            raise conflict(self.name, old, where.text) from error
+        raise OSError(
+            f"{self.name}: it is not known whether {where} was created ({error}): load the table before doing it again"
+        ) from error
+
+    def _tell_hint(self, directory: str, name: str) -> None:
+        if not name.startswith("v"):
+            return
+        try:
+            with open_output(location_of(f"{directory}/{_HINT}", self.io_properties)) as output:
+                output.write(str(version_of(name)).encode("ascii"))
+                output.commit()
+        except OSError:
+            # Readers look for higher numbers than the hint's.
+            pass
+
+
+def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = None) -> str:
+    """The metadata file with the highest number, in the directory of a table or in ``metadata/`` below it.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such directory, or no metadata file in it.
+    FormatError
+        Two files have that number, as after a commit to a catalog that lost against another.
+    OSError
+        The directory cannot be read.
+    """
+    properties = io_properties or {}
+    place = directory.rstrip("/") or "/"
+    for each in (f"{place.rstrip('/')}/metadata", place):
+        versions: dict[int, list[str]] = {}
+        for name in _names(each, properties):
+            version = version_of(name)
+            if version is not None:
+                versions.setdefault(version, []).append(name)
+        if not versions:
+            continue
+        names = sorted(versions[max(versions)])
+        if len(names) > 1:
+            raise FormatError(
+                f"{each} has {len(names)} metadata files of the number {max(versions)}, as after a commit that lost "
+                f"against another: name the one that the catalog has, {' or '.join(names)}"
+            )
+        return f"{each}/{names[0]}"
+    where = location_of(place, properties)
+    if where.is_local and not is_directory(where):
+        raise FileNotFoundError(2, "there is no such metadata file or directory", directory)
+    raise FileNotFoundError(
+        2, f"there are no metadata files here, nor in metadata/ below (such as 00007-...{METADATA_SUFFIX})", directory
+    )
+
+
+def _require_create(where: Location) -> None:
+    if not can_create(where):
+        raise UnsupportedError(
+            f"{where}: this storage cannot create a file only if it is absent, so that of two commits at once one "
+            "would be lost: use a catalog, or a local directory, S3, GCS or Azure"
+        )
+
+
+def _names(directory: str, io_properties: Mapping[str, str]) -> list[str]:
+    try:
+        return list_names(location_of(directory, io_properties))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _next_name(location: str) -> str:
+    name = location.rpartition("/")[2]
+    version = version_of(name)
+    assert version is not None
+    if name.startswith("v"):
+        return f"v{version + 1}{_suffix(name)}"
+    return _named(version + 1, name, name)
+
+
+def _named(version: int, before: str, like: str) -> str:
+    return f"{version:05d}-{uuid.uuid5(_NAMES, before)}{_suffix(like)}"
+
+
+def _suffix(name: str) -> str:
+    # Of the file before: two commits that differ in compression would have two names.
+    return f".gz{METADATA_SUFFIX}" if name.endswith(f".gz{METADATA_SUFFIX}") else METADATA_SUFFIX
+
+
+def _as_the_table_spells_it(location: str, fields: Mapping[str, Any]) -> str:
+    """The location in the words of the table: a path may stand for what its metadata calls ``file:/...``."""
+    path = local_path(location)
+    if path is None:
+        return location
+    directory = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    name = os.path.basename(path)
+    known: list[str] = []
+    log = fields.get("metadata-log")
+    for each in reversed(log if isinstance(log, list) else []):
+        file = each.get("metadata-file") if isinstance(each, dict) else None
+        if isinstance(file, str):
+            known.append(directory_of(file))
+            break
+    table = fields.get("location")
+    if isinstance(table, str):
+        known.append(f"{table.rstrip('/')}/metadata")
+    for spelled in known:
+        other = local_path(spelled)
+        if other is not None and os.path.realpath(other) == directory:
+            return f"{spelled}/{name}"
+    return location if location.startswith("file:") else os.path.abspath(location)

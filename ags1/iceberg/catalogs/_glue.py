@@ -1,0 +1,141 @@
+"""AWS Glue: one update of the table, refused by Glue if the table has another version by then."""
+
+from __future__ import annotations
+
+from ags1.iceberg.catalogs._columns import current_schema, hive_columns
+from ags1.iceberg.catalogs._table import (
+    PointerTable,
+    RefusedError,
+    TableState,
+    conflict,
+    no_metadata,
+    read_state,
+    taken,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pyiceberg.catalog.glue import GlueCatalog
+
+__all__ = ["GlueTable"]
+
+_LOCATION, _PREVIOUS = "metadata_location", "previous_metadata_location"
+_KEPT = (
+    "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
+    "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "Parameters", "TargetTable",
+)  # fmt: skip
+
+
+class GlueTable(PointerTable):
+    """A table in a GlueCatalog."""
+
+    def __init__(self, catalog: GlueCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
+        self._glue: Any = catalog.glue
+        self._skip_archive = str(catalog.properties.get("glue.skip-archive", "true")).lower() == "true"
+        self._database, self._table = catalog.identifier_to_database_and_table(identifier)
+        self.name = f"{self._database}.{self._table}"
+        self.io_properties = io_properties
+
+    def load(self) -> TableState:
+        """Ask Glue for the table, and read the metadata file that it names."""
+        return read_state(self._location(self._get()), self.io_properties)
+
+    def check_can_encrypt(self) -> None:
+        """Return: Glue says nothing of what the metadata file has."""
+
+    def swap(self, base: TableState, new: TableState) -> None:
+        """Update the table, if it has the version that it had when its location was compared."""
+        found = self._get()
+        if self._location(found) != base.metadata_location:
+            raise conflict(self.name, base.metadata_location, self._location(found))
+        changed = {name: found[name] for name in _KEPT if found.get(name) is not None}
+        before, after = base.document.fields, new.document.fields
+        obsolete = _properties(before).keys() - _properties(after).keys()
+        parameters = {name: value for name, value in found.get("Parameters", {}).items() if name not in obsolete}
+        changed["Parameters"] = {**parameters, **_parameters(new, base.metadata_location)}
+        descriptor = dict(found.get("StorageDescriptor", {}))
+        if current_schema(before) != current_schema(after):
+            descriptor["Columns"] = _columns(after)
+        changed["StorageDescriptor"] = {**descriptor, "Location": after.get("location")}
+        version = found.get("VersionId")
+        if not version:
+            raise RefusedError(f"{self.name}: Glue says no version of the table, so that it cannot be updated safely")
+        try:
+            self._call(
+                "update_table",
+                DatabaseName=self._database,
+                TableInput=changed,
+                SkipArchive=self._skip_archive,
+                VersionId=version,
+            )
+        except self._glue.exceptions.ConcurrentModificationException as error:
+            # The client repeats a request whose reply was lost: then it is its own commit that it met.
+            location = self._location(self._get())
+            if location != new.metadata_location:
+                raise conflict(self.name, base.metadata_location, location) from error
+
+    def insert(self, new: TableState) -> None:
+        """Create the table in Glue."""
+        table = {
+            "Name": self._table,
+            "TableType": "EXTERNAL_TABLE",
+            "Parameters": _parameters(new, None),
+            "StorageDescriptor": {
+                "Columns": _columns(new.document.fields),
+                "Location": new.document.fields.get("location"),
+            },
+        }
+        try:
+            self._call("create_table", DatabaseName=self._database, TableInput=table)
+        except self._glue.exceptions.AlreadyExistsException as error:
+            if self._location(self._get()) != new.metadata_location:
+                raise taken(self.name) from error
+
+    def _get(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = self._glue.get_table(DatabaseName=self._database, Name=self._table)["Table"]
+        except self._glue.exceptions.EntityNotFoundException:
+            raise FileNotFoundError(2, "the catalog has no such table", self.name) from None
+        return found
+
+    def _location(self, found: Mapping[str, Any]) -> str:
+        parameters = found.get("Parameters", {})
+        if str(parameters.get("table_type", "")).upper() != "ICEBERG" or not parameters.get(_LOCATION):
+            raise no_metadata(self.name)
+        return str(parameters[_LOCATION])
+
+    def _call(self, name: str, **arguments: Any) -> None:
+        from botocore.exceptions import ClientError
+
+        found = self._glue.exceptions
+        self.sending()
+        passing = (found.ConcurrentModificationException, found.AlreadyExistsException)
+        try:
+            getattr(self._glue, name)(**arguments)
+        except passing:
+            raise
+        except ClientError as error:
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) < 500:
+                raise RefusedError(f"{self.name}: Glue refused: {error}") from error
+            raise
+
+
+def _parameters(new: TableState, previous: str | None) -> dict[str, str]:
+    found = {name: str(value) for name, value in _properties(new.document.fields).items()}
+    found |= {"table_type": "ICEBERG", _LOCATION: new.metadata_location}
+    return found if previous is None else found | {_PREVIOUS: previous}
+
+
+def _properties(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    return fields.get("properties") or {}
+
+
+def _columns(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    columns = []
+    for name, kind, doc in hive_columns(current_schema(fields)):
+        column = {"Name": name, "Type": kind.removesuffix(" with local time zone")}
+        columns.append(column if doc is None else {**column, "Comment": doc})
+    return columns

@@ -1,0 +1,105 @@
+"""PyIceberg's SQL catalog: one row with the location of the metadata file, replaced where it is the old one still."""
+
+from __future__ import annotations
+
+from ags1.iceberg.catalogs._table import (
+    PointerTable,
+    RefusedError,
+    TableState,
+    conflict,
+    no_metadata,
+    read_state,
+    taken,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pyiceberg.catalog.sql import SqlCatalog
+
+__all__ = ["SqlTable"]
+
+
+class SqlTable(PointerTable):
+    """A table in a SqlCatalog."""
+
+    def __init__(self, catalog: SqlCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
+        self._catalog = catalog
+        self._identifier = identifier
+        self.name = ".".join(identifier)
+        self.io_properties = io_properties
+
+    def load(self) -> TableState:
+        """Read the row, and the metadata file that it names."""
+        return read_state(self._location(), self.io_properties)
+
+    def check_can_encrypt(self) -> None:
+        """Return: the row says nothing of what the file has."""
+
+    def swap(self, base: TableState, new: TableState) -> None:
+        """Update the row."""
+        from pyiceberg.catalog.sql import IcebergTables
+        from sqlalchemy import update
+        from sqlalchemy.exc import SQLAlchemyError
+
+        statement = (
+            update(IcebergTables)
+            .where(*self._row(), IcebergTables.metadata_location == base.metadata_location)
+            .values(metadata_location=new.metadata_location, previous_metadata_location=base.metadata_location)
+        )
+        with self._catalog.engine.connect() as connection:
+            try:
+                found = connection.execute(statement).rowcount
+            except SQLAlchemyError as error:
+                # Nothing is done before the commit.
+                raise RefusedError(f"{self.name}: the catalog's database refused the commit: {error}") from error
+            if found == 1:
+                self.sending()
+                connection.commit()
+                return
+            connection.rollback()
+        raise conflict(self.name, base.metadata_location, self._location())
+
+    def insert(self, new: TableState) -> None:
+        """Insert a row."""
+        from pyiceberg.catalog.sql import IcebergTables
+        from sqlalchemy import insert
+        from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+        if not self._catalog.namespace_exists(self._identifier[:-1]):
+            raise RefusedError(f"{self.name}: the catalog has no such namespace: create it first")
+        row = self._catalog._create_table_row(
+            ".".join(self._identifier[:-1]), self._identifier[-1], new.metadata_location
+        )
+        with self._catalog.engine.connect() as connection:
+            try:
+                connection.execute(insert(IcebergTables).values(**row))
+            except IntegrityError as error:
+                raise taken(self.name) from error
+            except SQLAlchemyError as error:
+                raise RefusedError(f"{self.name}: the catalog's database refused the table: {error}") from error
+            self.sending()
+            connection.commit()
+
+    def _location(self) -> str:
+        from pyiceberg.catalog.sql import IcebergTables
+        from sqlalchemy import select
+
+        with self._catalog.engine.connect() as connection:
+            row = connection.execute(select(IcebergTables.metadata_location).where(*self._row())).first()
+        if row is None:
+            raise FileNotFoundError(2, "the catalog has no such table", self.name)
+        if not row[0]:
+            raise no_metadata(self.name)
+        return str(row[0])
+
+    def _row(self) -> tuple[Any, ...]:
+        from pyiceberg.catalog.sql import IcebergTables
+
+        return (
+            IcebergTables.catalog_name == self._catalog.name,
+            IcebergTables.table_namespace == ".".join(self._identifier[:-1]),
+            IcebergTables.table_name == self._identifier[-1],
+        )

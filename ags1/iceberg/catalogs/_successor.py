@@ -1,0 +1,330 @@
+"""The metadata file that follows another one: its contents, its text, its hash and its name.
+
+    00007-UUID.metadata.json  -->  00008-UUID.metadata.json
+
+As Iceberg does it: ``last-updated-ms`` is now, and ``metadata-log`` gets the old file with the time of its own last
+update and loses the oldest ones beyond ``write.metadata.previous-versions-max``. The text is that of Iceberg Java:
+compact, in its order of fields, with characters as they are. Java compares the hash of the text that it would write
+with the one in a Hive metastore, so only a text in that very form has a hash here. Sources: Iceberg table spec, "Table
+Metadata Fields"; Iceberg Java's TableMetadataParser, SnapshotParser, SchemaParser and BaseMetastoreTableOperations.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import time
+import uuid
+
+from ags1.errors import FormatError
+from ags1.iceberg._document import Document
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+__all__ = [
+    "METADATA_SUFFIX",
+    "NewMetadata",
+    "directory_of",
+    "first",
+    "java_form",
+    "javas_hash",
+    "metadata_directory",
+    "successor",
+    "text_hash",
+    "version_of",
+]
+
+METADATA_SUFFIX = ".metadata.json"
+# 00007-UUID.metadata.json of a catalog, v7.metadata.json of a Hadoop catalog; with .gz in front of .metadata.json.
+_NAME = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json", re.ASCII)
+_PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
+_PREVIOUS_VERSIONS = 100
+_CODEC = "write.metadata.compression-codec"
+_METADATA_PATH = "write.metadata.path"
+
+_TOP = (
+    "format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id", "schema",
+    "current-schema-id", "schemas", "partition-spec", "default-spec-id", "partition-specs", "last-partition-id",
+    "default-sort-order-id", "sort-orders", "properties", "current-snapshot-id", "next-row-id", "encryption-keys",
+    "refs", "snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log",
+)  # fmt: skip
+_SNAPSHOT = (
+    "sequence-number", "snapshot-id", "parent-snapshot-id", "timestamp-ms", "summary", "manifest-list", "manifests",
+    "schema-id", "first-row-id", "added-rows", "key-id",
+)  # fmt: skip
+_REF = ("snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms")
+_SCHEMA = ("type", "schema-id", "identifier-field-ids", "fields")
+_FIELD = ("id", "name", "required", "type", "doc", "initial-default", "write-default")
+_LIST = ("type", "element-id", "element", "element-required")
+_MAP = ("type", "key-id", "key", "value-id", "value", "value-required")
+_SPEC = ("spec-id", "fields")
+_SPEC_FIELD = ("name", "transform", "source-id", "field-id")
+_ORDER = ("order-id", "fields")
+_ORDER_FIELD = ("transform", "source-id", "direction", "null-order")
+_KEY = ("key-id", "encrypted-key-metadata", "encrypted-by-id", "properties")
+_STATISTICS = ("snapshot-id", "statistics-path", "file-size-in-bytes", "file-footer-size-in-bytes", "blob-metadata")
+_BLOB = ("type", "snapshot-id", "sequence-number", "fields", "properties")
+_PARTITION_STATISTICS = ("snapshot-id", "statistics-path", "file-size-in-bytes")
+_SNAPSHOT_LOG = ("timestamp-ms", "snapshot-id")
+_METADATA_LOG = ("timestamp-ms", "metadata-file")
+# Written by Java although it is null.
+_NULLABLE = "current-snapshot-id"
+
+
+class NewMetadata:
+    """A metadata file to be written.
+
+    Attributes
+    ----------
+    document : Document
+        What it says.
+    data : bytes
+        What is stored: the text, or the text compressed by gzip.
+    name : str
+        Its file name.
+    metadata_hash : str or None
+        Base64 of the SHA-256 of the text; None if Iceberg Java would write the same metadata in another way.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], name: str) -> None:
+        ordered, self.is_javas = java_form(fields)
+        text = _json(ordered)
+        self.name = name
+        self.document = Document(text)
+        encoded = text.encode("utf-8")
+        self.data = gzip.compress(encoded, mtime=0) if name.endswith(f".gz{METADATA_SUFFIX}") else encoded
+        self.metadata_hash = _hash(encoded) if self.is_javas else None
+
+    def __repr__(self) -> str:
+        return f"<NewMetadata {self.name}>"
+
+
+def successor(
+    location: str,
+    base: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> NewMetadata:
+    """Make the metadata file that follows the one at `location`.
+
+    Parameters
+    ----------
+    location : str
+        Of the file to be followed, in the words of the table.
+    base, fields : mapping
+        Its contents, and what they are to be. The log and the time in `fields` are made anew.
+    name : str, optional
+        The new file's name, if it is not the next number with a random UUID.
+
+    Raises
+    ------
+    FormatError
+        The base has no time of its last update, or a log that is none.
+    """
+    before = _milliseconds(base, "last-updated-ms")
+    log = base.get("metadata-log")
+    if log is not None and not isinstance(log, list):
+        raise FormatError(f"metadata-log must be a JSON list, not {type(log).__name__}")
+    kept = [*(log or ()), {"timestamp-ms": before, "metadata-file": location}]
+    snapshots = [each for each in fields.get("snapshot-log") or () if isinstance(each, dict)]
+    newest = max((_milliseconds(each, "timestamp-ms") for each in snapshots), default=0)
+    changed = dict(fields)
+    changed["metadata-log"] = kept[-_previous_versions(fields) :]
+    # Clocks differ, and Iceberg refuses metadata whose times run backwards.
+    changed["last-updated-ms"] = max(int(clock() * 1000), before, newest)
+    if name is None:
+        version = version_of(location)
+        name = _fresh_name(0 if version is None else version + 1, fields)
+    return NewMetadata(changed, name)
+
+
+def first(fields: Mapping[str, Any]) -> NewMetadata:
+    """Make the first metadata file of a table."""
+    return NewMetadata(fields, _fresh_name(0, fields))
+
+
+def metadata_directory(fields: Mapping[str, Any]) -> str:
+    """The directory that a table's new metadata files belong in.
+
+    Raises
+    ------
+    FormatError
+        The table has no location.
+    """
+    path = _properties(fields).get(_METADATA_PATH)
+    if isinstance(path, str) and path:
+        return path.rstrip("/")
+    location = fields.get("location")
+    if not isinstance(location, str) or not location:
+        raise FormatError("the table's metadata has no location")
+    return f"{location.rstrip('/')}/metadata"
+
+
+def version_of(location: str) -> int | None:
+    """The number in a metadata file's name; None if its name has none."""
+    match = _NAME.fullmatch(location.rpartition("/")[2])
+    return None if match is None else int(match[1] or match[2])
+
+
+def directory_of(location: str) -> str:
+    """The directory that a metadata file is in."""
+    directory, slash, _ = location.rpartition("/")
+    return directory if slash else "."
+
+
+def javas_hash(fields: Mapping[str, Any]) -> str | None:
+    """The hash of metadata as Iceberg Java writes it; None if that is not known of all that it has."""
+    ordered, is_javas = java_form(fields)
+    return _hash(_json(ordered).encode("utf-8")) if is_javas else None
+
+
+def text_hash(text: str) -> str:
+    """The hash of a metadata file's text, as the Hive parameter metadata_hash has it."""
+    return _hash(text.encode("utf-8"))
+
+
+def java_form(fields: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Metadata in Iceberg Java's order of fields, and whether Java would write it like this.
+
+    Nothing is left out but what stands for nothing: nulls, and empty lists of identifier fields, which Java does not
+    write. What Java does not know comes last, and makes the second value False.
+    """
+    form = _Form()
+    return form.top(fields), form.is_javas
+
+
+class _Form:
+    def __init__(self) -> None:
+        self.is_javas = True
+
+    def top(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = self._ordered(dict(fields), _TOP)
+        if not found.get("encryption-keys", True):
+            del found["encryption-keys"]
+        if fields.get("format-version") not in (2, 3) or "schema" in found or "partition-spec" in found:
+            self.is_javas = False
+        if _NULLABLE in fields:
+            found = {name: found.get(name) for name in (*_TOP, *found) if name in found or name == _NULLABLE}
+        each = self._each
+        each(found, "schemas", self._schema)
+        each(found, "partition-specs", lambda spec: self._with_fields(spec, _SPEC, _SPEC_FIELD))
+        each(found, "sort-orders", lambda order: self._with_fields(order, _ORDER, _ORDER_FIELD))
+        each(found, "encryption-keys", lambda key: self._ordered(key, _KEY))
+        each(found, "snapshots", self._snapshot)
+        each(found, "statistics", self._statistics)
+        each(found, "partition-statistics", lambda entry: self._ordered(entry, _PARTITION_STATISTICS))
+        each(found, "snapshot-log", lambda entry: self._ordered(entry, _SNAPSHOT_LOG))
+        each(found, "metadata-log", lambda entry: self._ordered(entry, _METADATA_LOG))
+        if isinstance(found.get("refs"), dict):
+            found["refs"] = {name: self._ordered(ref, _REF) for name, ref in found["refs"].items()}
+        return found
+
+    def _each(self, fields: dict[str, Any], name: str, form: Callable[[Any], Any]) -> None:
+        if isinstance(fields.get(name), (list, tuple)):
+            fields[name] = [form(value) for value in fields[name]]
+
+    def _ordered(self, fields: Any, names: tuple[str, ...]) -> Any:
+        if not isinstance(fields, dict):
+            self.is_javas = False
+            return fields
+        found = {name: fields[name] for name in names if fields.get(name) is not None}
+        further = {name: value for name, value in fields.items() if name not in names}
+        if further:
+            self.is_javas = False
+        return found | further
+
+    def _snapshot(self, fields: Any) -> Any:
+        found = self._ordered(fields, _SNAPSHOT)
+        if isinstance(found, dict) and isinstance(found.get("summary"), dict):
+            summary = found["summary"]
+            operation = {name: summary[name] for name in ("operation",) if name in summary}
+            found["summary"] = operation | summary
+        return found
+
+    def _statistics(self, fields: Any) -> Any:
+        found = self._ordered(fields, _STATISTICS)
+        if isinstance(found, dict):
+            self._each(found, "blob-metadata", lambda blob: self._ordered(blob, _BLOB))
+        return found
+
+    def _with_fields(self, fields: Any, names: tuple[str, ...], inner: tuple[str, ...]) -> Any:
+        found = self._ordered(fields, names)
+        if isinstance(found, dict):
+            self._each(found, "fields", lambda field: self._ordered(field, inner))
+        return found
+
+    def _schema(self, fields: Any) -> Any:
+        found = self._ordered(fields, _SCHEMA)
+        if isinstance(found, dict):
+            if not found.get("identifier-field-ids", True):
+                del found["identifier-field-ids"]
+            self._each(found, "fields", self._field)
+        return found
+
+    def _field(self, fields: Any) -> Any:
+        found = self._ordered(fields, _FIELD)
+        if isinstance(found, dict):
+            found["type"] = self._type(found.get("type"))
+            for name in ("initial-default", "write-default"):
+                # Numbers with a fraction have several spellings.
+                if isinstance(found.get(name), (float, dict, list)):
+                    self.is_javas = False
+        return found
+
+    def _type(self, kind: Any) -> Any:
+        if not isinstance(kind, dict):
+            return kind
+        if kind.get("type") == "list":
+            found = self._ordered(kind, _LIST)
+            found["element"] = self._type(found.get("element"))
+            return found
+        if kind.get("type") == "map":
+            found = self._ordered(kind, _MAP)
+            found["key"], found["value"] = self._type(found.get("key")), self._type(found.get("value"))
+            return found
+        return self._schema(kind)
+
+
+def _fresh_name(version: int, fields: Mapping[str, Any]) -> str:
+    codec = str(_properties(fields).get(_CODEC, "none")).lower()
+    return f"{version:05d}-{uuid.uuid4()}{'.gz' if codec == 'gzip' else ''}{METADATA_SUFFIX}"
+
+
+def _previous_versions(fields: Mapping[str, Any]) -> int:
+    text = str(_properties(fields).get(_PREVIOUS_VERSIONS_MAX, _PREVIOUS_VERSIONS))
+    return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 10 else _PREVIOUS_VERSIONS
+
+
+def _properties(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = fields.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _milliseconds(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise FormatError(f"{name} must be a whole number of milliseconds")
+    return value
+
+
+def _hash(text: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(text).digest()).decode("ascii")
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # Java writes control characters with capital digits.
+    return re.sub(r"\\(?:u[0-9a-f]{4}|.)", _capital, text) if "\\u" in text else text
+
+
+def _capital(escape: re.Match[str]) -> str:
+    found = escape[0]
+    return f"\\u{found[2:].upper()}" if found[1] == "u" else found

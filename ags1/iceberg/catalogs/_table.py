@@ -1,0 +1,307 @@
+"""What every catalog gives: a table's state, and one commit of a new one; and what their commits share."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ags1.errors import ConflictError, FormatError
+from ags1.iceberg._document import MAX_DOCUMENT, Document
+from ags1.iceberg._locations import location_of
+from ags1.iceberg._metadata import metadata_document
+from ags1.iceberg.catalogs._successor import NewMetadata, first, metadata_directory, successor
+from ags1.storage import can_create, create, make_parent, open_output, read_whole, remove
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = [
+    "CatalogTable",
+    "PointerTable",
+    "RefusedError",
+    "TableState",
+    "conflict",
+    "no_metadata",
+    "read_state",
+    "taken",
+    "write_metadata",
+]
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table as it was at one moment.
+
+    Attributes
+    ----------
+    metadata_location : str
+        Of its metadata file.
+    document : Document
+        Its metadata.
+    table_key_id : str or None
+        The master key that the catalog itself vouches for; None if it vouches for nothing.
+    metadata_hash : str or None
+        What the catalog says that the hash of the metadata file is, which was compared.
+    """
+
+    metadata_location: str
+    document: Document
+    table_key_id: str | None = None
+    metadata_hash: str | None = None
+
+
+class CatalogTable(abc.ABC):
+    """A table in a catalog. Not safe to share between threads; each thread can make its own.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    io_properties : mapping
+        Properties of the catalog, and those that it gave out for the table, for PyIceberg's FileIO.
+    """
+
+    name: str
+    io_properties: Mapping[str, str]
+
+    @abc.abstractmethod
+    def load(self) -> TableState:
+        """Read the table's newest state.
+
+        Raises
+        ------
+        FileNotFoundError
+            The catalog has no such table.
+        AuthenticationError
+            The metadata file is not the one that the catalog means.
+        FormatError, OSError
+            The metadata file, or the catalog, cannot be read.
+        """
+
+    @abc.abstractmethod
+    def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
+        """Make `fields` the table's metadata, if nobody has committed since `base`.
+
+        Parameters
+        ----------
+        base : TableState
+            From :meth:`load` or an earlier commit.
+        fields : mapping
+            The whole new metadata, made from that of `base`. The metadata log and the time of the update are added.
+
+        Raises
+        ------
+        ConflictError
+            Somebody has committed since. What was written for this commit is removed.
+        UnsupportedError
+            The catalog would lose a part of it. The table is as it was.
+        OSError
+            The catalog or the storage failed. The message says if it is not known whether the commit was made.
+        """
+
+    @abc.abstractmethod
+    def create(self, fields: Mapping[str, Any]) -> TableState:
+        """Make a new table of this name with this metadata.
+
+        Raises
+        ------
+        ConflictError
+            The name is taken.
+        UnsupportedError, OSError
+            As :meth:`commit`.
+        """
+
+    @abc.abstractmethod
+    def check_can_encrypt(self) -> None:
+        """Refuse, before anything is written, where this catalog cannot carry an encrypted table.
+
+        Raises
+        ------
+        UnsupportedError
+            It cannot; says what to do.
+        """
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class RefusedError(OSError):
+    """A catalog said no to a commit, so nothing of it was done."""
+
+
+class PointerTable(CatalogTable):
+    """A table in a catalog that has the location of its metadata file: the file is written first, then the location."""
+
+    _sent = False
+
+    @abc.abstractmethod
+    def swap(self, base: TableState, new: TableState) -> None:
+        """Replace the location in the catalog by a new one, if it is the old one still.
+
+        Raises
+        ------
+        ConflictError
+            It is another one. Nothing was changed.
+        RefusedError
+            The catalog said no. Nothing was changed.
+        Exception
+            Any other: it is not known what happened.
+        """
+
+    def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
+        """Write the metadata file and make it the table's."""
+        written = successor(base.metadata_location, base.document.fields, fields)
+        location = f"{metadata_directory(fields)}/{written.name}"
+        new = self.state_of(location, written)
+        with self.written(new, written):
+            self.swap(base, new)
+        return new
+
+    @abc.abstractmethod
+    def insert(self, new: TableState) -> None:
+        """Put a new table into the catalog.
+
+        Raises
+        ------
+        ConflictError
+            The name is taken.
+        RefusedError
+            The catalog said no.
+        Exception
+            As for :meth:`swap`.
+        """
+
+    def create(self, fields: Mapping[str, Any]) -> TableState:
+        """Make a new table with this metadata."""
+        written = first(fields)
+        location = f"{metadata_directory(fields)}/{written.name}"
+        new = self.state_of(location, written)
+        with self.written(new, written):
+            self.insert(new)
+        return new
+
+    def sending(self) -> None:
+        """Note that the request which makes the commit goes out now."""
+        self._sent = True
+
+    def state_of(self, location: str, written: NewMetadata) -> TableState:
+        """The state that a commit makes; what the catalog vouches for is the catalog's to say."""
+        return TableState(location, written.document)
+
+    @contextlib.contextmanager
+    def written(self, new: TableState, metadata: NewMetadata) -> Iterator[None]:
+        """Have a metadata file while it is made the table's. It is removed if that was not tried, or refused.
+
+        After a failure that says nothing of what happened, the catalog is asked. A file that is not the table's then
+        is kept, because the request may still be under way.
+
+        Raises
+        ------
+        ConflictError, RefusedError, OSError
+            From the body.
+        OSError
+            It is not known whether the commit is made.
+        """
+        location = new.metadata_location
+        write_metadata(location, metadata.data, self.io_properties)
+        self._sent = False
+        try:
+            yield
+        except BaseException as error:
+            if not self._sent or isinstance(error, (ConflictError, RefusedError)):
+                with contextlib.suppress(OSError):
+                    # Harmless if it stays: nothing names it.
+                    remove([location_of(location, self.io_properties)])
+                raise
+            if not isinstance(error, Exception):
+                raise
+            try:
+                if self._became(location):
+                    return
+                then = "the table does not have it"
+            except Exception as second:
+                then = f"could not be asked then ({_said(second)})"
+            raise OSError(
+                f"{self.name}: it is not known whether the commit of {location} is made: the catalog failed "
+                f"({_said(error)}), and {then}. The file was kept: load the table later, and look whether its metadata "
+                "log has it, before doing it again"
+            ) from error
+
+    def _became(self, location: str) -> bool:
+        """Whether a metadata file is the table's, or was."""
+        try:
+            found = self.load()
+        except FileNotFoundError:
+            return False
+        log = found.document.fields.get("metadata-log") or ()
+        return found.metadata_location == location or any(
+            isinstance(each, dict) and each.get("metadata-file") == location for each in log
+        )
+
+
+def read_state(
+    location: str,
+    io_properties: Mapping[str, str],
+    *,
+    table_key_id: str | None = None,
+    metadata_hash: str | None = None,
+) -> TableState:
+    """Read a metadata file.
+
+    Raises
+    ------
+    AuthenticationError
+        It has another hash.
+    FormatError
+        No metadata of a table.
+    OSError
+        It cannot be read.
+    """
+    data = bytes(read_whole(location_of(location, io_properties), MAX_DOCUMENT))
+    document = metadata_document(location, data, metadata_hash)
+    return TableState(location, document, table_key_id, metadata_hash)
+
+
+def write_metadata(location: str, data: bytes, io_properties: Mapping[str, str]) -> None:
+    """Write a metadata file under a name that nobody else has.
+
+    Raises
+    ------
+    OSError
+        It cannot be written, or there is one.
+    """
+    where = location_of(location, io_properties)
+    make_parent(where)
+    if can_create(where):
+        create(where, data)
+        return
+    with open_output(where) as output:
+        output.write(data)
+        output.commit(durable=True)
+
+
+def _said(error: BaseException) -> str:
+    text = str(error).splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
+
+
+def conflict(name: str, base: str, found: str | None) -> ConflictError:
+    """The error of a commit that came too late."""
+    now = "is gone" if found is None else f"has {found} now"
+    return ConflictError(
+        f"{name}: somebody else has committed: the table {now}, and this commit was made from {base}. "
+        "Nothing was changed: load the table and do it again"
+    )
+
+
+def taken(name: str) -> ConflictError:
+    """The error of a new table whose name is not free."""
+    return ConflictError(f"{name}: the catalog has something of this name already: choose another, or drop that")
+
+
+def no_metadata(name: str) -> FormatError:
+    """The error where a catalog has a name for something else than an Iceberg table."""
+    return FormatError(f"{name}: the catalog has something of this name that is no Iceberg table")

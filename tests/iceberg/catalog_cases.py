@@ -1,0 +1,147 @@
+"""A table's metadata for the tests of catalogs, and what every catalog has to keep."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ags1.errors import ConflictError
+from ags1.iceberg.catalogs import CatalogTable, TableState
+
+KEY = {
+    "key-id": "kek",
+    "encrypted-key-metadata": "AAAA",
+    "encrypted-by-id": "keyA",
+    "properties": {"KEY_TIMESTAMP": "1"},
+}
+
+
+def fields_of(location: str, **properties: str) -> dict[str, Any]:
+    """Metadata of a new table of format version 3, in another order than Java's."""
+    return {
+        "table-uuid": str(uuid.uuid4()),
+        "format-version": 3,
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": 1_700_000_000_000,
+        "last-column-id": 2,
+        "current-schema-id": 0,
+        "schemas": [
+            {
+                "type": "struct",
+                "schema-id": 0,
+                "fields": [
+                    {"id": 1, "name": "id", "required": True, "type": "long"},
+                    {"id": 2, "name": "größe", "required": False, "type": "string", "doc": "so \u001f it is"},
+                ],
+            }
+        ],
+        "default-spec-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+        "last-partition-id": 999,
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": {"owner": "ä", **properties},
+        "current-snapshot-id": None,
+        "next-row-id": 0,
+        "refs": {},
+        "snapshots": [],
+        "statistics": [],
+        "partition-statistics": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+    }
+
+
+def changed(state: TableState, **properties: str | None) -> dict[str, Any]:
+    """The state's metadata with other properties; None takes one away."""
+    fields = copy.deepcopy(dict(state.document.fields))
+    fields["properties"] = {
+        name: value for name, value in {**fields["properties"], **properties}.items() if value is not None
+    }
+    return fields
+
+
+def with_snapshot(state: TableState, location: str, key_id: str | None = "list-key") -> dict[str, Any]:
+    """The state's metadata with one more snapshot on its main branch, which is encrypted if it has a `key_id`."""
+    fields = copy.deepcopy(dict(state.document.fields))
+    parent = fields.get("current-snapshot-id")
+    number = fields["last-sequence-number"] + 1
+    snapshot = {
+        "sequence-number": number,
+        "snapshot-id": 1_000_000 + number,
+        **({} if parent in (None, -1) else {"parent-snapshot-id": parent}),
+        "timestamp-ms": max(fields["last-updated-ms"], 1_700_000_000_000) + number,
+        "summary": {"operation": "append", "total-records": "0", "total-data-files": "0"},
+        "manifest-list": f"{location}/metadata/snap-{number}.avro",
+        "schema-id": fields["current-schema-id"],
+        "first-row-id": fields["next-row-id"],
+        "added-rows": 0,
+    }
+    if key_id is not None:
+        snapshot["key-id"] = key_id
+        entry = {"key-id": key_id, "encrypted-key-metadata": "AAAA", "encrypted-by-id": "kek"}
+        kept = fields.get("encryption-keys") or [KEY]
+        fields["encryption-keys"] = [*kept, entry]
+    fields["snapshots"] = [*fields["snapshots"], snapshot]
+    fields["last-sequence-number"] = number
+    fields["current-snapshot-id"] = snapshot["snapshot-id"]
+    fields["refs"] = {**fields["refs"], "main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}}
+    entry = {"timestamp-ms": snapshot["timestamp-ms"], "snapshot-id": snapshot["snapshot-id"]}
+    fields["snapshot-log"] = [*fields["snapshot-log"], entry]
+    return fields
+
+
+def metadata_files(directory: Path) -> set[str]:
+    """Names of the metadata files of a table in a directory."""
+    return {path.name for path in (directory / "metadata").glob("*.metadata.json")}
+
+
+def race(
+    tables: list[CatalogTable], change: Callable[[TableState, int], dict[str, Any]]
+) -> tuple[int, list[TableState]]:
+    """Let all commit to the state that all have loaded; return how many were refused, and what the others made."""
+    states = [table.load() for table in tables]
+    assert len({each.metadata_location for each in states}) == 1
+    start = threading.Barrier(len(tables))
+    made: list[TableState] = []
+    refused: list[ConflictError] = []
+    failed: list[BaseException] = []
+
+    def run(number: int) -> None:
+        start.wait()
+        try:
+            made.append(tables[number].commit(states[number], change(states[number], number)))
+        except ConflictError as error:
+            refused.append(error)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(tables))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return len(refused), made
+
+
+def check_log(state: TableState, *earlier: TableState) -> None:
+    """The metadata log has these states at its end, the oldest first."""
+    log = state.document.fields["metadata-log"]
+    assert [Path(each["metadata-file"]).name for each in log][-len(earlier) :] == [
+        Path(each.metadata_location).name for each in earlier
+    ]
+    for entry, each in zip(log[-len(earlier) :], earlier, strict=True):
+        assert entry["timestamp-ms"] == each.document.fields["last-updated-ms"]
+
+
+def text_of(state: TableState) -> dict[str, Any]:
+    """The metadata as it is stored."""
+    return json.loads(state.document.text)

@@ -1,0 +1,282 @@
+"""Commits to tables without a catalog and to SQL catalogs: exactly one wins, and nothing is left of those that lose."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from ags1.errors import ConflictError, FormatError, UnsupportedError
+from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
+from ags1.iceberg.catalogs._successor import NewMetadata, first, javas_hash, successor
+from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race, text_of, with_snapshot
+from tests.servers.s3 import S3Server
+
+Open = Callable[[], CatalogTable]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    """A SQL catalog in SQLite, with a namespace."""
+    made = SqlCatalog("sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path))
+    made.create_namespace("db")
+    yield made
+    made.engine.dispose()
+
+
+@pytest.fixture(params=["file", "sql"])
+def table(request: pytest.FixtureRequest, tmp_path: Path, catalog: SqlCatalog) -> Open:
+    """What opens a new table, again and again."""
+    fields = fields_of(str(tmp_path / "t"))
+    arguments: tuple[Any, Any] = (None, str(tmp_path / "t")) if request.param == "file" else (catalog, "db.t")
+    create_in(*arguments, fields)
+    return lambda: catalog_table(*arguments)
+
+
+def test_a_commit_is_what_everybody_loads_next(table: Open) -> None:
+    mine = table()
+    start = mine.load()
+    first = mine.commit(start, changed(start, a="1"))
+    second = mine.commit(first, with_snapshot(first, "s3://lake/t"))
+    loaded = table().load()
+    assert loaded.metadata_location == second.metadata_location
+    assert loaded.document.text == second.document.text
+    assert text_of(loaded)["properties"]["a"] == "1"
+    check_log(loaded, start, first)
+    assert text_of(loaded)["last-updated-ms"] >= text_of(first)["last-updated-ms"] > 1_700_000_000_000
+
+
+def test_keys_and_unknown_fields_survive(table: Open) -> None:
+    mine = table()
+    state = mine.load()
+    fields = with_snapshot(state, "s3://lake/t") | {"of-tomorrow": [{"x": 1}]}
+    found = text_of(mine.commit(state, fields))
+    assert found["of-tomorrow"] == [{"x": 1}]
+    assert found["snapshots"][0]["key-id"] == "list-key"
+    assert [each["key-id"] for each in found["encryption-keys"]] == ["kek", "list-key"]
+
+
+def test_a_state_that_is_not_the_newest_is_refused_and_leaves_nothing(table: Open, tmp_path: Path) -> None:
+    mine, other = table(), table()
+    state = mine.load()
+    winner = other.commit(state, changed(state, who="other"))
+    before = metadata_files(tmp_path / "t")
+    with pytest.raises(ConflictError, match="somebody else has committed"):
+        mine.commit(state, changed(state, who="me"))
+    assert metadata_files(tmp_path / "t") == before
+    assert table().load().metadata_location == winner.metadata_location
+
+
+def test_of_many_committers_at_once_exactly_one_wins(table: Open, tmp_path: Path) -> None:
+    for number in range(5):
+        before = metadata_files(tmp_path / "t")
+        refused, made = race([table() for _ in range(6)], lambda state, who: changed(state, who=str(who)))
+        assert (refused, len(made)) == (5, 1), number
+        assert table().load().metadata_location == made[0].metadata_location
+        assert len(metadata_files(tmp_path / "t") - before) == 1
+
+
+def test_the_name_of_a_new_table_is_taken_once(table: Open, catalog: SqlCatalog, tmp_path: Path) -> None:
+    before = metadata_files(tmp_path / "t")
+    target: tuple[Any, Any] = (None, str(tmp_path / "t")) if "File" in type(table()).__name__ else (catalog, "db.t")
+    with pytest.raises(ConflictError, match="already"):
+        create_in(*target, fields_of(str(tmp_path / "t")))
+    assert metadata_files(tmp_path / "t") == before
+
+
+# -- tables without a catalog ----------------------------------------------------------------------------------
+
+
+def test_a_named_file_stands_for_what_was_committed_on_top_of_it(tmp_path: Path) -> None:
+    start = create_in(None, str(tmp_path), fields_of(str(tmp_path))).load()
+    by_name = catalog_table(None, start.metadata_location)
+    after = by_name.commit(by_name.load(), changed(start, a="1"))
+    assert by_name.load().metadata_location == after.metadata_location
+    assert catalog_table(None, start.metadata_location).load().metadata_location == after.metadata_location
+
+
+def test_a_file_with_a_higher_number_that_others_wrote_is_not_passed_over(tmp_path: Path) -> None:
+    start = create_in(None, str(tmp_path), fields_of(str(tmp_path))).load()
+    (tmp_path / "metadata" / "00007-of-a-catalog.metadata.json").write_text("{}")
+    table = catalog_table(None, start.metadata_location)
+    state = table.load()
+    assert state.metadata_location == start.metadata_location
+    with pytest.raises(ConflictError, match="00007-of-a-catalog"):
+        table.commit(state, changed(state, a="1"))
+
+
+def test_committers_that_differ_in_compression_want_the_same_file(tmp_path: Path) -> None:
+    create_in(None, str(tmp_path), fields_of(str(tmp_path)))
+    one, two = (catalog_table(None, str(tmp_path)) for _ in range(2))
+    state = one.load()
+    one.commit(state, changed(state, **{"write.metadata.compression-codec": "gzip"}))
+    with pytest.raises(ConflictError):
+        two.commit(state, changed(state, a="1"))
+
+
+@pytest.mark.parametrize("name", ["v3.metadata.json", "v3.gz.metadata.json"])
+def test_a_hadoop_catalogs_names_and_hint_go_on(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / "metadata"
+    directory.mkdir()
+    (directory / name).write_bytes(NewMetadata(fields_of(str(tmp_path)), name).data)
+    (directory / "version-hint.text").write_text("3")
+    table = catalog_table(None, str(tmp_path))
+    state = table.load()
+    after = table.commit(state, changed(state, a="1"))
+    assert after.metadata_location == str(directory / name.replace("3", "4"))
+    assert (directory / "version-hint.text").read_text() == "4"
+    assert table.load().document.text == after.document.text
+
+
+def test_storage_without_create_if_absent_is_refused_before_anything_is_written() -> None:
+    with pytest.raises(UnsupportedError, match="only if it is absent"):
+        create_in(None, "memory://lake/t", fields_of("memory://lake/t"))
+    with pytest.raises(UnsupportedError, match="use a catalog"):
+        catalog_table(None, "memory://lake/t").check_can_encrypt()
+
+
+def test_two_files_of_one_number_and_none_are_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such metadata file"):
+        catalog_table(None, str(tmp_path / "none")).load()
+    with pytest.raises(FileNotFoundError, match="no metadata files"):
+        catalog_table(None, str(tmp_path)).load()
+    (tmp_path / "metadata").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "metadata" / f"00003-{name}.metadata.json").write_text("{}")
+    with pytest.raises(FormatError, match=r"00003-a.metadata.json or 00003-b"):
+        catalog_table(None, str(tmp_path)).load()
+
+
+def test_of_many_committers_to_an_object_store_exactly_one_wins(s3_server: S3Server, s3_bucket: str) -> None:
+    if not s3_server.atomic_create:
+        pytest.skip("this server's conditional writes are not atomic")
+    properties = {
+        "s3.endpoint": s3_server.endpoint,
+        "s3.access-key-id": s3_server.access_key,
+        "s3.secret-access-key": s3_server.secret_key,
+        "s3.region": s3_server.region,
+    }
+    url = f"s3://{s3_bucket}/t"
+    create_in(None, url, fields_of(url), storage_options=properties)
+    for _ in range(3):
+        tables = [catalog_table(None, url, storage_options=properties) for _ in range(4)]
+        refused, made = race(tables, lambda state, who: changed(state, who=secrets.token_hex(4)))
+        assert (refused, len(made)) == (3, 1)
+        assert tables[0].load().metadata_location == made[0].metadata_location
+
+
+# -- SQL -------------------------------------------------------------------------------------------------------
+
+
+def test_pyiceberg_finds_the_table_where_it_is(catalog: SqlCatalog, tmp_path: Path) -> None:
+    fields = fields_of(str(tmp_path / "t")) | {"format-version": 2}
+    del fields["next-row-id"]
+    state = create_in(catalog, "db.t", fields).load()
+    table = catalog_table(catalog, ("db", "t"))
+    after = table.commit(state, changed(state, a="1"))
+    assert catalog.load_table("db.t").metadata_location == after.metadata_location
+    assert catalog.load_table("db.t").properties["a"] == "1"
+
+
+def test_what_a_lost_connection_leaves_open_is_looked_up(
+    catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sqlalchemy.engine import Connection
+
+    table = create_in(catalog, "db.t", fields_of(str(tmp_path / "t")))
+    state = table.load()
+    real = Connection.commit
+
+    def committed_and_cut(self: Connection) -> None:
+        real(self)
+        raise ConnectionResetError("cut")
+
+    def cut(self: Connection) -> None:
+        raise ConnectionResetError("cut")
+
+    monkeypatch.setattr(Connection, "commit", committed_and_cut)
+    after = table.commit(state, changed(state, a="1"))
+    assert table.load().metadata_location == after.metadata_location
+    monkeypatch.setattr(Connection, "commit", cut)
+    with pytest.raises(OSError, match=r"not known whether the commit of .* is made.*the table does not have it"):
+        table.commit(after, changed(after, a="2"))
+    assert table.load().metadata_location == after.metadata_location
+
+
+def test_a_database_that_refuses_leaves_nothing(catalog: SqlCatalog, tmp_path: Path) -> None:
+    from sqlalchemy import text
+
+    table = create_in(catalog, "db.t", fields_of(str(tmp_path / "t")))
+    state = table.load()
+    before = metadata_files(tmp_path / "t")
+    with catalog.engine.begin() as connection:
+        connection.execute(
+            text("CREATE TRIGGER no BEFORE UPDATE ON iceberg_tables BEGIN SELECT RAISE(ABORT, 'not today'); END")
+        )
+    with pytest.raises(OSError, match="not today"):
+        table.commit(state, changed(state, a="1"))
+    assert metadata_files(tmp_path / "t") == before
+
+
+def test_tables_and_catalogs_that_are_not_there_are_told(catalog: SqlCatalog, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no such table.*db\.none"):
+        catalog_table(catalog, "db.none").load()
+    with pytest.raises(OSError, match="no such namespace"):
+        create_in(catalog, "nowhere.t", fields_of(str(tmp_path / "t")))
+    assert not (tmp_path / "t" / "metadata").exists() or not metadata_files(tmp_path / "t")
+    with pytest.raises(UnsupportedError, match="object is no catalog"):
+        catalog_table(object(), "db.t")
+    with pytest.raises(ValueError, match=r"NAMESPACE\.TABLE"):
+        catalog_table(catalog, "t")
+
+
+# -- the file that follows ---------------------------------------------------------------------------------------
+
+
+def test_the_text_is_javas() -> None:
+    made = first(fields_of("file:/lake/t"))
+    text = made.document.text
+    assert text.startswith('{"format-version":3,"table-uuid":"')
+    assert '"current-snapshot-id":null,"next-row-id":0,"refs":{},"snapshots":[]' in text
+    assert "größe" in text
+    assert r"so \u001F it is" in text
+    assert made.metadata_hash == base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_what_java_would_write_otherwise_has_no_hash() -> None:
+    fields = fields_of("file:/lake/t")
+    assert javas_hash(fields | {"of-tomorrow": 1}) is None
+    fields["schemas"][0]["fields"][0]["write-default"] = 1.5
+    assert javas_hash(fields) is None
+
+
+def test_the_log_keeps_as_many_files_as_the_table_says() -> None:
+    fields = fields_of("file:/lake/t", **{"write.metadata.previous-versions-max": "2"})
+    for number in range(5):
+        fields = dict(successor(f"file:/lake/t/metadata/{number:05d}-x.metadata.json", fields, fields).document.fields)
+    assert [each["metadata-file"][-21:] for each in fields["metadata-log"]] == [
+        "00003-x.metadata.json",
+        "00004-x.metadata.json",
+    ]
+
+
+def test_times_never_run_backwards() -> None:
+    fields = fields_of("file:/lake/t")
+    made = successor("file:/lake/t/metadata/00000-x.metadata.json", fields, fields, clock=lambda: 1.0)
+    assert made.document.fields["last-updated-ms"] == fields["last-updated-ms"]
+
+
+def test_metadata_is_compressed_where_the_table_says_so_and_hashed_as_text() -> None:
+    made = first(fields_of("file:/lake/t", **{"write.metadata.compression-codec": "gzip"}))
+    assert made.name.endswith(".gz.metadata.json")
+    assert json.loads(gzip.decompress(made.data))["location"] == "file:/lake/t"
+    text = gzip.decompress(made.data)
+    assert made.metadata_hash == base64.b64encode(hashlib.sha256(text).digest()).decode()
