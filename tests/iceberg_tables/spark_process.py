@@ -156,6 +156,8 @@ class Lake:
         hive = self.jvm.org.apache.hadoop.hive
         kind = self.jvm.java.lang.Class.forName("org.apache.hadoop.hive.conf.HiveConf")
         conf = hive.conf.HiveConf(self.spark._jsc.hadoopConfiguration(), kind)
+        # Spark comes without the pool that Hive's locks would use.
+        conf.set("datanucleus.connectionPoolingType", "none")
         # The tables of locks are not among those that are made automatically.
         hive.metastore.txn.TxnDbUtil.prepDb(conf)
         bridge = hive.shims.ShimLoader.getHadoopThriftAuthBridge()

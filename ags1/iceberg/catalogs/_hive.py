@@ -304,7 +304,7 @@ def _summary_of_state(fields: Mapping[str, Any]) -> dict[str, str | None]:
     current = fields.get("current-snapshot-id")
     snapshots = fields.get("snapshots") or ()
     snapshot: Mapping[str, Any] = next((each for each in snapshots if each.get("snapshot-id") == current), {})
-    summary = snapshot.get("summary") or {}
+    summary = {name: value for name, value in (snapshot.get("summary") or {}).items() if name != "operation"}
     schema = current_schema(fields)
     found: dict[str, str | None] = {
         "uuid": fields.get("table-uuid"),
