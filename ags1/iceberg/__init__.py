@@ -17,36 +17,67 @@ if TYPE_CHECKING:
 
     from ags1.iceberg._entries import EncryptedKey
     from ags1.iceberg._reports import MergeReport, PruneReport, RewrapReport
+    from ags1.iceberg.conversion.expiry import clean, expire_snapshots
+    from ags1.iceberg.conversion.operations import (
+        decrypt_table,
+        encrypt_table,
+        plan_conversion,
+        rekey_table,
+        relocate_table,
+    )
+    from ags1.iceberg.conversion.reports import CleanReport, ConversionPlan, ConversionReport, ExpiryReport
     from ags1.iceberg.encryption_keys import EncryptionKeys, MissingKekError
     from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, open_table
 
 __all__ = [
+    "CleanReport",
+    "ConversionPlan",
+    "ConversionReport",
     "EncryptedFileIO",
     "EncryptedKey",
     "EncryptedTable",
     "EncryptedTableScan",
     "EncryptionKeys",
+    "ExpiryReport",
     "MergeReport",
     "MissingKekError",
     "PruneReport",
     "RewrapReport",
     "UntrustedLengthWarning",
+    "clean",
+    "decrypt_table",
+    "encrypt_table",
+    "expire_snapshots",
     "open_table",
+    "plan_conversion",
+    "rekey_table",
+    "relocate_table",
 ]
 
 _LAZY_NAMES = {
+    "CleanReport": "ags1.iceberg.conversion.reports",
+    "ConversionPlan": "ags1.iceberg.conversion.reports",
+    "ConversionReport": "ags1.iceberg.conversion.reports",
     "EncryptedFileIO": "ags1.iceberg.file_io",
     "EncryptedKey": "ags1.iceberg._entries",
     "EncryptedTable": "ags1.iceberg.tables",
     "EncryptedTableScan": "ags1.iceberg.tables",
     "EncryptionKeys": "ags1.iceberg.encryption_keys",
+    "ExpiryReport": "ags1.iceberg.conversion.reports",
     "MergeReport": "ags1.iceberg._reports",
     "MissingKekError": "ags1.iceberg.encryption_keys",
     "PruneReport": "ags1.iceberg._reports",
     "RewrapReport": "ags1.iceberg._reports",
     "UntrustedLengthWarning": "ags1.iceberg.file_io",
+    "clean": "ags1.iceberg.conversion.expiry",
+    "decrypt_table": "ags1.iceberg.conversion.operations",
+    "encrypt_table": "ags1.iceberg.conversion.operations",
+    "expire_snapshots": "ags1.iceberg.conversion.expiry",
     "open_table": "ags1.iceberg.tables",
+    "plan_conversion": "ags1.iceberg.conversion.operations",
+    "rekey_table": "ags1.iceberg.conversion.operations",
+    "relocate_table": "ags1.iceberg.conversion.operations",
 }
 
 

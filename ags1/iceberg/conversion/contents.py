@@ -1,0 +1,120 @@
+"""What the branches and tags of a table have: their snapshots, manifests and live files, each read once.
+
+refs --> snapshots, each once --> manifests, each once --> live entries
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ags1.iceberg._files import in_parallel
+from ags1.iceberg.writing.manifest_avro import DATA, EQUALITY_DELETES, Manifest
+from ags1.iceberg.writing.metadata import MAIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, TypeAlias
+
+    from ags1.iceberg.writing.manifest_avro import Entry
+    from ags1.iceberg.writing.metadata import TableMetadata
+    from ags1.iceberg.writing.snapshot_files import SnapshotFiles
+
+    Kept: TypeAlias = dict[tuple[str, int | None], Manifest]
+
+__all__ = ["Contents", "RefSnapshot", "is_moved", "is_position_delete", "is_vector"]
+
+_READERS = 8
+
+
+@dataclass
+class RefSnapshot:
+    """A snapshot that branches or tags have.
+
+    Attributes
+    ----------
+    refs : list of str
+        Their names; main comes first.
+    fields : dict
+        The snapshot's JSON.
+    manifests : list of dict
+        What its manifest list says of each manifest.
+    """
+
+    refs: list[str]
+    fields: dict[str, Any]
+    manifests: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Contents:
+    """The current files of a table.
+
+    Parameters
+    ----------
+    metadata : TableMetadata
+    files : SnapshotFiles
+    kept : dict, optional
+        Manifests that were read before. Manifests that are read are added.
+
+    Attributes
+    ----------
+    snapshots : list of RefSnapshot
+        In the order of the refs, with that of main first.
+    manifests : dict of str to Manifest
+        By path, with live entries only.
+    listed : dict of str to dict
+        What a manifest list says of each.
+    """
+
+    def __init__(self, metadata: TableMetadata, files: SnapshotFiles, kept: Kept | None = None) -> None:
+        by_id: dict[int, RefSnapshot] = {}
+        for name in sorted(metadata.refs, key=lambda name: name != MAIN):
+            number = metadata.refs[name]["snapshot-id"]
+            by_id.setdefault(number, RefSnapshot([], metadata.snapshot(number))).refs.append(name)
+        self.snapshots = list(by_id.values())
+        self.listed: dict[str, dict[str, Any]] = {}
+        lists = in_parallel(lambda each: files.manifests(each.fields), self.snapshots, _READERS)
+        for snapshot, found in zip(self.snapshots, lists, strict=True):
+            snapshot.manifests = found
+            for each in found:
+                other = self.listed.setdefault(each["manifest_path"], each)
+                if other.get("first_row_id") is None:
+                    # An old snapshot gives its rows no numbers, and a newer one that has the same manifest does.
+                    self.listed[each["manifest_path"]] = each
+        known = {} if kept is None else kept
+        unread = [each for each in self.listed.values() if _name(each) not in known]
+        for each, manifest in zip(unread, in_parallel(files.manifest, unread, _READERS), strict=True):
+            manifest.entries = [entry for entry in manifest.entries if entry.is_live]
+            known[_name(each)] = manifest
+        self.manifests = {path: known[_name(each)] for path, each in self.listed.items()}
+
+    def entries(self) -> Iterator[Entry]:
+        """Live entries of all manifests."""
+        for manifest in self.manifests.values():
+            yield from manifest.entries
+
+    def of(self, snapshot: RefSnapshot) -> Iterator[tuple[dict[str, Any], Manifest]]:
+        """The manifests of a snapshot, with what a list says of them; those of data first."""
+        for each in sorted(snapshot.manifests, key=lambda each: each["content"]):
+            path = each["manifest_path"]
+            yield self.listed[path], self.manifests[path]
+
+
+def _name(listed: Mapping[str, Any]) -> tuple[str, int | None]:
+    """What a manifest is kept under: an upgrade of the table gives its rows numbers."""
+    return listed["manifest_path"], listed.get("first_row_id")
+
+
+def is_vector(entry: Entry) -> bool:
+    """Whether an entry is a deletion vector."""
+    return entry.file["content"] not in (DATA, EQUALITY_DELETES) and entry.file["file_format"].lower() == "puffin"
+
+
+def is_position_delete(entry: Entry) -> bool:
+    """Whether an entry is a file of position deletes, which holds paths."""
+    return entry.file["content"] not in (DATA, EQUALITY_DELETES) and not is_vector(entry)
+
+
+def is_moved(entry: Entry) -> bool:
+    """Whether a file is moved as it is: data, and equality deletes."""
+    return entry.file["content"] in (DATA, EQUALITY_DELETES)

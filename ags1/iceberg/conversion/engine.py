@@ -1,0 +1,464 @@
+"""One engine for all conversions: look at the table, move its files, write new snapshots, commit.
+
+    look --> plan, refuse --> move files (journal) --> commit: look again, move what is new, write manifests
+                                                       ^------- somebody else was faster -------+
+
+Every file goes to a new path, and the commit is the last thing, so until then the table is as it was. A run that was
+killed is gone on with by the next one of the same purpose.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+
+from ags1._blocks import usable_cpus
+from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
+from ags1.iceberg._files import FAULTS, LOOKERS, in_parallel
+from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, Change
+from ags1.iceberg.conversion.contents import Contents, is_moved
+from ags1.iceberg.conversion.journal import DIRECTORY, Journal, Run, runs
+from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
+from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
+from ags1.iceberg.conversion.sealing import Seal, WorkKey
+from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run
+from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.file_io import ALLOW_PLAINTEXT, TABLE_KEY_ID, EncryptedFileIO
+from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.manifest_avro import DATA
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.snapshot_files import SnapshotFiles, kind_of
+from ags1.iceberg.writing.table_files import TableFiles
+from ags1.keys import KeyMetadata
+from ags1.storage import status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.files import Progress
+    from ags1.iceberg.catalogs import CatalogTable, TableState
+    from ags1.iceberg.conversion.contents import Kept
+    from ags1.iceberg.writing.manifest_avro import Entry
+
+__all__ = ["Conversion", "View"]
+
+_REMOTE_FILES = 8
+
+
+class View:
+    """A table at one moment.
+
+    Attributes
+    ----------
+    state : TableState
+    metadata : TableMetadata
+        As it is.
+    source : SnapshotFiles
+    contents : Contents
+    """
+
+    def __init__(
+        self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept
+    ) -> None:
+        properties = {**io_properties, ALLOW_PLAINTEXT: "true"}
+        if state.table_key_id is not None:
+            properties[TABLE_KEY_ID] = state.table_key_id
+        file_io = EncryptedFileIO(properties, kms=kms)
+        file_io.keys.learn_metadata(state.metadata_location, state.document)
+        self.state = state
+        self.metadata = TableMetadata(state.document.fields)
+        self.source = SnapshotFiles(file_io)
+        self.contents = Contents(self.metadata, self.source, kept)
+
+
+class Conversion:
+    """A conversion of one table. Not safe to share between threads.
+
+    Parameters
+    ----------
+    table : CatalogTable
+    kms : object
+    change : Change
+    threads : int, optional
+        Files that are moved at once; by default one for each usable CPU.
+    progress : callable, optional
+        Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once.
+    target_properties : mapping, optional
+        How the new place is reached; by default as the old one.
+    """
+
+    def __init__(
+        self,
+        table: CatalogTable,
+        kms: Any,
+        change: Change,
+        *,
+        threads: int | None = None,
+        progress: Progress | None = None,
+        target_properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.table, self.kms, self.change = table, kms, change
+        self.threads, self.progress = threads, progress
+        source = table.io_properties
+        self.places = Places(source, source if target_properties is None else target_properties)
+        self.moved: dict[str, tuple[FileResult, Seal | None]] = {}
+        self._manifests: Kept = {}
+        self._work_key: WorkKey | None = None
+        self._journal: Journal | None = None
+        self._taken: list[Run] = []
+        self._faults: list[Exception] = []
+        self._targets: dict[str, str] = {}
+        self.report = ConversionReport(change.name, table.name, change.key_id)
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def look(self, state: TableState | None = None) -> View:
+        """The table as it is now, or in a state."""
+        return View(state or self.table.load(), self.kms, self.table.io_properties, self._manifests)
+
+    def plan(self, view: View) -> ConversionPlan:
+        """What would be done. Nothing is written.
+
+        Raises
+        ------
+        Ags1Error, OSError
+            The metadata, a manifest list or a manifest cannot be read.
+        """
+        change, metadata, contents = self.change, view.metadata, view.contents
+        plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
+        self._take_over(view)
+        entries = list({each.path: each for each in contents.entries()}.values())
+        todo = [each for each in entries if not self._is_done(each)]
+        plan.unchanged = len(entries) - len(todo)
+        inside = f"{metadata.location}/"
+        for each in todo:
+            kind = kind_of(each.file)
+            plan.files[kind] = plan.files.get(kind, 0) + 1
+            plan.bytes[kind] = plan.bytes.get(kind, 0) + int(each.file["file_size_in_bytes"])
+            plan.finished += each.path in self.moved
+            plan.outside += not each.path.startswith(inside)
+        changed = [each for each in contents.snapshots if not is_finished(change, contents, each)]
+        plan.refs = [name for each in changed for name in each.refs]
+        kept = {each.fields["snapshot-id"] for each in contents.snapshots} - {
+            each.fields["snapshot-id"] for each in changed
+        }
+        plan.snapshots = [each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in kept]
+        plan.statistics = statistics_of(metadata.fields)
+        self._faults = list(self._problems(view, todo))
+        plan.problems = [_said(each) for each in self._faults]
+        return plan
+
+    def refuse(self) -> None:
+        """Raise what the plan found.
+
+        Raises
+        ------
+        Ags1Error, OSError
+            A file is of a format that is not moved, is missing, or is not what its manifest says.
+        """
+        if not self._faults:
+            return
+        first = self._faults[0]
+        if len(self._faults) > 1:
+            more = f" (and {len(self._faults) - 1} more problems, which a dry run lists)"
+            raise (type(first) if isinstance(first, Ags1Error) else FormatError)(_said(first) + more) from first
+        raise first
+
+    def _is_done(self, entry: Entry) -> bool:
+        return self.change.is_done(entry.file.get("key_metadata"))
+
+    def _problems(self, view: View, entries: Iterable[Entry]) -> Iterable[Exception]:
+        def look(entry: Entry) -> Exception | None:
+            try:
+                self._check(view, entry)
+            except FAULTS as error:
+                return error
+            return None
+
+        todo = [each for each in entries if each.path not in self.moved]
+        return [each for each in in_parallel(look, todo, LOOKERS) if each is not None]
+
+    def _check(self, view: View, entry: Entry) -> None:
+        form = entry.file["file_format"].lower()
+        if is_moved(entry):
+            if form not in FORMS and not self.change.copies(entry.file.get("key_metadata")):
+                raise UnsupportedError(
+                    f"{entry.path}: files of the format {form} cannot be encrypted in Iceberg: write these rows again "
+                    "as Parquet (Spark: rewrite_data_files after 'write.format.default'='parquet'), then convert"
+                )
+            check(self._task(view, entry), self._seal(view), self.places)
+            return
+        size = status(self.places.of_source(entry.path)).size
+        if size != entry.file["file_size_in_bytes"]:
+            raise TruncatedError(
+                f"{entry.path}: has {size} bytes, but its manifest says {entry.file['file_size_in_bytes']}"
+            )
+
+    # -- moving files --------------------------------------------------------------------------------------------
+
+    def move(self, view: View) -> None:
+        """Move all files that are not moved yet.
+
+        Raises
+        ------
+        Ags1Error, OSError
+            A file cannot be moved. What was moved before is in the journal.
+        """
+        entries = {
+            each.path: each
+            for each in view.contents.entries()
+            if is_moved(each) and not self._is_done(each) and each.path not in self.moved
+        }
+        if not entries:
+            return
+        tasks = [self._task(view, each) for each in entries.values()]
+        seal = self._seal(view)
+        if self._journal is None:
+            self._journal = Journal(self._journal_directory(view), self._purpose(view), self._work_key)
+        journal = self._journal
+        at_once, threads = self._workers(tasks)
+        advance = _Advance(self.progress, sum(each.length for each in tasks))
+
+        def work(task: FileTask) -> FileResult:
+            done = advance.of(task.length)
+            result = run(task, seal, self.places, threads=threads, progress=done)
+            journal.add(result)
+            done(1, 1)
+            return result
+
+        try:
+            for task, result in zip(tasks, in_parallel(work, tasks, at_once, stop=advance.stop), strict=True):
+                self.moved[task.source] = (result, seal)
+                self.report.files += 1
+                self.report.bytes += task.length
+        finally:
+            journal.flush()
+
+    def _workers(self, tasks: list[FileTask]) -> tuple[int, int]:
+        """Files at once, and threads for each."""
+        cpus = self.threads or usable_cpus()
+        remote = not all(
+            each.is_local for each in (self.places.of_source(tasks[0].source), self.places.of_target(tasks[0].target))
+        )
+        at_once = min(len(tasks), max(cpus, _REMOTE_FILES) if remote and self.threads is None else cpus)
+        return at_once, max(1, cpus // at_once)
+
+    def _task(self, view: View, entry: Entry) -> FileTask:
+        file = entry.file
+        encoded = file.get("key_metadata")
+        seal = self._seal(view)
+        sealed = None if encoded is None or seal is None else seal.seal(KeyMetadata.decode(encoded), entry.path)
+        copy = self.change.copies(encoded)
+        return FileTask(
+            entry.path,
+            self._target(view, entry.path),
+            kind_of(file),
+            file["file_format"].lower(),
+            file["file_size_in_bytes"],
+            file["record_count"],
+            sealed,
+            0 if copy else self.change.key_bits(view.metadata),
+            copy,
+        )
+
+    def _target(self, view: View, path: str) -> str:
+        """A new path for a file, in the directory of its partition."""
+        known = self._targets.get(path)
+        if known is None:
+            directory, _, name = path.rpartition("/")
+            metadata = view.metadata
+            inside = (metadata.properties.get("write.data.path") or f"{metadata.location}/data").rstrip("/")
+            partition = directory[len(inside) + 1 :] if directory.startswith(f"{inside}/") else ""
+            stem, dot, suffix = name.rpartition(".")
+            names = self._names(view)
+            known = self._targets[path] = names.new_data_path(f"{dot}{suffix}" if stem else "", partition)
+        return known
+
+    def _names(self, view: View) -> TableFiles:
+        """Makes names as the changed table has them."""
+        metadata = TableMetadata({**view.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
+        self.change.apply(metadata)
+        return TableFiles(metadata, self.places.of_target)
+
+    def _seal(self, view: View) -> Seal | None:
+        key_id = self.change.key_id or view.metadata.key_id
+        if key_id is None:
+            return None
+        if self._work_key is None:
+            self._work_key = WorkKey.make(self.kms, key_id)
+        return self._work_key.open(self.kms)
+
+    # -- the journal ---------------------------------------------------------------------------------------------
+
+    def _journal_directory(self, view: View) -> Any:
+        return self.places.of_target(self._names(view).new_metadata_path(DIRECTORY))
+
+    def _purpose(self, view: View) -> dict[str, Any]:
+        bits = self.change.key_bits(view.metadata)
+        return {**self.change.purpose, "key-bits": bits, "table": view.metadata.fields.get("table-uuid")}
+
+    def _take_over(self, view: View) -> None:
+        """Take in what runs of the same purpose did that were not committed."""
+        wanted = {each.path for each in view.contents.entries() if is_moved(each) and not self._is_done(each)}
+        purpose = self._purpose(view)
+        for each in runs(self._journal_directory(view)):
+            if each.purpose != purpose:
+                continue
+            seal = None if each.work_key is None else each.work_key.open(self.kms)
+            self._taken.append(each)
+            for result in each.results():
+                if result.source in wanted and result.source not in self.moved and self._is_there(result):
+                    self.moved[result.source] = (result, seal)
+                    self.report.reused += 1
+
+    def _is_there(self, result: FileResult) -> bool:
+        try:
+            return status(self.places.of_target(result.target)).size == result.length
+        except FileNotFoundError:
+            return False
+
+    def forget(self) -> None:
+        """Remove the journals: what they name is part of the table."""
+        for each in self._taken:
+            each.remove()
+        if self._journal is not None:
+            self._journal.remove()
+
+    # -- the commit ----------------------------------------------------------------------------------------------
+
+    def run(self) -> ConversionReport:
+        """Do it.
+
+        Raises
+        ------
+        ConflictError
+            Others committed each time. The table is as they left it; running again converts what is left.
+        Ags1Error, OSError
+            As :meth:`refuse` and :meth:`move`; or the KMS or the catalog refused. The table is as it was.
+        """
+        view = self.look()
+        self.plan(view)
+        self.refuse()
+        self.move(view)
+        state = commit(self.table, self.places.of_target, self._attempt)
+        if state is not None:
+            self.prove(state)
+        self.forget()
+        return self.finished(state)
+
+    def _attempt(self, state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:
+        self.report.attempts += 1
+        view = self.look(state)
+        self.move(view)
+        before = (metadata.fields["format-version"], dict(metadata.properties))
+        self.report.snapshots = self.write(view, metadata, files)
+        return bool(self.report.snapshots) or before != (metadata.fields["format-version"], metadata.properties)
+
+    def write(self, view: View, metadata: TableMetadata, files: TableFiles) -> dict[str, int]:
+        """Write the new snapshots into metadata; return their ids by the names of the refs."""
+        change, contents = self.change, view.contents
+        old = EncryptionKeys.from_table_metadata(metadata.fields)
+        if change.name in (REKEY, RELOCATE):
+            # Nothing new goes below a key encryption key that others have.
+            metadata.fields["encryption-keys"] = []
+        if change.name == REKEY and change.key_id is not None and change.key_id != metadata.key_id:
+            # Iceberg Java unwraps every key by the master key that the table names.
+            old = old.rewrap(self.kms, change.key_id)
+        change.apply(metadata)
+        conversion = SnapshotConversion(change, contents, self.moved, view.source, metadata, files, self.kms)
+        made: dict[str, int] = {}
+        for snapshot in contents.snapshots:
+            if not is_finished(change, contents, snapshot):
+                number = conversion.write(snapshot)["snapshot-id"]
+                made |= dict.fromkeys(snapshot.refs, number)
+        if change.name == REKEY:
+            new = EncryptionKeys.from_table_metadata(metadata.fields)
+            metadata.fields["encryption-keys"] = old.merge(new).to_list()
+        if not metadata.fields.get("encryption-keys"):
+            metadata.fields.pop("encryption-keys", None)
+        return made
+
+    def prove(self, state: TableState) -> None:
+        """Open what was committed, from its metadata down, and count.
+
+        Raises
+        ------
+        FormatError
+            A snapshot has other counts than the one before it.
+        """
+        view = View(state, self.kms, self.places.target, {})
+        for snapshot in view.contents.snapshots:
+            rows = sum(
+                entry.file["record_count"]
+                for _, manifest in view.contents.of(snapshot)
+                for entry in manifest.entries
+                if entry.file["content"] == DATA
+            )
+            promised = snapshot.fields.get("summary", {}).get("total-records")
+            if promised is not None and int(promised) != rows:
+                raise FormatError(
+                    f"{self.table.name}: snapshot {snapshot.fields['snapshot-id']} has {rows} rows in its manifests, "
+                    f"and its summary says {promised}; the snapshot before it is still there"
+                )
+
+    def finished(self, state: TableState | None) -> ConversionReport:
+        """The report, of a table in this state."""
+        state = state or self.table.load()
+        metadata = TableMetadata(state.document.fields)
+        current = {each["snapshot-id"] for each in metadata.refs.values()}
+        self.report.metadata_location = state.metadata_location
+        if self.change.name in (ENCRYPT, REKEY) or self.change.key_id is None:
+            self.report.remaining = [
+                each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in current
+            ]
+            self.report.statistics = statistics_of(metadata.fields)
+        return self.report
+
+
+def statistics_of(fields: Mapping[str, Any]) -> list[str]:
+    """Paths of the statistics files that metadata names."""
+    return [
+        each["statistics-path"] for name in ("statistics", "partition-statistics") for each in fields.get(name) or ()
+    ]
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+class _Stopped(Exception):
+    """Other files failed."""
+
+
+class _Advance:
+    """Adds up the progress of several files in stored bytes."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total = progress, total
+        self._done = 0
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    def stop(self) -> None:
+        """Have the files that are under way given up."""
+        self._stopped = True
+
+    def of(self, length: int) -> Progress:
+        """The progress of one file of so many bytes, whatever it counts in."""
+        told = 0
+
+        def advance(done: int, total: int | None) -> None:
+            nonlocal told
+            if self._stopped:
+                raise _Stopped("another file failed")
+            now = length * done // total if total else 0
+            with self._lock:
+                self._done += now - told
+                told = now
+                if self._progress is not None:
+                    self._progress(self._done, self._total)
+
+        return advance

@@ -1,0 +1,212 @@
+"""Removing what a table needs no more: old snapshots with their files and keys, and files that nothing names.
+
+expire   snapshots that no ref has --> out of the metadata (one commit) --> files that only they named
+clean    files below the table --> that neither its metadata nor a snapshot nor a live journal names
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterable, Mapping
+
+from ags1.errors import UnsupportedError
+from ags1.iceberg._files import in_parallel
+from ags1.iceberg._locations import location_of
+from ags1.iceberg.conversion.engine import statistics_of
+from ags1.iceberg.conversion.journal import DIRECTORY, runs
+from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
+from ags1.iceberg.conversion.tables import parts_of
+from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.file_io import ALLOW_PLAINTEXT, TABLE_KEY_ID, EncryptedFileIO
+from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.snapshot_files import SnapshotFiles, kind_of
+from ags1.iceberg.writing.table_files import TableFiles
+from ags1.storage import Location, list_files, remove
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.iceberg.catalogs import CatalogTable, TableState
+
+__all__ = ["clean", "expire_snapshots"]
+
+_READERS = 8
+_OLD = datetime.timedelta(days=3)
+_GC = "gc.enabled"
+_HINT = "version-hint.text"
+
+
+def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> ExpiryReport:
+    """Remove all snapshots that no branch or tag has, the files that only they need, and their key entries.
+
+    Every branch keeps its newest snapshot alone: time travel to before it ends. Properties that keep snapshots for a
+    while are not asked.
+
+    Parameters
+    ----------
+    table : EncryptedTable or CatalogTable
+    kms : object or str, optional
+        By default the table's.
+    dry_run : bool
+        Say what would be removed, and remove nothing.
+
+    Raises
+    ------
+    UnsupportedError
+        The table's property gc.enabled is false: others may need its files.
+    ConflictError
+        Others committed during each of several attempts.
+    Ags1Error, OSError
+        The table cannot be read, or the catalog or the storage failed. A file is removed only after the commit;
+        :func:`clean` removes what is left.
+    """
+    opened, client = parts_of(table, kms)
+    report = ExpiryReport(opened.name, dry_run=dry_run)
+    files: dict[str, str] = {}
+
+    def attempt(state: TableState, metadata: TableMetadata, _files: TableFiles) -> bool:
+        files.clear()
+        if metadata.properties.get(_GC, "true").lower() == "false":
+            raise UnsupportedError(f"{opened.name}: the table's property {_GC} is false: others may need its files")
+        current = {each["snapshot-id"] for each in metadata.refs.values()}
+        old = [each for each in metadata.snapshots if each["snapshot-id"] not in current]
+        report.snapshots = [each["snapshot-id"] for each in old]
+        source = _source(opened, client, state)
+        kept = [each for each in metadata.snapshots if each["snapshot-id"] in current]
+        # Those that are kept are read first: if one of their manifests cannot be read, nothing is removed.
+        needed = dict(_files_of(source, kept))
+        statistics = set(statistics_of(metadata.fields))
+        metadata.remove_snapshots({each["snapshot-id"] for each in old})
+        statistics -= set(statistics_of(metadata.fields))
+        files.update((path, kind) for path, kind in _files_of(source, old) if path not in needed)
+        files.update(dict.fromkeys(statistics, "statistics"))
+        keys = EncryptionKeys.from_table_metadata(metadata.fields)
+        pruned = keys.prune(metadata.fields)
+        report.key_entries = len(keys) - len(pruned)
+        if len(keys):
+            metadata.fields["encryption-keys"] = pruned.to_list()
+        return bool(old or report.key_entries) and not dry_run
+
+    commit(opened, lambda path: location_of(path, opened.io_properties), attempt)
+    report.paths = sorted(files)
+    for kind in files.values():
+        report.files[kind] = report.files.get(kind, 0) + 1
+    if not dry_run:
+        _remove(opened, report.paths)
+    return report
+
+
+def clean(
+    table: Any,
+    *,
+    kms: Any = None,
+    older_than: datetime.timedelta = _OLD,
+    dry_run: bool = False,
+) -> CleanReport:
+    """Remove files below a table that nothing names: what a conversion that was given up left, and other orphans.
+
+    Parameters
+    ----------
+    table, kms, dry_run
+        As for :func:`expire_snapshots`.
+    older_than : timedelta
+        Files that are younger are left alone, and what a conversion has done that wrote its journal since: somebody
+        may be about to commit them. With less than the longest commit takes, no other writer may be at work.
+
+    Raises
+    ------
+    Ags1Error, OSError
+        The table cannot be read: nothing is removed then.
+    """
+    opened, client = parts_of(table, kms)
+    limit = time.time_ns() - int(older_than.total_seconds() * 1_000_000_000)
+    # The listing comes first: what is written after it is not in it.
+    state = opened.load()
+    metadata = TableMetadata(state.document.fields)
+    names = TableFiles(metadata, lambda path: location_of(path, opened.io_properties))
+    roots = {metadata.location, names.new_metadata_path("")[:-1], names.new_data_path("").rpartition("/")[0]}
+    listed = {
+        _identity(entry.location): entry
+        for root in sorted(roots)
+        for entry in _listed(location_of(root, opened.io_properties))
+    }
+    state = opened.load()
+    metadata = TableMetadata(state.document.fields)
+    named = {_identity(location_of(path, opened.io_properties)) for path in _named(opened, client, state)}
+    report = CleanReport(opened.name, dry_run=dry_run)
+    journals = location_of(names.new_metadata_path(DIRECTORY), opened.io_properties)
+    given_up = []
+    for run in runs(journals):
+        if run.modified <= limit:
+            given_up.append(run)
+            continue
+        named |= {_identity(location_of(each.target, opened.io_properties)) for each in run.results()}
+    inside = f"{_identity(journals)}/"
+    orphans = []
+    for identity, entry in listed.items():
+        if identity in named or identity.startswith(inside) or entry.name.endswith(_HINT):
+            continue
+        if entry.modified > limit:
+            report.recent += 1
+            continue
+        orphans.append(entry)
+        report.bytes += entry.size
+    report.paths = sorted(entry.path for entry in orphans)
+    if not dry_run:
+        remove(entry.location for entry in orphans)
+        for run in given_up:
+            run.remove()
+    return report
+
+
+def _source(table: CatalogTable, kms: Any, state: TableState) -> SnapshotFiles:
+    properties = {**table.io_properties, ALLOW_PLAINTEXT: "true"}
+    if state.table_key_id is not None:
+        properties[TABLE_KEY_ID] = state.table_key_id
+    file_io = EncryptedFileIO(properties, kms=kms)
+    file_io.keys.learn_metadata(state.metadata_location, state.document)
+    return SnapshotFiles(file_io)
+
+
+def _files_of(source: SnapshotFiles, snapshots: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
+    """All files that snapshots name, with their kinds; entries of deleted files too."""
+    listed: dict[str, dict[str, Any]] = {}
+    for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, _READERS), strict=True):
+        yield snapshot["manifest-list"], "manifest list"
+        for each in found:
+            listed[each["manifest_path"]] = each
+    for path, manifest in zip(listed, in_parallel(source.manifest, listed.values(), _READERS), strict=True):
+        yield path, "manifest"
+        for entry in manifest.entries:
+            yield entry.path, kind_of(entry.file)
+
+
+def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
+    """All that a table's metadata names."""
+    fields: Mapping[str, Any] = state.document.fields
+    yield state.metadata_location
+    for each in fields.get("metadata-log") or ():
+        yield each["metadata-file"]
+    yield from statistics_of(fields)
+    for path, _ in _files_of(_source(table, kms, state), list(fields.get("snapshots") or ())):
+        yield path
+
+
+def _remove(table: CatalogTable, paths: Iterable[str]) -> None:
+    remove(location_of(path, table.io_properties) for path in paths)
+
+
+def _listed(location: Location) -> Iterable[Any]:
+    try:
+        return list_files(location)
+    except FileNotFoundError:
+        return []
+
+
+def _identity(location: Location) -> str:
+    """One text for a file, however it is spelled."""
+    path = location.path.replace("//", "/") if location.is_local else location.path
+    return f"{location.scheme}:{location.container}:{path}"

@@ -1,0 +1,199 @@
+"""What a conversion has done so far, so that one that was killed goes on where it was.
+
+    <metadata directory>/ags1-conversion/<run>/run.json      what the run does, and its wrapped key
+    <metadata directory>/ags1-conversion/<run>/000001.json   files that are moved and durable, their keys sealed
+
+Each object is written once and never changed. A record is written after the files that it names are durable, so every
+file in it is whole. No plaintext key is in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+import uuid
+
+from ags1.errors import FormatError
+from ags1.iceberg.conversion.sealing import WorkKey
+from ags1.iceberg.conversion.work import FileResult
+from ags1.storage import list_files, make_parent, open_output, read_whole, remove
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from ags1.storage import Location
+
+__all__ = ["DIRECTORY", "Journal", "Run", "runs"]
+
+DIRECTORY = "ags1-conversion"
+"""Below the table's metadata directory."""
+
+_RUN = "run.json"
+_MAX_RECORD = 64 << 20
+_VERSION = 1
+
+
+class Run:
+    """A run that a journal tells of.
+
+    Attributes
+    ----------
+    directory : Location
+    purpose : dict
+        What it was to do.
+    work_key : WorkKey or None
+        The key that seals its records.
+    names : list of str
+        Of its objects.
+    modified : int
+        Time of its newest object, in nanoseconds since 1970.
+    """
+
+    def __init__(self, directory: Location, names: list[str], modified: int) -> None:
+        self.directory = directory
+        self.names = names
+        self.modified = modified
+        self.purpose: dict[str, Any] = {}
+        self.work_key: WorkKey | None = None
+        if _RUN in names:
+            fields = _read(directory.join(_RUN))
+            self.purpose = dict(fields.get("purpose") or {})
+            if fields.get("version") == _VERSION and fields.get("key") is not None:
+                self.work_key = WorkKey(str(fields["key-id"]), base64.b64decode(fields["key"]))
+
+    def results(self) -> Iterator[FileResult]:
+        """Files that it moved.
+
+        Raises
+        ------
+        FormatError, OSError
+            A record cannot be read.
+        """
+        for name in self.names:
+            if name != _RUN:
+                for each in _read(self.directory.join(name)).get("files", ()):
+                    yield _result(each)
+
+    def remove(self) -> None:
+        """Remove its objects, the one that says what it is at last."""
+        remove(self.directory.join(name) for name in sorted(self.names, key=lambda name: name == _RUN))
+        _remove_directory(self.directory)
+
+
+def runs(directory: Location) -> list[Run]:
+    """The runs that a table's journal tells of; `directory` is the one of all journals.
+
+    Raises
+    ------
+    FormatError, OSError
+        One cannot be read.
+    """
+    try:
+        entries = list_files(directory)
+    except FileNotFoundError:
+        return []
+    found: dict[str, tuple[list[str], list[int]]] = {}
+    for entry in entries:
+        run, _, name = entry.name.rpartition("/")
+        if run and "/" not in run:
+            names, times = found.setdefault(run, ([], []))
+            names.append(name)
+            times.append(entry.modified)
+    return [Run(directory.join(run), names, max(times)) for run, (names, times) in found.items()]
+
+
+class Journal:
+    """Writes what one run does. Safe to share between threads.
+
+    Parameters
+    ----------
+    directory : Location
+        The one of all journals of the table.
+    purpose : mapping
+        What the run does, as JSON values: a later run of the same purpose takes over what it did.
+    work_key : WorkKey or None
+        What seals its records.
+    at_once : int
+        Files of one record.
+    """
+
+    def __init__(
+        self, directory: Location, purpose: Mapping[str, Any], work_key: WorkKey | None, *, at_once: int = 16
+    ) -> None:
+        self.directory = directory.join(str(uuid.uuid4()))
+        self._names: list[str] = []
+        self._waiting: list[FileResult] = []
+        self._at_once = at_once
+        self._lock = threading.Lock()
+        fields: dict[str, Any] = {"version": _VERSION, "purpose": dict(purpose)}
+        if work_key is not None:
+            fields |= {"key-id": work_key.key_id, "key": base64.b64encode(work_key.wrapped).decode()}
+        self._write(_RUN, fields)
+
+    def add(self, result: FileResult) -> None:
+        """Note a file that is moved."""
+        with self._lock:
+            self._waiting.append(result)
+            if len(self._waiting) >= self._at_once:
+                self._flush()
+
+    def flush(self) -> None:
+        """Write down all that was noted."""
+        with self._lock:
+            self._flush()
+
+    def remove(self) -> None:
+        """Remove it: what it names is part of the table now."""
+        Run(self.directory, self._names, 0).remove()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._write(f"{len(self._names):06}.json", {"files": [_fields(each) for each in self._waiting]})
+            self._waiting = []
+
+    def _write(self, name: str, fields: Mapping[str, Any]) -> None:
+        location = self.directory.join(name)
+        make_parent(location)
+        with open_output(location) as output:
+            output.write(json.dumps(fields).encode())
+            output.commit(durable=True)
+        self._names.append(name)
+
+
+def _fields(result: FileResult) -> list[Any]:
+    key = None if result.key is None else base64.b64encode(result.key).decode()
+    return [result.source, result.target, result.length, key, result.split_offsets]
+
+
+def _result(fields: Iterable[Any]) -> FileResult:
+    try:
+        source, target, length, key, offsets = fields
+        sealed = None if key is None else base64.b64decode(key, validate=True)
+        starts = None if offsets is None else tuple(map(int, offsets))
+        return FileResult(str(source), str(target), int(length), sealed, starts)
+    except (ValueError, TypeError) as error:
+        raise FormatError(f"a record of the journal names a file in a way that is not known here: {error}") from None
+
+
+def _read(location: Location) -> dict[str, Any]:
+    try:
+        found = json.loads(bytes(read_whole(location, _MAX_RECORD)))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise FormatError(f"{location}: this record of a conversion cannot be read; `ags1 iceberg clean` removes it")
+    return found
+
+
+def _remove_directory(location: Location) -> None:
+    """Remove the empty directories of a run and of all runs, where there are such things."""
+    import os
+
+    if location.is_local:
+        for path in (location.path, os.path.dirname(location.path)):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)

@@ -1,0 +1,180 @@
+"""New snapshots for the branches and tags of a table, whose files have new paths and keys.
+
+old manifest --> entries, all EXISTING, with the numbers that they had --> new manifest, once for all refs
+position delete files --> vectors, of each snapshot for itself
+each ref's snapshot --> one `replace` snapshot on top of it
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ags1.errors import FormatError
+from ags1.iceberg.conversion.contents import is_moved, is_position_delete, is_vector
+from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
+from ags1.iceberg.writing.manifest_avro import DATA, DELETES, EQUALITY_DELETES, EXISTING, Entry, Manifest
+from ags1.iceberg.writing.snapshot import SnapshotWriter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ags1.iceberg.conversion.changes import Change
+    from ags1.iceberg.conversion.contents import Contents, RefSnapshot
+    from ags1.iceberg.conversion.sealing import Seal
+    from ags1.iceberg.conversion.work import FileResult
+    from ags1.iceberg.writing.metadata import TableMetadata
+    from ags1.iceberg.writing.snapshot_files import SnapshotFiles
+    from ags1.iceberg.writing.table_files import TableFiles
+
+__all__ = ["SnapshotConversion", "is_finished"]
+
+
+def is_finished(change: Change, contents: Contents, snapshot: RefSnapshot) -> bool:
+    """Whether a snapshot is as the change would make it."""
+    listed = change.is_done(b"" if snapshot.fields.get("key-id") is not None else None)
+    return listed and all(
+        change.is_done(each.get("key_metadata")) and all(change.is_done(e.file.get("key_metadata")) for e in m.entries)
+        for each, m in contents.of(snapshot)
+    )
+
+
+class SnapshotConversion:
+    """Writes the new snapshots of one commit.
+
+    Parameters
+    ----------
+    change : Change
+    contents : Contents
+        What the table has.
+    moved : mapping of str to (FileResult, Seal or None)
+        Files that were moved, by their old paths, with what opens their keys.
+    source : SnapshotFiles
+        Opens old files.
+    metadata : TableMetadata
+        The new metadata, to which the change is applied already.
+    files : TableFiles
+        Writes new ones.
+    kms : object
+    """
+
+    def __init__(
+        self,
+        change: Change,
+        contents: Contents,
+        moved: Mapping[str, tuple[FileResult, Seal | None]],
+        source: SnapshotFiles,
+        metadata: TableMetadata,
+        files: TableFiles,
+        kms: Any,
+    ) -> None:
+        self._change, self._contents, self._moved = change, contents, moved
+        self._source, self._metadata, self._files, self._kms = source, metadata, files, kms
+        # Where data files are now, also those that stay where they are.
+        self._paths = {
+            each.path: moved[each.path][0].target if each.path in moved else each.path
+            for each in contents.entries()
+            if each.file["content"] == DATA
+        }
+        self._made: dict[str, dict[str, Any] | None] = {}
+        self._entries: dict[str, list[Entry]] = {}
+
+    def write(self, snapshot: RefSnapshot) -> dict[str, Any]:
+        """Write one snapshot on top of another, and give it to all refs of that; return its JSON."""
+        writer = SnapshotWriter(self._metadata, self._files, self._kms, snapshot.refs[0])
+        live: list[Entry] = []
+        manifests = []
+        for listed, manifest in self._contents.of(snapshot):
+            live += self._add(writer, listed, manifest)
+            manifests.append(manifest)
+        merged = merge_position_deletes(manifests, self._paths, self._source, self._files)
+        for spec_id, vectors in merged.items():
+            like = next(each for each in manifests if each.spec_id == spec_id and each.content == DATA)
+            writer.add(like.like(vectors, DELETES), None)
+            live += vectors
+        made = writer.finish("replace", totals(live), schema_id=snapshot.fields.get("schema-id"))
+        for ref in snapshot.refs[1:]:
+            self._metadata.set_ref(ref, made)
+        return made
+
+    def _add(self, writer: SnapshotWriter, listed: dict[str, Any], manifest: Manifest) -> list[Entry]:
+        """Add the new form of a manifest to a snapshot; return its entries."""
+        path = listed["manifest_path"]
+        if path in self._made:
+            made = self._made[path]
+            if made is not None:
+                writer.keep(made)
+            return self._entries[path]
+        if self._change.is_done(listed.get("key_metadata")) and all(
+            self._change.is_done(each.file.get("key_metadata")) and self._stays(each) for each in manifest.entries
+        ):
+            made, entries = listed, manifest.entries
+            writer.keep(made)
+        else:
+            entries = [self._converted(each) for each in manifest.entries if is_moved(each)]
+            entries += self._vectors([each for each in manifest.entries if is_vector(each)])
+            made = None
+            if entries:
+                writer.add(manifest.like(entries), listed.get("partitions"), listed.get("first_row_id"))
+                made = writer.manifests[-1]
+        self._made[path], self._entries[path] = made, entries
+        return entries
+
+    def _stays(self, entry: Entry) -> bool:
+        """Whether a file needs no change because of others' new paths."""
+        if is_position_delete(entry):
+            return False
+        if is_vector(entry):
+            path = entry.file.get("referenced_data_file")
+            return path is not None and self._paths.get(path) == path
+        return True
+
+    def _vectors(self, entries: list[Entry]) -> list[Entry]:
+        kept: list[Entry] = []
+        changed: list[Entry] = []
+        for each in entries:
+            stays = self._change.is_done(each.file.get("key_metadata")) and self._stays(each)
+            (kept if stays else changed).append(each)
+        moved = move_vectors(changed, self._paths, self._source, self._files)
+        return [replace(each, status=EXISTING) for each in kept] + moved
+
+    def _converted(self, entry: Entry) -> Entry:
+        """The entry of a data file or equality delete file at its new place."""
+        if self._change.is_done(entry.file.get("key_metadata")):
+            return replace(entry, status=EXISTING)
+        try:
+            result, seal = self._moved[entry.path]
+        except KeyError:
+            raise FormatError(f"{entry.path}: this file was not moved, and the snapshot has it") from None
+        file = {**entry.file, "file_path": result.target, "file_size_in_bytes": result.length}
+        file.pop("key_metadata", None)
+        if result.key is not None:
+            assert seal is not None
+            file["key_metadata"] = seal.open(result.key, result.target).encode()
+        if result.split_offsets is not None:
+            file.pop("split_offsets", None)
+            if result.split_offsets:
+                file["split_offsets"] = list(result.split_offsets)
+        return replace(entry, status=EXISTING, file=file)
+
+
+def totals(entries: list[Entry]) -> dict[str, str]:
+    """The total fields of a snapshot's summary."""
+    counts = dict.fromkeys(
+        (
+            "total-data-files", "total-records", "total-delete-files", "total-position-deletes",
+            "total-equality-deletes", "total-files-size",
+        ), 0,
+    )  # fmt: skip
+    for each in entries:
+        file = each.file
+        counts["total-files-size"] += file.get("content_size_in_bytes") or file["file_size_in_bytes"]
+        if file["content"] == DATA:
+            counts["total-data-files"] += 1
+            counts["total-records"] += file["record_count"]
+            continue
+        counts["total-delete-files"] += 1
+        kind = "equality" if file["content"] == EQUALITY_DELETES else "position"
+        counts[f"total-{kind}-deletes"] += file["record_count"]
+    return {name: str(count) for name, count in counts.items()}

@@ -1,0 +1,335 @@
+"""The public functions: encrypt_table, decrypt_table, rekey_table, relocate_table, and their plans."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+
+from ags1.errors import UnsupportedError
+from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, Change
+from ags1.iceberg.conversion.engine import Conversion
+from ags1.iceberg.conversion.expiry import expire_snapshots
+from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
+from ags1.iceberg.conversion.tables import parts_of
+from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.table_files import TableFiles
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.files import Progress
+    from ags1.iceberg.catalogs import CatalogTable, TableState
+
+__all__ = ["decrypt_table", "encrypt_table", "plan_conversion", "rekey_table", "relocate_table"]
+
+STEPS = ("enable", "convert", "expire")
+"""What can be asked of :func:`encrypt_table`, in this order."""
+
+
+def encrypt_table(
+    table: Any,
+    *,
+    key_id: str,
+    kms: Any = None,
+    data_key_length: int | None = None,
+    steps: Collection[str] = ("enable", "convert"),
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> ConversionReport:
+    """Encrypt a table in place, without decoding a page of its Parquet files.
+
+    Every branch and tag gets one new snapshot, whose files are new; row ids, sequence numbers and metrics stay.
+    A table of format version 2 is upgraded to version 3. Run it again to convert what others added as plaintext, or
+    to finish what a killed run began.
+
+    Parameters
+    ----------
+    table : EncryptedTable or CatalogTable
+        From :func:`load_table`.
+    key_id : str
+        The master key.
+    kms : object or str, optional
+        A client, or a URL for :func:`ags1.kms.load`; by default the table's.
+    data_key_length : int, optional
+        16, 24 or 32: bytes of the keys of files.
+    steps : collection of str
+        "enable": all that is written from now on is encrypted, and files stay as they are, which readers then have to
+        allow. "convert": the files of all branches and tags. "expire": the snapshots that none of them needs are
+        removed, with their files. Without "expire", the plaintext files stay until somebody expires their snapshots.
+    threads : int, optional
+        Files that are converted at once.
+    progress : callable, optional
+        Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once. An exception from
+        it stops the work.
+
+    Returns
+    -------
+    ConversionReport
+        It says what is not encrypted yet.
+
+    Raises
+    ------
+    UnsupportedError
+        The catalog cannot carry an encrypted table; format version 1; files of a format that Iceberg cannot encrypt.
+    FormatError, FileNotFoundError
+        A file is missing, or is not what its manifest says. Nothing was written.
+    ValueError
+        The table is under another master key: see :func:`rekey_table`.
+    ConflictError
+        Others committed during each of several attempts.
+    KeyAccessError, AuthenticationError, OSError
+        The KMS, the storage or the catalog failed. The table is as it was.
+    """
+    wanted = _steps(steps)
+    opened, client = parts_of(table, kms)
+    change = Change(ENCRYPT, key_id, data_key_length)
+    state = opened.load()
+    _refuse_other_key(state, key_id)
+    opened.check_can_encrypt()
+    if "convert" in wanted:
+        report = Conversion(opened, client, change, threads=threads, progress=progress).run()
+    else:
+        report = _changed_metadata(opened, client, change)
+    return _expired(report, opened, client) if "expire" in wanted else report
+
+
+def decrypt_table(
+    table: Any,
+    *,
+    kms: Any = None,
+    expire: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> ConversionReport:
+    """Make a plaintext table of an encrypted one, in place. It stays at format version 3.
+
+    Parameters
+    ----------
+    table, kms, threads, progress
+        As for :func:`encrypt_table`.
+    expire : bool
+        Remove the snapshots that no branch or tag needs, with their encrypted files.
+
+    Raises
+    ------
+    Ags1Error, OSError
+        As for :func:`encrypt_table`.
+    """
+    opened, client = parts_of(table, kms)
+    report = Conversion(opened, client, Change(DECRYPT, None), threads=threads, progress=progress).run()
+    return _expired(report, opened, client) if expire else report
+
+
+def rekey_table(
+    table: Any,
+    *,
+    key_id: str | None = None,
+    data_keys: bool = False,
+    data_key_length: int | None = None,
+    kms: Any = None,
+    expire: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> ConversionReport:
+    """Give a table another master key, or all its files new keys.
+
+    Parameters
+    ----------
+    table, kms, threads, progress
+        As for :func:`encrypt_table`.
+    key_id : str, optional
+        The new master key; by default the one that it has.
+    data_keys : bool
+        Encrypt every file with a new key, under a new key encryption key: what to do where keys leaked. Without it
+        only key encryption keys are wrapped anew, in one commit, and whoever has the key of a file keeps it.
+    data_key_length : int, optional
+        Bytes of the new keys of files: 16, 24 or 32.
+    expire : bool
+        Remove the snapshots that no branch or tag needs, with their files and key entries: only then those who have
+        the old keys are shut out.
+
+    Raises
+    ------
+    ValueError
+        The table is not encrypted, or nothing was asked for.
+    Ags1Error, OSError
+        As for :func:`encrypt_table`.
+    """
+    opened, client = parts_of(table, kms)
+    metadata = TableMetadata(opened.load().document.fields)
+    if metadata.key_id is None:
+        raise ValueError(f"{opened.name} is not encrypted: use encrypt_table")
+    if data_key_length is not None and not data_keys:
+        raise ValueError("data_key_length is for new data keys: give data_keys=True")
+    if key_id is None and not data_keys:
+        raise ValueError("give another master key as key_id, or data_keys=True, or both")
+    opened.check_can_encrypt()
+    change = Change(REKEY, key_id or metadata.key_id, data_key_length)
+    if data_keys:
+        report = Conversion(opened, client, change, threads=threads, progress=progress).run()
+    else:
+        report = _changed_metadata(opened, client, change)
+    return _expired(report, opened, client) if expire else report
+
+
+def plan_conversion(
+    table: Any,
+    *,
+    key_id: str | None = None,
+    decrypt: bool = False,
+    data_keys: bool = False,
+    data_key_length: int | None = None,
+    kms: Any = None,
+) -> ConversionPlan:
+    """What a conversion would do, and what forbids it. Nothing is written.
+
+    Parameters
+    ----------
+    table, kms
+        As for :func:`encrypt_table`.
+    key_id : str, optional
+        Of :func:`encrypt_table` or, with `data_keys`, of :func:`rekey_table`.
+    decrypt : bool
+        Plan :func:`decrypt_table`.
+    data_keys, data_key_length
+        Plan :func:`rekey_table`.
+
+    Raises
+    ------
+    Ags1Error, OSError
+        The table cannot be read. What is wrong with single files is in the plan.
+    """
+    opened, client = parts_of(table, kms)
+    state = opened.load()
+    if decrypt:
+        change = Change(DECRYPT, None)
+    elif data_keys:
+        change = Change(REKEY, key_id or TableMetadata(state.document.fields).key_id, data_key_length)
+    else:
+        if key_id is None:
+            raise ValueError("give key_id, decrypt=True or data_keys=True")
+        _refuse_other_key(state, key_id)
+        change = Change(ENCRYPT, key_id, data_key_length)
+    conversion = Conversion(opened, client, change)
+    plan = conversion.plan(conversion.look(state))
+    if change.key_id is not None:
+        try:
+            opened.check_can_encrypt()
+        except UnsupportedError as error:
+            plan.problems.append(str(error))
+    return plan
+
+
+def relocate_table(
+    table: Any,
+    target_location: str,
+    catalog: Any = None,
+    identifier: Any = None,
+    *,
+    key_id: str | None = None,
+    kms: Any = None,
+    target_properties: Mapping[str, str] | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> ConversionReport:
+    """Make a copy of a table at another place, with the branches and tags that it has now.
+
+    Encrypted data files are copied byte for byte and keep their keys; plaintext ones are encrypted if there is a
+    `key_id`. Manifests, lists and Puffin files are new, with new keys under a new key encryption key. History and
+    statistics files do not come along. The source stays as it is.
+
+    Parameters
+    ----------
+    table, kms, threads, progress
+        As for :func:`encrypt_table`.
+    target_location : str
+        The new table's directory.
+    catalog, identifier : optional
+        Where the new table is created, as :func:`ags1.iceberg.catalogs.create_in` takes them; by default a bare
+        metadata file below `target_location`.
+    key_id : str, optional
+        The new table's master key; by default the source's.
+    target_properties : mapping, optional
+        How the new place is reached, with PyIceberg's names; by default as the old one.
+
+    Raises
+    ------
+    ConflictError
+        The catalog has a table of this name.
+    Ags1Error, OSError
+        As for :func:`encrypt_table`.
+    """
+    from ags1.iceberg.catalogs import create_in
+
+    opened, client = parts_of(table, kms)
+    location = target_location.rstrip("/")
+    state = opened.load()
+    master = key_id or TableMetadata(state.document.fields).key_id
+    change = Change(RELOCATE, master, None, location)
+    conversion = Conversion(
+        opened, client, change, threads=threads, progress=progress, target_properties=target_properties
+    )
+    view = conversion.look(state)
+    conversion.plan(view)
+    conversion.refuse()
+    conversion.move(view)
+    metadata = TableMetadata(state.document.fields)
+    files = TableFiles(metadata, conversion.places.of_target)
+    refs = dict(metadata.refs)
+    metadata.fields |= {
+        "table-uuid": str(uuid.uuid4()), "current-snapshot-id": None, "snapshots": [], "refs": {},
+        "snapshot-log": [], "metadata-log": [], "statistics": [], "partition-statistics": [],
+    }  # fmt: skip
+    made = conversion.write(view, metadata, files)
+    for name, number in made.items():
+        metadata.refs[name] = {**refs[name], "snapshot-id": number}
+    try:
+        created = create_in(catalog, location if catalog is None else identifier, metadata.fields)
+    except UnsupportedError:
+        files.discard()
+        raise
+    new = created.load()
+    conversion.report.snapshots = made
+    conversion.prove(new)
+    conversion.forget()
+    return conversion.finished(new)
+
+
+def _steps(steps: Collection[str]) -> set[str]:
+    wanted = {steps} if isinstance(steps, str) else set(steps)
+    unknown = wanted - set(STEPS)
+    if unknown or not wanted:
+        raise ValueError(f"steps must be of {', '.join(STEPS)}; got {', '.join(sorted(unknown)) or 'none'}")
+    return wanted
+
+
+def _refuse_other_key(state: TableState, key_id: str) -> None:
+    found = TableMetadata(state.document.fields).key_id
+    if found is not None and found != key_id:
+        raise ValueError(f"the table is encrypted under master key {found!r} already: use rekey_table for another")
+
+
+def _changed_metadata(table: CatalogTable, kms: Any, change: Change) -> ConversionReport:
+    """Change what the metadata says, and wrap its key encryption keys anew, without touching a file."""
+    conversion = Conversion(table, kms, change)
+
+    def attempt(state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:
+        conversion.report.attempts += 1
+        old = metadata.key_id
+        if change.name == REKEY and change.key_id is not None:
+            keys = EncryptionKeys.from_table_metadata(metadata.fields)
+            metadata.fields["encryption-keys"] = keys.rewrap(kms, change.key_id).to_list()
+        change.apply(metadata)
+        return change.name == REKEY or old != change.key_id
+
+    return conversion.finished(commit(table, conversion.places.of_target, attempt))
+
+
+def _expired(report: ConversionReport, table: CatalogTable, kms: Any) -> ConversionReport:
+    report.expired = expire_snapshots(table, kms=kms)
+    state = table.load()
+    report.metadata_location, report.remaining, report.statistics = state.metadata_location, [], []
+    return report

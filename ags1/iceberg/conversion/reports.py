@@ -1,0 +1,272 @@
+"""What a conversion would do, and what it did, for people and for programs. No report has a key."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+from ags1.iceberg._wording import counted, printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"]
+
+_LISTED = 20
+_ENGINES = {
+    True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino, iceberg-rust and "
+    "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone",
+    False: "read afterwards by every engine that reads format version 3",
+}
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{count} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def _lines(name: str, values: list[str]) -> list[str]:
+    shown = [f"{name}: {printable(each)}" for each in values[:_LISTED]]
+    return shown + ([f"{name}: {len(values) - _LISTED} more"] if len(values) > _LISTED else [])
+
+
+@dataclass
+class _Report:
+    """What reports have in common."""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs, as JSON can hold it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass
+class ConversionPlan(_Report):
+    """What a conversion would do.
+
+    Attributes
+    ----------
+    change : {"encrypt", "decrypt", "rekey", "relocate"}
+    table : str
+    key_id : str or None
+        Master key of the result.
+    format_version : int
+        Of the table as it is.
+    files, bytes : dict of str to int
+        What would be moved, by kind of file; bytes as they are stored.
+    unchanged : int
+        Files that stay as they are.
+    finished : int
+        Files that an earlier run, which did not commit, has moved.
+    refs : list of str
+        Branches and tags that get a new snapshot.
+    snapshots : list of int
+        Snapshots that stay as they are until they are expired, with all their files.
+    statistics : list of str
+        Statistics files of these.
+    outside : int
+        Files outside the table's location. Their new form goes below it.
+    problems : list of str
+        What forbids the conversion.
+    """
+
+    change: str
+    table: str
+    key_id: str | None
+    format_version: int
+    files: dict[str, int] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    unchanged: int = 0
+    finished: int = 0
+    refs: list[str] = field(default_factory=list)
+    snapshots: list[int] = field(default_factory=list)
+    statistics: list[str] = field(default_factory=list)
+    outside: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing forbids the conversion."""
+        return not self.problems
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
+        if self.format_version < 3:
+            lines.append(
+                f"the table is upgraded from format version {self.format_version} to 3, which cannot be undone"
+            )
+        for kind, count in self.files.items():
+            lines.append(f"{kind}: {counted(count, 'file')}, {_size(self.bytes[kind])}")
+        if not any(self.files.values()):
+            lines.append("no file has to be moved")
+        if self.unchanged:
+            lines.append(f"unchanged: {counted(self.unchanged, 'file')}")
+        if self.finished:
+            lines.append(f"moved already by a run that did not commit: {counted(self.finished, 'file')}")
+        if self.outside:
+            lines.append(f"outside the table's location: {counted(self.outside, 'file')}; the new ones go below it")
+        if self.refs:
+            lines.append(f"new snapshots for: {', '.join(map(printable, self.refs))}")
+        lines += self._left()
+        if self.change != "relocate":
+            lines.append(_ENGINES[self.key_id is not None])
+        return "\n".join(lines + _lines("problem", self.problems))
+
+    def _left(self) -> list[str]:
+        if not self.snapshots or self.change == "relocate":
+            return []
+        held = {"encrypt": "in plaintext", "rekey": "under the old keys", "decrypt": "encrypted"}[self.change]
+        lines = [
+            f"{counted(len(self.snapshots), 'old snapshot')} and all their files stay {held} until they are expired"
+        ]
+        lines += _lines("statistics file that stays until then", self.statistics)
+        if self.change != "decrypt":
+            lines.append(
+                "traces that stay after that: old metadata files, which hold summaries and no rows, and in a bucket "
+                "with versioning the deleted objects"
+            )
+        return lines
+
+
+@dataclass
+class ExpiryReport(_Report):
+    """What expiring snapshots removed, or would remove.
+
+    Attributes
+    ----------
+    table : str
+    snapshots : list of int
+    files : dict of str to int
+        Files by kind that only these snapshots needed.
+    paths : list of str
+        All of them.
+    key_entries : int
+        Entries of ``encryption-keys`` that nothing needs any more.
+    dry_run : bool
+        Nothing was removed.
+    """
+
+    table: str
+    snapshots: list[int] = field(default_factory=list)
+    files: dict[str, int] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
+    key_entries: int = 0
+    dry_run: bool = False
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        what = "would be removed" if self.dry_run else "removed"
+        lines = [f"{self.table}: {counted(len(self.snapshots), 'snapshot')} {what}"]
+        lines += [f"{kind}: {counted(count, 'file')} {what}" for kind, count in self.files.items()]
+        if self.key_entries:
+            lines.append(f"{counted(self.key_entries, 'key entry', 'key entries')} {what}")
+        return "\n".join(lines)
+
+
+@dataclass
+class ConversionReport(_Report):
+    """What a conversion did.
+
+    Attributes
+    ----------
+    change, table, key_id
+        As of the plan.
+    metadata_location : str
+        The table's metadata now.
+    files, bytes : int
+        What was moved by this run; bytes as they were stored.
+    reused : int
+        Files that an earlier run had moved.
+    snapshots : dict of str to int
+        The new snapshot of each branch and tag; empty if there was nothing to do.
+    attempts : int
+        Commits that were tried.
+    remaining : list of int
+        Old snapshots that are still there.
+    statistics : list of str
+        Statistics files of those.
+    expired : ExpiryReport or None
+        What was removed after it.
+    """
+
+    change: str
+    table: str
+    key_id: str | None
+    metadata_location: str = ""
+    files: int = 0
+    bytes: int = 0
+    reused: int = 0
+    snapshots: dict[str, int] = field(default_factory=dict)
+    attempts: int = 0
+    remaining: list[int] = field(default_factory=list)
+    statistics: list[str] = field(default_factory=list)
+    expired: ExpiryReport | None = None
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
+        lines.append(f"moved: {counted(self.files, 'file')}, {_size(self.bytes)}")
+        if self.reused:
+            lines.append(f"moved by an earlier run: {counted(self.reused, 'file')}")
+        for ref, snapshot in self.snapshots.items():
+            lines.append(f"{printable(ref)}: snapshot {snapshot}")
+        if self.expired is not None:
+            lines.append(self.expired.text)
+        if self.remaining:
+            lines.append(self._left())
+        lines += _lines("statistics file of an old snapshot", self.statistics)
+        return "\n".join(lines)
+
+    def _left(self) -> str:
+        old = counted(len(self.remaining), "old snapshot")
+        if self.change == "rekey":
+            return f"whoever has the old keys is NOT shut out yet: {old} and their files are under them until expire"
+        if self.change == "encrypt":
+            return f"NOT all encrypted yet: {old} and their files may be plaintext until expire"
+        return f"{old} and their files stay encrypted until expire, and need the KMS until then"
+
+
+@dataclass
+class CleanReport(_Report):
+    """Files below a table that nothing names.
+
+    Attributes
+    ----------
+    table : str
+    paths : list of str
+    bytes : int
+    recent : int
+        Further files that nothing names, too young to be taken for left behind.
+    dry_run : bool
+        Nothing was removed.
+    """
+
+    table: str
+    paths: list[str] = field(default_factory=list)
+    bytes: int = 0
+    recent: int = 0
+    dry_run: bool = False
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        what = "would be removed" if self.dry_run else "removed"
+        lines = [f"{self.table}: {counted(len(self.paths), 'file')}, {_size(self.bytes)}, {what}"]
+        if self.recent:
+            lines.append(f"{counted(self.recent, 'younger file')} that nothing names: left alone")
+        return "\n".join(lines)

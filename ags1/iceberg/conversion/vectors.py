@@ -1,0 +1,250 @@
+"""Deletes by position, for data files that have new paths: deletion vectors, one for each data file.
+
+    deletion vector          its positions, in a new Puffin file under the new path
+    position delete files    those that apply to a data file by sequence number and partition, merged into a vector
+
+A data file that has a vector has no other deletes by position. Source: Iceberg table spec, "Deletion Vectors",
+"Position Delete Files" and "Scan Planning".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ags1.errors import FormatError, UnsupportedError
+from ags1.iceberg._deletion_vectors import DeletionVector, deleted_positions
+from ags1.iceberg.conversion.contents import is_position_delete, is_vector
+from ags1.iceberg.writing.manifest_avro import DATA, EXISTING, POSITION_DELETES, Entry
+from ags1.iceberg.writing.puffin import write_vectors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ags1.iceberg.writing.manifest_avro import Manifest
+    from ags1.iceberg.writing.snapshot_files import SnapshotFiles
+    from ags1.iceberg.writing.table_files import TableFiles
+
+__all__ = ["merge_position_deletes", "move_vectors", "positions_in"]
+
+_PATH, _POSITION = 2147483546, 2147483545
+
+
+def move_vectors(
+    entries: list[Entry], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles
+) -> list[Entry]:
+    """Write the vectors of a manifest into a new Puffin file.
+
+    Parameters
+    ----------
+    entries : list of Entry
+        Of deletion vectors.
+    paths : mapping
+        New paths of data files by their old ones; vectors of others are dangling, and left out.
+    source : SnapshotFiles
+        Opens the Puffin files.
+    files : TableFiles
+        Writes the new one.
+
+    Raises
+    ------
+    FormatError, AuthenticationError, KeyAccessError, OSError
+        A vector cannot be read, or the file cannot be written.
+    """
+    vectors: dict[str, list[tuple[DeletionVector, Entry]]] = {}
+    for entry in entries:
+        file = entry.file
+        vector = DeletionVector.from_entry(
+            entry.path,
+            file.get("referenced_data_file"),
+            file.get("content_offset"),
+            file.get("content_size_in_bytes"),
+            file["record_count"],
+        )
+        if vector.data_file in paths:
+            vectors.setdefault(entry.path, []).append((vector, entry))
+    found: list[tuple[str, Any, Entry]] = []
+    for of_file in vectors.values():
+        with source.open(of_file[0][1].file) as opened:
+            positions = deleted_positions(opened, [vector for vector, _ in of_file])
+        found += [(paths[vector.data_file], _bitmap(positions[vector]), entry) for vector, entry in of_file]
+    return _written(found, files)
+
+
+@dataclass
+class _Deletes:
+    """A position delete file, and the positions that it has by data file."""
+
+    entry: Entry
+    spec_id: int
+    positions: dict[str, Any]
+
+    def apply_to(self, data: Entry, spec_id: int) -> bool:
+        number, least = self.entry.sequence_number, data.sequence_number
+        assert number is not None
+        assert least is not None
+        if number < least:
+            return False
+        if self.entry.file.get("referenced_data_file") is not None or len(self.positions) == 1:
+            # It is for one data file, wherever that is.
+            return True
+        return self.spec_id == spec_id and self.entry.file["partition"] == data.file["partition"]
+
+
+def merge_position_deletes(
+    manifests: list[Manifest], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles
+) -> dict[int, list[Entry]]:
+    """Make vectors of the position delete files of one snapshot.
+
+    Parameters
+    ----------
+    manifests : list of Manifest
+        All of the snapshot.
+    paths, source, files
+        As for :func:`move_vectors`.
+
+    Returns
+    -------
+    dict of int to list of Entry
+        The vectors by partition spec, which is that of the data file.
+
+    Raises
+    ------
+    FormatError, UnsupportedError, AuthenticationError, KeyAccessError, OSError
+        As for :func:`move_vectors`.
+    """
+    deletes = [
+        _Deletes(entry, manifest.spec_id, positions_in(entry, source))
+        for manifest in manifests
+        for entry in manifest.entries
+        if is_position_delete(entry)
+    ]
+    if not deletes:
+        return {}
+    by_path: dict[str, list[_Deletes]] = {}
+    for each in deletes:
+        for path in each.positions:
+            by_path.setdefault(path, []).append(each)
+    done = {
+        entry.file.get("referenced_data_file")
+        for manifest in manifests
+        for entry in manifest.entries
+        if is_vector(entry)
+    }
+    found: list[tuple[str, Any, Entry]] = []
+    specs: list[int] = []
+    for manifest in manifests:
+        for entry in manifest.entries:
+            if entry.file["content"] != DATA or entry.path in done or entry.path not in by_path:
+                continue
+            applying = [each for each in by_path[entry.path] if each.apply_to(entry, manifest.spec_id)]
+            if applying:
+                positions = applying[0].positions[entry.path].copy()
+                for each in applying[1:]:
+                    positions |= each.positions[entry.path]
+                newest = max(applying, key=lambda each: each.entry.sequence_number or 0).entry
+                found.append((paths[entry.path], positions, _like(newest, entry)))
+                specs.append(manifest.spec_id)
+    made: dict[int, list[Entry]] = {}
+    for number, vector in zip(specs, _written(found, files), strict=True):
+        made.setdefault(number, []).append(vector)
+    return made
+
+
+def _like(delete: Entry, data: Entry) -> Entry:
+    """The entry of a vector that is as old as a delete file, in the partition of a data file."""
+    return Entry(
+        EXISTING,
+        delete.snapshot_id,
+        delete.sequence_number,
+        delete.file_sequence_number,
+        {"content": POSITION_DELETES, "partition": data.file["partition"]},
+    )
+
+
+def _written(found: list[tuple[str, Any, Entry]], files: TableFiles) -> list[Entry]:
+    """Write vectors; return the entries with what is new in them."""
+    if not found:
+        return []
+    data, vectors = write_vectors((path, positions) for path, positions, _ in found)
+    path = files.new_data_path("-deletes.puffin")
+    length, key = files.write(path, data)
+    made = []
+    for vector, (_, _, entry) in zip(vectors, found, strict=True):
+        file = {
+            "content": POSITION_DELETES,
+            "file_path": path,
+            "file_format": "PUFFIN",
+            "partition": entry.file["partition"],
+            "record_count": vector.cardinality,
+            "file_size_in_bytes": length,
+            "referenced_data_file": vector.data_file,
+            "content_offset": vector.offset,
+            "content_size_in_bytes": vector.size,
+        }
+        if key is not None:
+            file["key_metadata"] = key.encode()
+        made.append(replace(entry, status=EXISTING, file=file))
+    return made
+
+
+def positions_in(entry: Entry, source: SnapshotFiles) -> dict[str, Any]:
+    """Deleted positions of a position delete file, as bitmaps by path of the data file.
+
+    Raises
+    ------
+    UnsupportedError
+        Its format is not Parquet or Avro.
+    FormatError, AuthenticationError, KeyAccessError, OSError
+        It cannot be read.
+    """
+    form = entry.file["file_format"].lower()
+    if form not in ("parquet", "avro"):
+        raise UnsupportedError(f"{entry.path}: position delete files of the format {form} are not read")
+    with source.open(entry.file) as opened:
+        try:
+            paths, positions = (_of_parquet if form == "parquet" else _of_avro)(opened)
+        except FormatError as error:
+            raise type(error)(f"{entry.path}: {error}") from None
+    found: dict[str, list[int]] = {}
+    for path, position in zip(paths, positions, strict=True):
+        found.setdefault(path, []).append(position)
+    if sum(map(len, found.values())) != entry.file["record_count"]:
+        raise FormatError(
+            f"{entry.path}: has {sum(map(len, found.values()))} deletes, but its manifest says "
+            f"{entry.file['record_count']}"
+        )
+    return {path: _bitmap(each) for path, each in found.items()}
+
+
+def _of_parquet(opened: Any) -> tuple[list[str], list[int]]:
+    import pyarrow.parquet
+
+    file = pyarrow.parquet.ParquetFile(opened)
+    names = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in file.schema_arrow}
+    table = file.read([names.get(number, name) for number, name in ((_PATH, "file_path"), (_POSITION, "pos"))])
+    return _columns(table.column(0).to_pylist(), table.column(1).to_pylist())
+
+
+def _of_avro(opened: Any) -> tuple[list[str], list[int]]:
+    import fastavro
+
+    reader = fastavro.reader(opened)
+    schema = reader.writer_schema
+    names = {each.get("field-id"): each["name"] for each in schema["fields"]} if isinstance(schema, dict) else {}
+    path, position = names.get(_PATH, "file_path"), names.get(_POSITION, "pos")
+    rows = list(reader)
+    return _columns([row.get(path) for row in rows], [row.get(position) for row in rows])  # type: ignore[union-attr]
+
+
+def _columns(paths: list[Any], positions: list[Any]) -> tuple[list[str], list[int]]:
+    if None in paths or None in positions:
+        raise FormatError("a position delete has no path of a data file, or no position")
+    return paths, positions
+
+
+def _bitmap(positions: Any) -> Any:
+    from pyroaring import BitMap64
+
+    return BitMap64(positions if isinstance(positions, list) else positions.to_pylist())

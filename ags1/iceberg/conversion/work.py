@@ -1,0 +1,363 @@
+"""Moving one file of a table: encrypted, decrypted, re-keyed or copied, to a path that nobody has.
+
+    FileTask (key sealed) --> run --> FileResult (key sealed)
+
+Pages of Parquet files are moved, not decoded; Avro files go through AGS1. Tasks and results hold no plaintext key, so
+they can go to other processes and into a journal. A result is returned only when its file is durable, and was opened
+again with its new key and has the rows that the manifest promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ags1 import files
+from ags1._open import open as open_stream
+from ags1.avro import iter_blocks
+from ags1.errors import Ags1Error, FormatError, TruncatedError
+from ags1.iceberg._locations import location_of
+from ags1.keys import KeyMetadata
+from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
+from ags1.parquet.footer import NUM_ROWS, ROW_GROUPS, read_footer
+from ags1.storage import PipeSource, Unsynced, make_parent, open_output, open_source, status
+from ags1.stream import Writer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from ags1.files import Progress
+    from ags1.iceberg.conversion.sealing import Seal
+    from ags1.parquet.footer import Footer
+    from ags1.storage import Location
+
+__all__ = ["FORMS", "FileResult", "FileTask", "Places", "check", "run"]
+
+FORMS = ("parquet", "avro")
+"""Formats of data files and equality delete files that can be moved."""
+
+_FILE_OFFSET = 5
+_PIECE = 8 << 20
+_MAGIC = {"parquet": b"PAR1", "avro": b"Obj\x01"}
+
+
+@dataclass(frozen=True)
+class Places:
+    """How to reach the files: properties with PyIceberg's names, of where they are and of where they go."""
+
+    source: Mapping[str, str] = field(default_factory=dict)
+    target: Mapping[str, str] = field(default_factory=dict)
+
+    def of_source(self, path: str) -> Location:
+        """Location of a file that is there."""
+        return location_of(path, self.source)
+
+    def of_target(self, path: str) -> Location:
+        """Location of a file that is written."""
+        return location_of(path, self.target)
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """A file to be moved.
+
+    Attributes
+    ----------
+    source, target : str
+        Paths as metadata has them.
+    kind : str
+        "data" or "equality deletes", for messages.
+    form : {"parquet", "avro"}
+    length, records : int
+        Stored bytes and rows, as the manifest has them.
+    source_key : bytes or None
+        Sealed key metadata; None for a plaintext file.
+    key_bits : int
+        Of the new key; 0 for a plaintext target.
+    copy : bool
+        Leave the bytes and the key as they are.
+    """
+
+    source: str
+    target: str
+    kind: str
+    form: str
+    length: int
+    records: int
+    source_key: bytes | None = field(default=None, repr=False)
+    key_bits: int = 0
+    copy: bool = False
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """A file that was moved.
+
+    Attributes
+    ----------
+    source, target : str
+    length : int
+        Stored bytes of the target.
+    key : bytes or None
+        Sealed key metadata of the target.
+    split_offsets : tuple of int, or None
+        Starts of its row groups; None where they are as before.
+    """
+
+    source: str
+    target: str
+    length: int
+    key: bytes | None = field(default=None, repr=False)
+    split_offsets: tuple[int, ...] | None = None
+
+
+def check(task: FileTask, seal: Seal | None, places: Places) -> None:
+    """Look whether a file is what its manifest says, without writing anything.
+
+    Raises
+    ------
+    FileNotFoundError, OSError
+        It is not there, or cannot be read.
+    TruncatedError, FormatError
+        Its length or its rows are not those of the manifest, or it is encrypted with a key that the table has not.
+    AuthenticationError
+        Its key does not open it.
+    """
+    location = places.of_source(task.source)
+    try:
+        size = status(location).size
+    except FileNotFoundError:
+        raise FileNotFoundError(2, f"the {task.kind} file is missing, and a snapshot needs it", task.source) from None
+    key = _source_key(task, seal)
+    promised = {task.length, task.length if key is None or key.file_length is None else key.file_length}
+    if promised != {size}:
+        raise TruncatedError(f"{task.source}: has {size} bytes, but its manifest says {max(promised)}")
+    try:
+        if task.form == "parquet":
+            _check_rows(task, _footer(location, key).metadata.integer(NUM_ROWS))  # type: ignore[union-attr]
+        elif key is None:
+            _check_magic(location, task.form)
+    except Ags1Error as error:
+        raise _naming(error, task.source) from None
+
+
+def run(
+    task: FileTask,
+    seal: Seal | None,
+    places: Places,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> FileResult:
+    """Move one file. Nothing is left of one that fails.
+
+    Parameters
+    ----------
+    seal : Seal or None
+        Opens and seals keys; None where there are none.
+    threads : int, optional
+        Threads to use; by default every usable CPU.
+    progress : callable, optional
+        Called as ``progress(done, total)``, in units of its own.
+
+    Raises
+    ------
+    Ags1Error, OSError, ValueError
+        As :func:`check`, or the file is damaged or cannot be written.
+    """
+    check(task, seal, places)
+    source, target = places.of_source(task.source), places.of_target(task.target)
+    make_parent(target)
+    old = _source_key(task, seal)
+    new = KeyMetadata.generate(task.key_bits) if task.key_bits else None
+    if task.copy:
+        _copy(source, target, progress)
+        new = old
+    elif task.form == "parquet":
+        _move_parquet(source, target, old, new, threads, progress)
+    else:
+        _move_stream(source, target, old, new, threads, progress)
+    length = status(target).size
+    if new is not None:
+        new = new.with_length(length)
+    offsets = _verify(task, target, new, length)
+    assert seal is not None or new is None
+    sealed = None if new is None or seal is None else seal.seal(new, task.target)
+    return FileResult(task.source, task.target, length, sealed, None if task.copy else offsets)
+
+
+def _source_key(task: FileTask, seal: Seal | None) -> KeyMetadata | None:
+    if task.source_key is None:
+        return None
+    assert seal is not None
+    return seal.open(task.source_key, task.source)
+
+
+def _move_parquet(
+    source: Location,
+    target: Location,
+    old: KeyMetadata | None,
+    new: KeyMetadata | None,
+    threads: int | None,
+    progress: Progress | None,
+) -> None:
+    decryption = None if old is None else DecryptionConfig.for_iceberg(old)
+    encryption = None if new is None else EncryptionConfig.for_iceberg(new)
+    if decryption is None:
+        assert encryption is not None
+        encrypt_file(source, target, encryption, threads=threads, progress=progress, durable=True)
+    elif encryption is None:
+        decrypt_file(source, target, decryption, threads=threads, progress=progress, durable=True)
+    else:
+        rekey_file(source, target, decryption, encryption, threads=threads, progress=progress, durable=True)
+
+
+def _move_stream(
+    source: Location,
+    target: Location,
+    old: KeyMetadata | None,
+    new: KeyMetadata | None,
+    threads: int | None,
+    progress: Progress | None,
+) -> None:
+    if old is None:
+        assert new is not None
+        files.encrypt_file(
+            source, target, new.encryption_key, aad_prefix=new.aad_prefix or b"", threads=threads, progress=progress,
+            durable=True,
+        )  # fmt: skip
+        return
+    if new is None:
+        files.decrypt_file(source, target, key_metadata=old, threads=threads, progress=progress, durable=True)
+        return
+    done = 0
+    with (
+        open_stream(source, key_metadata=old, threads=threads) as reader,
+        Writer(target, new.encryption_key, aad_prefix=new.aad_prefix or b"", threads=threads) as writer,
+    ):
+        while piece := reader.read(_PIECE):
+            writer.write(piece)
+            done += len(piece)
+            if progress is not None:
+                progress(done, reader.size)
+    _sync(target)
+
+
+def _copy(source: Location, target: Location, progress: Progress | None) -> None:
+    opened = _opened(source)
+    try:
+        with open_output(target, expected=opened.size, mode=opened.mode) as output:
+            for begin in range(0, opened.size, _PIECE):
+                output.write(opened.read(begin, min(_PIECE, opened.size - begin)))
+                if progress is not None:
+                    progress(output.position, opened.size)
+            opened.check()
+            output.commit(durable=True)
+    finally:
+        opened.close()
+
+
+def _sync(target: Location) -> None:
+    if target.is_local:
+        directory, _, name = target.path.rpartition("/")
+        unsynced = Unsynced(type(target)(directory or "."))
+        unsynced.add(name)
+        unsynced.sync()
+
+
+def _verify(task: FileTask, target: Location, key: KeyMetadata | None, length: int) -> tuple[int, ...] | None:
+    """Open what was written, and count its rows; return the starts of its row groups."""
+    if task.form == "parquet":
+        footer = _footer(target, key)
+        assert footer.metadata is not None
+        _check_rows(task, footer.metadata.integer(NUM_ROWS))
+        groups = footer.metadata.list(ROW_GROUPS)
+        starts = [each.integer(_FILE_OFFSET) for each in groups or ()]
+        return tuple(each for each in starts if each is not None) if None not in starts else ()
+    if key is None:
+        if task.copy and length != task.length:
+            raise TruncatedError(f"{task.target}: has {length} bytes, and {task.length} were copied")
+        with _PlainFile(target) as file:
+            _check_rows(task, _avro_rows(file, length))
+    else:
+        with open_stream(target, key_metadata=key) as reader:
+            _check_rows(task, _avro_rows(reader, reader.size or 0))
+    return None
+
+
+class _PlainFile:
+    """A file of the storage room as a binary file: read and seek."""
+
+    def __init__(self, location: Location) -> None:
+        self._source = _opened(location)
+        self._position = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._source.close()
+
+    def read(self, size: int = -1) -> bytes:
+        left = self._source.size - self._position
+        data = bytes(self._source.read(self._position, left if size < 0 else min(size, left)))
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = offset + (0, self._position, self._source.size)[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+
+def _avro_rows(file: Any, size: int) -> int:
+    return sum(block.count for block in iter_blocks(file, 0, size))
+
+
+def _check_rows(task: FileTask, rows: int | None) -> None:
+    if rows != task.records:
+        raise FormatError(f"{task.source}: has {rows} rows, but its manifest says {task.records}")
+
+
+def _check_magic(location: Location, form: str) -> None:
+    opened = _opened(location)
+    try:
+        magic = bytes(opened.read(0, 4)) if opened.size >= 4 else b""
+    finally:
+        opened.close()
+    if magic != _MAGIC[form]:
+        known = " It is an AGS1 stream, whose key the table has not." if magic == b"AGS1" else ""
+        raise FormatError(f"does not begin as a file of the format {form}.{known}")
+
+
+def _footer(location: Location, key: KeyMetadata | None) -> Footer:
+    opened = _opened(location)
+    try:
+        reading = None if key is None else DecryptionConfig.for_iceberg(key).for_file(None)
+        footer = read_footer(opened, reading, optional=key is None)
+    finally:
+        opened.close()
+    if key is None and footer.algorithm is not None:
+        raise FormatError(
+            "this Parquet file is encrypted, and the table has no key for it: it was added with keys of another kind. "
+            "Decrypt it first (ags1 parquet decrypt), or write its rows again"
+        )
+    return footer
+
+
+def _opened(location: Location) -> Any:
+    opened = open_source(location)
+    if isinstance(opened, PipeSource):
+        opened.close()
+        raise OSError(22, "it is a pipe, a socket or a device, which no table has", location.text)
+    return opened
+
+
+def _naming(error: Ags1Error, path: str) -> Ags1Error:
+    # Messages about local files have the path without its scheme.
+    return error if path.rpartition("/")[2] in str(error) else type(error)(f"{path}: {error}")
