@@ -58,9 +58,7 @@ class View:
     contents : Contents
     """
 
-    def __init__(
-        self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept
-    ) -> None:
+    def __init__(self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept) -> None:
         properties = {**io_properties, ALLOW_PLAINTEXT: "true"}
         if state.table_key_id is not None:
             properties[TABLE_KEY_ID] = state.table_key_id

@@ -34,7 +34,7 @@ def parts_of(table: Any, kms: Any) -> tuple[CatalogTable, Any]:
                 f"{table!r} was opened without a catalog, so nothing can be committed to it: use "
                 "ags1.iceberg.load_table, which also takes a metadata file"
             )
-        kms = getattr(table, "kms", None) if kms is None else kms
+        kms = table.io.kms if kms is None else kms
     if kms is None:
         raise TypeError("give a KMS: a client of ags1.kms or a URL, such as kms='aws:'")
     return found, kms

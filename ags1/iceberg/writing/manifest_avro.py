@@ -52,7 +52,8 @@ POSITION_DELETES, EQUALITY_DELETES = 1, 2
 """Content of a delete file; a data file's is DATA."""
 VERSION = 3
 
-_STATUS, _SNAPSHOT_ID, _DATA_FILE, _SEQUENCE, _FILE_SEQUENCE, _PARTITION = 0, 1, 2, 3, 4, 102
+_STATUS, _SNAPSHOT_ID, _DATA_FILE, _SEQUENCE, _FILE_SEQUENCE = 0, 1, 2, 3, 4
+_PARTITION, _EQUALITY_IDS = 102, 135
 # Deflate's best is a byte for 1032.
 _MOST_RECORDS_PER_BYTE = 1032
 _ENTRY_NAMES = {
@@ -346,12 +347,21 @@ def _entry_schema(partition: dict[str, Any]) -> dict[str, Any]:
     from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS
 
     schema = _avro_of(MANIFEST_ENTRY_SCHEMAS[VERSION], "manifest_entry")
-    _field(_field(schema, _DATA_FILE)["type"], _PARTITION)["type"] = partition
+    file = _field(schema, _DATA_FILE)["type"]
+    _field(file, _PARTITION)["type"] = partition
+    # PyIceberg has long, and the specification int; Java reads nothing else.
+    _array(_field(file, _EQUALITY_IDS)["type"])["items"] = "int"
     return schema
 
 
 def _field(record: dict[str, Any], number: int) -> dict[str, Any]:
     found: dict[str, Any] = next(each for each in record["fields"] if each.get("field-id") == number)
+    return found
+
+
+def _array(kind: Any) -> dict[str, Any]:
+    """The array of a field's type that may be null."""
+    found: dict[str, Any] = next(each for each in kind if isinstance(each, dict) and each.get("type") == "array")
     return found
 
 

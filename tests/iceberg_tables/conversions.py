@@ -1,0 +1,42 @@
+"""Tables for conversions: Spark's, with everything that is new written below a directory of the test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ags1.iceberg import open_table
+from ags1.iceberg.catalogs import CatalogTable, catalog_table
+from ags1.kms import MemoryKms
+from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
+from tests.iceberg_tables.warehouse import SparkTable
+
+LINEAGE = ["_row_id", "_last_updated_sequence_number"]
+PLAINTEXT = (b"Obj\x01", b"PAR1", b"PFA1")
+ENCRYPTED = (b"AGS1", b"PARE")
+
+
+def writable(table: SparkTable, directory: Path) -> CatalogTable:
+    """A table whose files stay where they are, and whose new files go below a directory."""
+    fields = json.loads(table.metadata_path.read_bytes())
+    fields["properties"] |= {
+        "write.data.path": (directory / "data").as_uri(),
+        "write.metadata.path": (directory / "metadata").as_uri(),
+    }
+    (directory / "metadata").mkdir(parents=True)
+    start = directory / "metadata" / "00099-start.metadata.json"
+    start.write_text(json.dumps(fields))
+    return catalog_table(None, str(start))
+
+
+def read_rows(table: CatalogTable | str, kms: MemoryKms, columns: list[str] | None = None, **of: Any) -> list[Any]:
+    """Rows as ags1 reads them, in the canonical form."""
+    location = table if isinstance(table, str) else table.load().metadata_location
+    opened = open_table(location, kms, allow_plaintext=True)
+    return sorted_rows(arrow_rows(opened.scan(columns=columns, **of).to_arrow()))
+
+
+def beginning_with(directory: Path, magics: tuple[bytes, ...]) -> list[Path]:
+    """Files below a directory that begin so."""
+    return [path for path in directory.rglob("*") if path.is_file() and path.read_bytes()[:4] in magics]
