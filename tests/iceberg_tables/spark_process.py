@@ -294,6 +294,10 @@ def _reply(lake: Lake, request: dict[str, Any]) -> dict[str, Any]:
     if "create" in request:
         lake.create(request["create"], request["columns"], **request["options"])
         return {}
+    if "rest" in request:
+        from tests.iceberg_tables.rest_server import start
+
+        return {"rest": start(lake.jvm, request["rest"])}
     if "json" in request:
         parser = lake.jvm.org.apache.iceberg.TableMetadataParser
         return {"json": parser.toJson(parser.fromJson(request["json"]))}

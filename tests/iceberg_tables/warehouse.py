@@ -328,6 +328,11 @@ class HiveLake(SparkReader):
         rows: list[list[Any]] = self._said({"rows": table, "columns": columns, "version": version})["rows"]
         return rows
 
+    @cached_property
+    def rest(self) -> str:
+        """URL of a REST catalog over Java's handlers; tests/iceberg_tables/rest_server.py says what is added to it."""
+        return str(self._said({"rest": (self.directory.resolve() / "rest").as_uri()})["rest"])
+
     def json_of(self, metadata: str) -> str:
         """A table's metadata in JSON, as Iceberg Java writes it after it parsed it."""
         return str(self._said({"json": metadata})["json"])

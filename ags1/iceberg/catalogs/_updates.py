@@ -1,0 +1,199 @@
+"""What changes between two versions of a table's metadata, as the updates of Iceberg's REST protocol.
+
+Sources: Iceberg's rest-catalog-open-api.yaml; Iceberg Java's MetadataUpdateParser and UpdateRequirementParser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ags1.errors import UnsupportedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, TypeAlias
+
+    Update: TypeAlias = dict[str, Any]
+
+__all__ = ["Updates", "keyed", "refs_of", "requirements_of", "updates_of"]
+
+# What the server makes of the updates by itself.
+_DERIVED = frozenset(
+    (
+        "last-sequence-number", "last-updated-ms", "last-column-id", "last-partition-id", "next-row-id",
+        "current-snapshot-id", "snapshot-log", "metadata-log", "schema", "partition-spec",
+    )
+)  # fmt: skip
+_EXPRESSED = frozenset(
+    (
+        "format-version", "location", "current-schema-id", "schemas", "default-spec-id", "partition-specs",
+        "default-sort-order-id", "sort-orders", "properties", "encryption-keys", "refs", "snapshots", "statistics",
+        "partition-statistics",
+    )
+)  # fmt: skip
+# A ref's fields besides these are the same in an update.
+_MAIN = "main"
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Updates in the order in which they can be made safely.
+
+    Attributes
+    ----------
+    first : list
+        What the rest builds on, and what says nothing to readers: version, schemas, specs, new key entries.
+    snapshots : list
+        New snapshots, which no ref has yet.
+    last : list
+        What readers see: refs, properties, and what is taken away.
+    """
+
+    first: list[Update]
+    snapshots: list[Update]
+    last: list[Update]
+
+    @property
+    def all(self) -> list[Update]:
+        """All of them, in order."""
+        return [*self.first, *self.snapshots, *self.last]
+
+
+def updates_of(base: Mapping[str, Any], fields: Mapping[str, Any]) -> Updates:
+    """The updates that make `fields` of `base`.
+
+    Raises
+    ------
+    UnsupportedError
+        There is no update for a change.
+    """
+    for name in base.keys() | fields.keys():
+        if name not in _DERIVED and name not in _EXPRESSED and base.get(name) != fields.get(name):
+            raise UnsupportedError(f"REST catalogs have no update for a change of {name}")
+    first: list[Update] = []
+    if base.get("format-version") != fields.get("format-version"):
+        first.append({"action": "upgrade-format-version", "format-version": fields["format-version"]})
+    if base.get("location") != fields.get("location"):
+        first.append({"action": "set-location", "location": fields["location"]})
+    last = _structure(base, fields, first)
+    _keys(base, fields, first, last)
+    snapshots, removed = _changes(base, fields, "snapshots", "snapshot-id")
+    last += _refs(base, fields)
+    if removed:
+        last.append({"action": "remove-snapshots", "snapshot-ids": removed})
+    _statistics(base, fields, last)
+    _properties(base, fields, last)
+    return Updates(first, [{"action": "add-snapshot", "snapshot": each} for each in snapshots], last)
+
+
+def requirements_of(base: Mapping[str, Any], fields: Mapping[str, Any]) -> list[Update]:
+    """What the server has to find unchanged since `base`."""
+    found: list[Update] = [{"type": "assert-table-uuid", "uuid": base["table-uuid"]}]
+    before, after = refs_of(base), refs_of(fields)
+    for name in sorted(
+        {_MAIN, *(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))}
+    ):
+        snapshot_id = before.get(name, {}).get("snapshot-id")
+        found.append({"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": snapshot_id})
+    for type_, name, other in (
+        ("assert-current-schema-id", "current-schema-id", "schemas"),
+        ("assert-default-spec-id", "default-spec-id", "partition-specs"),
+        ("assert-default-sort-order-id", "default-sort-order-id", "sort-orders"),
+    ):
+        if base.get(name) != fields.get(name) or base.get(other) != fields.get(other):
+            found.append({"type": type_, name: base.get(name)})
+    return found
+
+
+def refs_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The refs by name; ``main`` also where only the current snapshot says it."""
+    refs = dict(fields.get("refs") or {})
+    current = fields.get("current-snapshot-id")
+    if _MAIN not in refs and current not in (None, -1):
+        refs[_MAIN] = {"snapshot-id": current, "type": "branch"}
+    return refs
+
+
+def keyed(fields: Mapping[str, Any], name: str, key: str) -> dict[Any, dict[str, Any]]:
+    """The entries of a list by one of their fields, without what is null."""
+    return {
+        each[key]: {field: value for field, value in each.items() if value not in (None, {})}
+        for each in fields.get(name) or ()
+    }
+
+
+def _changes(base: Mapping[str, Any], fields: Mapping[str, Any], name: str, key: str) -> tuple[list[Any], list[Any]]:
+    """Entries that are new, and keys of those that are gone; none may have changed."""
+    before, after = keyed(base, name, key), keyed(fields, name, key)
+    different = [each for each in before.keys() & after.keys() if before[each] != after[each]]
+    if different:
+        raise UnsupportedError(f"REST catalogs have no update for a change inside {name}, of {key} {different[0]}")
+    added = [each for each in fields.get(name) or () if each[key] not in before]
+    return added, [each for each in before if each not in after]
+
+
+def _structure(base: Mapping[str, Any], fields: Mapping[str, Any], first: list[Update]) -> list[Update]:
+    last: list[Update] = []
+    added, removed = _changes(base, fields, "schemas", "schema-id")
+    column_id = fields.get("last-column-id")
+    first += [{"action": "add-schema", "schema": each, "last-column-id": column_id} for each in added]
+    if base.get("current-schema-id") != fields.get("current-schema-id"):
+        first.append({"action": "set-current-schema", "schema-id": fields["current-schema-id"]})
+    if removed:
+        last.append({"action": "remove-schemas", "schema-ids": removed})
+    added, removed = _changes(base, fields, "partition-specs", "spec-id")
+    first += [{"action": "add-spec", "spec": each} for each in added]
+    if base.get("default-spec-id") != fields.get("default-spec-id"):
+        first.append({"action": "set-default-spec", "spec-id": fields["default-spec-id"]})
+    if removed:
+        last.append({"action": "remove-partition-specs", "spec-ids": removed})
+    added, removed = _changes(base, fields, "sort-orders", "order-id")
+    if removed:
+        raise UnsupportedError("REST catalogs have no update that removes sort orders")
+    first += [{"action": "add-sort-order", "sort-order": each} for each in added]
+    if base.get("default-sort-order-id") != fields.get("default-sort-order-id"):
+        first.append({"action": "set-default-sort-order", "sort-order-id": fields["default-sort-order-id"]})
+    return last
+
+
+def _keys(base: Mapping[str, Any], fields: Mapping[str, Any], first: list[Update], last: list[Update]) -> None:
+    before, after = keyed(base, "encryption-keys", "key-id"), keyed(fields, "encryption-keys", "key-id")
+    for key_id, entry in after.items():
+        if before.get(key_id) == entry:
+            continue
+        if key_id in before:
+            # An entry of a known id would be taken for the known one.
+            first.append({"action": "remove-encryption-key", "key-id": key_id})
+        first.append({"action": "add-encryption-key", "encryption-key": entry})
+    last += [{"action": "remove-encryption-key", "key-id": key_id} for key_id in before if key_id not in after]
+
+
+def _refs(base: Mapping[str, Any], fields: Mapping[str, Any]) -> list[Update]:
+    before, after = refs_of(base), refs_of(fields)
+    found: list[Update] = [
+        {"action": "set-snapshot-ref", "ref-name": name, **ref}
+        for name, ref in after.items()
+        if before.get(name) != ref
+    ]
+    return found + [{"action": "remove-snapshot-ref", "ref-name": name} for name in before if name not in after]
+
+
+def _statistics(base: Mapping[str, Any], fields: Mapping[str, Any], last: list[Update]) -> None:
+    for what in ("statistics", "partition-statistics"):
+        before, after = keyed(base, what, "snapshot-id"), keyed(fields, what, "snapshot-id")
+        for snapshot_id, entry in after.items():
+            if before.get(snapshot_id) != entry:
+                last.append({"action": f"set-{what}", "snapshot-id": snapshot_id, what: entry})
+        gone = before.keys() - after.keys()
+        last += [{"action": f"remove-{what}", "snapshot-id": snapshot_id} for snapshot_id in gone]
+
+
+def _properties(base: Mapping[str, Any], fields: Mapping[str, Any], last: list[Update]) -> None:
+    before, after = base.get("properties") or {}, fields.get("properties") or {}
+    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    removed = sorted(before.keys() - after.keys())
+    if changed:
+        last.append({"action": "set-properties", "updates": changed})
+    if removed:
+        last.append({"action": "remove-properties", "removals": removed})

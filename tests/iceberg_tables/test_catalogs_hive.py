@@ -1,0 +1,315 @@
+"""Commits to a Hive metastore that Iceberg Java uses too: it reads what ags1 commits, and nobody's commit is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ags1.errors import AuthenticationError, ConflictError
+from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
+from ags1.iceberg.catalogs._successor import java_form, text_hash
+from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race
+from tests.iceberg_tables.warehouse import HiveLake, SparkReadError, SparkTables, local_path
+
+HASH, KEY_ID = "metadata_hash", "encryption.key-id"
+
+
+class HiveCase:
+    """A table of Java's in the metastore."""
+
+    def __init__(self, lake: HiveLake, name: str) -> None:
+        self.lake = lake
+        self.name = name
+        self.catalog = lake.catalog()
+
+    def open(self) -> CatalogTable:
+        return catalog_table(self.lake.catalog(), ("tables", self.name))
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        with self.catalog._client as client:
+            found: dict[str, str] = client.get_table("tables", self.name).parameters
+        return found
+
+    def set_parameters(self, **parameters: str | None) -> None:
+        with self.catalog._client as client:
+            table = client.get_table("tables", self.name)
+            table.parameters = {
+                name: value for name, value in {**table.parameters, **parameters}.items() if value is not None
+            }
+            client.alter_table("tables", self.name, table)
+
+    @property
+    def directory(self) -> Path:
+        return self.lake.directory.resolve() / "tables.db" / self.name
+
+    def locks(self) -> list[Any]:
+        from hive_metastore.ttypes import ShowLocksRequest
+
+        with self.catalog._client as client:
+            return [each for each in client.show_locks(ShowLocksRequest()).locks if each.tablename == self.name]
+
+
+@pytest.fixture
+def make(hive_lake: HiveLake, request: pytest.FixtureRequest) -> Iterator[Callable[..., HiveCase]]:
+    """What makes a table with two rows; it is dropped at the end."""
+    made: list[str] = []
+
+    def make_table(**options: Any) -> HiveCase:
+        name = f"hive_{abs(hash(request.node.name)) % 10**9}_{len(made)}"
+        made.append(name)
+        hive_lake.create(name, "id BIGINT, s STRING", **options)
+        hive_lake.sql(f"INSERT INTO {name} VALUES (1, 'one'), (2, 'zwölf')")
+        return HiveCase(hive_lake, name)
+
+    yield make_table
+    for name in made:
+        with contextlib.suppress(SparkReadError):
+            hive_lake.sql(f"DROP TABLE {name}")
+
+
+def test_java_reads_and_writes_after_a_commit(make: Callable[..., HiveCase]) -> None:
+    case = make()
+    table = case.open()
+    state = table.load()
+    assert state.table_key_id == "keyA"
+    assert state.metadata_hash == case.parameters[HASH] == text_hash(state.document.text)
+    after = table.commit(state, changed(state, note="größer", **{"write.merge.mode": None}))
+    parameters = case.parameters
+    assert parameters["metadata_location"] == after.metadata_location
+    assert parameters["previous_metadata_location"] == state.metadata_location
+    assert parameters[KEY_ID] == "keyA"
+    assert parameters["note"] == "größer"
+    assert "write.merge.mode" not in parameters
+    # Java refuses a hash that is not that of the metadata as it writes it.
+    assert parameters[HASH] == after.metadata_hash
+    assert case.lake.rows(case.name, "id") == [[1], [2]]
+    case.lake.sql(f"INSERT INTO {case.name} VALUES (3, 'three')")
+    assert case.lake.rows(case.name, "id, _row_id") == [[1, 0], [2, 1], [3, 2]]
+    loaded = case.open().load()
+    check_log(loaded, state, after)
+    assert loaded.document.fields["properties"]["note"] == "größer"
+    assert case.locks() == []
+
+
+def test_the_text_is_what_java_writes(hive_lake: HiveLake, spark_tables: SparkTables) -> None:
+    compared = 0
+    for table in spark_tables.values():
+        text = table.metadata_path.read_text()
+        if hive_lake.json_of(text) == text:
+            shuffled = json.loads(text)
+            shuffled = {name: shuffled[name] for name in sorted(shuffled)}
+            ordered, is_javas = java_form(shuffled)
+            made = json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))
+            if is_javas:
+                assert made == text, table.name
+                compared += 1
+    assert compared > 10
+
+
+def test_java_parses_what_is_made_here_into_the_same_text(hive_lake: HiveLake) -> None:
+    from ags1.iceberg.catalogs._successor import first
+
+    fields = fields_of("file:/lake/t", odd='\\u00e4 \u007f \u2028 \U0001f511 " \b')
+    made = first(fields)
+    assert made.metadata_hash is not None
+    assert hive_lake.json_of(made.document.text) == made.document.text
+
+
+@pytest.mark.parametrize("locks", ["true", "false"])
+def test_of_many_committers_at_once_exactly_one_wins(make: Callable[..., HiveCase], locks: str) -> None:
+    case = make(properties={"engine.hive.lock-enabled": locks})
+    for _ in range(3):
+        before = metadata_files(case.directory)
+        refused, made = race([case.open() for _ in range(4)], lambda state, who: changed(state, who=str(who)))
+        assert (refused, len(made)) == (3, 1)
+        assert case.parameters["metadata_location"] == made[0].metadata_location
+        assert case.parameters[HASH] == made[0].metadata_hash
+        assert len(metadata_files(case.directory) - before) == 1
+    assert case.lake.rows(case.name, "id") == [[1], [2]]
+    assert case.locks() == []
+
+
+def test_java_commits_all_the_while_and_nothing_is_lost(make: Callable[..., HiveCase]) -> None:
+    case = make(properties={"commit.retry.num-retries": "100", "commit.retry.max-wait-ms": "200"})
+    done = threading.Event()
+    conflicts = commits = 0
+
+    def write() -> None:
+        try:
+            for number in range(3, 8):
+                case.lake.sql(f"INSERT INTO {case.name} VALUES ({number}, 'more')")
+        finally:
+            done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    table = case.open()
+    while not done.is_set() and commits + conflicts < 40:
+        state = table.load()
+        try:
+            table.commit(state, changed(state, **{f"commit-{commits}": "x"}))
+            commits += 1
+        except ConflictError:
+            conflicts += 1
+    writer.join()
+    assert case.lake.rows(case.name, "id") == [[number] for number in range(1, 8)]
+    properties = table.load().document.fields["properties"]
+    assert commits
+    assert all(f"commit-{number}" in properties for number in range(commits))
+
+
+def test_a_commit_of_a_state_that_java_has_replaced_is_refused(make: Callable[..., HiveCase]) -> None:
+    case = make()
+    table = case.open()
+    state = table.load()
+    case.lake.sql(f"INSERT INTO {case.name} VALUES (3, 'three')")
+    before = metadata_files(case.directory)
+    parameters = case.parameters
+    with pytest.raises(ConflictError, match="somebody else has committed"):
+        table.commit(state, changed(state, a="1"))
+    assert metadata_files(case.directory) == before
+    assert case.parameters == parameters
+
+
+def test_a_stale_hash_is_never_left(make: Callable[..., HiveCase]) -> None:
+    case = make()
+    table = case.open()
+    state = table.load()
+    # Java would drop the field when it writes, so what it would hash is not known.
+    after = table.commit(state, {**changed(state), "of-tomorrow": 1})
+    assert after.metadata_hash is None
+    assert HASH not in case.parameters
+    assert case.lake.rows(case.name, "id") == [[1], [2]]
+    plain = make(key_id=None, properties={"format-version": "3"})
+    table = plain.open()
+    state = table.load()
+    assert (state.table_key_id, state.metadata_hash) == (None, None)
+    table.commit(state, changed(state, a="1"))
+    assert HASH not in plain.parameters
+    # Enabled, then disabled again: what the metastore trusts follows.
+    state = table.load()
+    state = table.commit(state, changed(state, **{KEY_ID: "keyA", "encryption.data-key-length": "32"}))
+    parameters = plain.parameters
+    assert (parameters[KEY_ID], parameters["encryption.data-key-length"]) == ("keyA", "32")
+    assert parameters[HASH] == state.metadata_hash
+    plain.lake.sql(f"INSERT INTO {plain.name} VALUES (3, 'encrypted')")
+    state = table.load()
+    table.commit(state, changed(state, **{KEY_ID: None, "encryption.data-key-length": None}))
+    assert not {KEY_ID, HASH, "encryption.data-key-length"} & plain.parameters.keys()
+
+
+def test_what_the_metastore_vouches_for_is_compared(make: Callable[..., HiveCase]) -> None:
+    case = make()
+    path = local_path(case.parameters["metadata_location"])
+    text = path.read_text()
+    path.write_text(text.replace("zstd", "gzip"))
+    with pytest.raises(AuthenticationError, match="the catalog has"):
+        case.open().load()
+    case.set_parameters(metadata_hash=None)
+    assert case.open().load().metadata_hash is None
+    path.write_text(text.replace('"encryption.key-id":"keyA"', '"encryption.key-id":"keyB"'))
+    with pytest.raises(AuthenticationError, match="has the master key 'keyB', and the catalog has 'keyA'"):
+        case.open().load()
+    path.write_text(text)
+
+
+def test_a_table_that_is_made_here_is_javas_too(hive_lake: HiveLake) -> None:
+    location = (hive_lake.directory.resolve() / "made_here").as_uri()
+    catalog = hive_lake.catalog()
+    table = create_in(catalog, ("tables", "made_here"), fields_of(location, **{KEY_ID: "keyA"}))
+    try:
+        with pytest.raises(ConflictError, match="already"):
+            create_in(catalog, ("tables", "made_here"), fields_of(location))
+        assert len(metadata_files(hive_lake.directory / "made_here")) == 1
+        hive_lake.sql("INSERT INTO made_here VALUES (1, 'one')")
+        assert hive_lake.rows("made_here") == [[1, "one"]]
+        state = table.load()
+        assert state.table_key_id == "keyA"
+        assert state.document.fields["snapshots"][0]["key-id"]
+        with pytest.raises(OSError, match="refused the table"):
+            create_in(catalog, ("nowhere", "made_here"), fields_of(location))
+    finally:
+        hive_lake.sql("DROP TABLE made_here")
+
+
+class Cutting:
+    """A relay to the metastore that breaks the connection at the request for a commit, before or after it is done."""
+
+    def __init__(self, metastore: str, *, after: bool) -> None:
+        host, _, port = metastore.removeprefix("thrift://").partition(":")
+        self._target = (host, int(port))
+        self._after = after
+        self.cuts = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"thrift://127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                threading.Thread(target=self._relay, args=(client,), daemon=True).start()
+
+    def _relay(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._target) as server:
+            while request := client.recv(1 << 20):
+                cut = b"alter_table_with_environment_context" in request
+                if cut and not self._after:
+                    self.cuts += 1
+                    return
+                server.sendall(request)
+                server.settimeout(0.2 if not cut else 30)
+                with contextlib.suppress(TimeoutError):
+                    reply = server.recv(1 << 20)
+                    if cut:
+                        self.cuts += 1
+                        return
+                    client.sendall(reply)
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@pytest.mark.parametrize("after", [True, False])
+def test_a_connection_that_breaks_during_the_swap_is_looked_after(make: Callable[..., HiveCase], after: bool) -> None:
+    case = make()
+    relay = Cutting(case.lake.metastore, after=after)
+    try:
+        catalog = case.lake.catalog()
+        catalog.properties["uri"] = relay.url
+        table = catalog_table(catalog, ("tables", case.name))
+        state = table.load()
+        if after:
+            made = table.commit(state, changed(state, a="1"))
+            assert case.parameters["metadata_location"] == made.metadata_location
+        else:
+            with pytest.raises(OSError, match=r"not known whether the commit of .* is made"):
+                table.commit(state, changed(state, a="1"))
+            assert case.parameters["metadata_location"] == state.metadata_location
+        assert relay.cuts == 1
+        assert case.lake.rows(case.name, "id") == [[1], [2]]
+    finally:
+        relay.close()
+
+
+def test_a_metastore_that_is_not_there_leaves_nothing(make: Callable[..., HiveCase]) -> None:
+    case = make()
+    catalog = case.lake.catalog()
+    table = catalog_table(catalog, ("tables", case.name))
+    state = table.load()
+    before = metadata_files(case.directory)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        catalog.properties["uri"] = f"thrift://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(ConnectionError, match="the metastore cannot be reached"):
+        table.commit(state, changed(state, a="1"))
+    assert metadata_files(case.directory) == before
+    with pytest.raises(FileNotFoundError, match="no such table"):
+        catalog_table(case.lake.catalog(), ("tables", "none")).load()

@@ -1,0 +1,194 @@
+"""Commits to a REST catalog over Java's CatalogHandlers, which writes the metadata; and to servers that lose keys."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+from ags1.errors import ConflictError, UnsupportedError
+from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
+from tests.iceberg.catalog_cases import changed, fields_of, race, with_snapshot
+from tests.iceberg_tables.warehouse import HiveLake
+
+_NUMBERS = itertools.count()
+
+
+class RestCase:
+    """A table without snapshots, in the server."""
+
+    def __init__(self, lake: HiveLake) -> None:
+        self._lake = lake
+        self.name = f"t{next(_NUMBERS)}"
+        self.location = (lake.directory.resolve() / "rest" / self.name).as_uri()
+
+    def catalog(self, mode: str = "whole") -> RestCatalog:
+        return RestCatalog("rest", uri=f"{self._lake.rest}/{mode}")
+
+    def make(self, mode: str = "whole", **changes: Any) -> CatalogTable:
+        return create_in(self.catalog(mode), f"db.{self.name}", fields_of(self.location) | changes)
+
+    def open(self, mode: str = "whole") -> CatalogTable:
+        return catalog_table(self.catalog(mode), f"db.{self.name}")
+
+
+@pytest.fixture
+def case(hive_lake: HiveLake) -> RestCase:
+    return RestCase(hive_lake)
+
+
+def content(table: CatalogTable) -> dict[str, Any]:
+    """What a refused commit must leave as it was."""
+    fields = table.load().document.fields
+    names = ("snapshots", "refs", "properties", "encryption-keys", "current-snapshot-id", "schemas")
+    return {name: fields.get(name) or None for name in names}
+
+
+def test_an_encrypted_snapshot_arrives_with_its_keys(case: RestCase) -> None:
+    table = case.make()
+    state = table.load()
+    fields = with_snapshot(state, case.location)
+    after = table.commit(state, fields)
+    found = case.open().load().document.fields
+    assert after.metadata_location != state.metadata_location
+    assert found["snapshots"] == fields["snapshots"]
+    assert found["refs"]["main"]["snapshot-id"] == found["current-snapshot-id"] == 1_000_001
+    assert [each["key-id"] for each in found["encryption-keys"]] == ["kek", "list-key"]
+    second = with_snapshot(after, case.location, "second-key")
+    second["properties"]["a"] = "1"
+    done = table.commit(after, second).document.fields
+    assert [each["key-id"] for each in done["snapshots"]] == ["list-key", "second-key"]
+    assert done["properties"]["a"] == "1"
+    assert done["snapshots"][1]["parent-snapshot-id"] == 1_000_001
+
+
+def test_a_whole_encrypted_table_is_made_at_once(case: RestCase) -> None:
+    other = RestCase(case._lake)
+    state = other.make().load()
+    fields = {**with_snapshot(state, case.location), "location": case.location}
+    table = create_in(case.catalog(), f"db.{case.name}", {**fields, "table-uuid": fields_of("x")["table-uuid"]})
+    found = table.load().document.fields
+    assert found["snapshots"] == fields["snapshots"]
+    assert found["refs"]["main"]["snapshot-id"] == 1_000_001
+    with pytest.raises(ConflictError, match="already"):
+        case.make()
+
+
+@pytest.mark.parametrize(("mode", "lost"), [("drops-key-id", "loses key-id"), ("drops-keys", "encryption-keys")])
+def test_a_server_that_loses_keys_is_refused_and_the_table_is_as_it_was(case: RestCase, mode: str, lost: str) -> None:
+    case.make()
+    table = case.open(mode)
+    state = table.load()
+    before = content(table)
+    with pytest.raises(UnsupportedError, match=lost):
+        table.commit(state, with_snapshot(state, case.location))
+    assert content(table) == before
+    # With an honest server nothing is in the way afterwards.
+    honest = case.open()
+    state = honest.load()
+    assert honest.commit(state, with_snapshot(state, case.location)).document.fields["current-snapshot-id"]
+
+
+def test_a_new_table_on_a_server_that_loses_keys_is_taken_away(case: RestCase) -> None:
+    state = RestCase(case._lake).make().load()
+    fields = {**with_snapshot(state, case.location), "location": case.location}
+    with pytest.raises(UnsupportedError, match="loses key-id"):
+        create_in(case.catalog("drops-key-id"), f"db.{case.name}", fields)
+    with pytest.raises(FileNotFoundError):
+        case.open().load()
+
+
+def test_of_many_committers_at_once_exactly_one_wins(case: RestCase) -> None:
+    case.make()
+
+    def change(state: Any, who: int) -> dict[str, Any]:
+        fields = with_snapshot(state, case.location, f"key-{who}")
+        fields["snapshots"][-1]["snapshot-id"] += who * 1000
+        fields["refs"]["main"]["snapshot-id"] = fields["current-snapshot-id"] = fields["snapshots"][-1]["snapshot-id"]
+        return fields
+
+    refused, made = race([case.open() for _ in range(4)], change)
+    assert (refused, len(made)) == (3, 1)
+    found = case.open().load().document.fields
+    assert len(found["snapshots"]) == 1
+    assert found["current-snapshot-id"] == made[0].document.fields["current-snapshot-id"]
+    assert found["snapshots"][0]["key-id"] in {each["key-id"] for each in found["encryption-keys"]}
+
+
+def test_a_state_that_is_not_the_newest_is_refused(case: RestCase) -> None:
+    case.make()
+    mine, other = case.open(), case.open()
+    state = mine.load()
+    other.commit(state, changed(state, who="other"))
+    before = content(mine)
+    for fields in (changed(state, who="me"), with_snapshot(state, case.location)):
+        with pytest.raises(ConflictError, match="somebody else has committed"):
+            mine.commit(state, fields)
+    assert content(mine) == before
+
+
+@pytest.mark.parametrize("mode", ["silent", "deaf"])
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_connection_that_breaks_is_looked_after(case: RestCase, mode: str, encrypted: bool) -> None:
+    case.make()
+    table = case.open(mode)
+    state = table.load()
+    before = content(table)
+    make: Callable[..., dict[str, Any]] = lambda: (  # noqa: E731
+        with_snapshot(state, case.location) if encrypted else changed(state, a="1")
+    )
+    if mode == "silent":
+        done = table.commit(state, make()).document.fields
+        assert (done["current-snapshot-id"] == 1_000_001) if encrypted else (done["properties"]["a"] == "1")
+    else:
+        with pytest.raises(OSError, match="not known whether the commit is made"):
+            table.commit(state, make())
+        assert content(table) == before
+
+
+def test_schema_partitioning_and_removals_arrive(case: RestCase) -> None:
+    table = case.make()
+    state = table.commit(table.load(), with_snapshot(table.load(), case.location))
+    fields = changed(state, a="1", owner=None)
+    schema = {**fields["schemas"][0], "schema-id": 1}
+    schema["fields"] = [*schema["fields"], {"id": 3, "name": "more", "required": False, "type": "date"}]
+    fields["schemas"] = [*fields["schemas"], schema]
+    fields["current-schema-id"], fields["last-column-id"] = 1, 3
+    spec = {"spec-id": 1, "fields": [{"name": "d", "transform": "day", "source-id": 3, "field-id": 1000}]}
+    fields["partition-specs"] = [*fields["partition-specs"], spec]
+    fields["default-spec-id"], fields["last-partition-id"] = 1, 1000
+    fields["refs"] = {**fields["refs"], "tag": {"snapshot-id": 1_000_001, "type": "tag"}}
+    state = table.commit(state, fields)
+    found = state.document.fields
+    assert (found["current-schema-id"], found["default-spec-id"]) == (1, 1)
+    assert found["refs"]["tag"]["type"] == "tag"
+    assert "owner" not in found["properties"]
+    fields = changed(state)
+    fields["snapshots"], fields["refs"], fields["encryption-keys"] = [], {}, []
+    fields["current-snapshot-id"] = None
+    found = table.commit(state, fields).document.fields
+    assert not found["snapshots"]
+    assert not found.get("encryption-keys")
+
+
+def test_a_rewrapped_key_replaces_the_old_one(case: RestCase) -> None:
+    table = case.make()
+    state = table.commit(table.load(), with_snapshot(table.load(), case.location))
+    fields = changed(state, **{"encryption.key-id": "keyB"})
+    fields["encryption-keys"][0] = {**fields["encryption-keys"][0], "encrypted-by-id": "keyB"}
+    found = table.commit(state, fields).document.fields
+    assert {each["key-id"]: each["encrypted-by-id"] for each in found["encryption-keys"]} == {
+        "kek": "keyB",
+        "list-key": "kek",
+    }
+
+
+def test_what_has_no_update_is_refused_before_anything_is_sent(case: RestCase) -> None:
+    table = case.make()
+    state = table.load()
+    with pytest.raises(UnsupportedError, match="of-tomorrow"):
+        table.commit(state, {**changed(state), "of-tomorrow": 1})
+    assert table.load().metadata_location == state.metadata_location
