@@ -31,7 +31,7 @@ _CODES = {
 
 
 class JavaCatalog:
-    """An InMemoryCatalog of Java's, with its metadata files in `warehouse`, spoken to in the JSON of the REST protocol."""
+    """An InMemoryCatalog of Java's with its metadata files in `warehouse`, in the JSON of the REST protocol."""
 
     def __init__(self, jvm: Any, warehouse: str) -> None:
         self._jvm = jvm
