@@ -38,7 +38,7 @@ REMOTE_PIECE = SEQUENTIAL_PIECE
 # Local pieces are decrypted by one other core while the caller works: two of them are enough to keep both busy.
 _LOCAL_PIECE = 2 << 20
 _LOCAL_PIECES = 2
-# What is read ahead is copied once more. Whoever asks for more than this at once has no use for that.
+# What is read ahead is copied once more. Whoever asks for more than this of a local file has no use for that.
 _LARGEST_SERVED = 4 << 20
 
 
@@ -201,7 +201,8 @@ class RawReader(io.RawIOBase):
         self._window = window
         self._refill = 0
         self._position = 0
-        self._expected = -1
+        # Reading from the beginning is taken for reading straight on.
+        self._expected = 0
         self._ahead = _ahead_of(plaintext)
 
     def readable(self) -> bool:
@@ -220,7 +221,7 @@ class RawReader(io.RawIOBase):
             if plaintext.error is not None:
                 # A read at a position failed: from then on nothing is served, from memory neither.
                 self._drop_ahead()
-            if self._ahead is not None and size <= _LARGEST_SERVED:
+            if self._ahead is not None and (plaintext.source.is_remote or size <= _LARGEST_SERVED):
                 if position == self._expected:
                     self._ahead.begin_at(position)
                 count = self._ahead.read_into(position, view)

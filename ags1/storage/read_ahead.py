@@ -168,9 +168,11 @@ class ReadAhead:
             self._pending.popleft()
             self._begin, self._memory = offset, memory
             self._current = memoryview(memory)[:length]
-            # A piece was wanted, so more and longer ones will be.
-            self._length = min(2 * self._length, self._longest)
-            self._depth = min(2 * self._depth, self._most)
+            # A piece was wanted, so more and longer ones will be. After the first, which whoever looks only at the
+            # beginning of a file wants too, one more is enough.
+            if offset:
+                self._length = min(2 * self._length, self._longest)
+                self._depth = min(4 * self._depth, self._most)
 
     def _finish_current(self) -> None:
         if self._current is not None:
@@ -179,7 +181,8 @@ class ReadAhead:
             self._current = None
             self._budget.give(length)
             assert self._memory is not None
-            if len(self._spare) < 2:
+            # Used again by the next piece that is started; one that was shorter than they are now is of no use.
+            if len(self._memory) >= self._length and not self._spare:
                 self._spare.append(self._memory)
             self._memory = None
 
