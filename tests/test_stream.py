@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import configparser
-import errno
 import contextlib
+import errno
 import functools
 import gc
 import hashlib
@@ -48,7 +48,7 @@ def reader_of(source: Any, **options: Any) -> ags1.Reader:
 
 
 def open_descriptors() -> int:
-    """How many files are open here. Sockets of object stores, which tests before this one used, close when they like."""
+    """How many files are open. Sockets of object stores, which earlier tests used, close when they like."""
     # Readers that tests before this one left in tracebacks are closed now, not in the middle.
     gc.collect()
     found = 0
