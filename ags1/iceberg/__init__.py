@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ags1.iceberg.conversion.reports import CleanReport, ConversionPlan, ConversionReport, ExpiryReport
     from ags1.iceberg.encryption_keys import EncryptionKeys, MissingKekError
     from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
-    from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, open_table
+    from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
 
 __all__ = [
     "CleanReport",
@@ -49,6 +49,7 @@ __all__ = [
     "decrypt_table",
     "encrypt_table",
     "expire_snapshots",
+    "load_table",
     "open_table",
     "plan_conversion",
     "rekey_table",
@@ -74,6 +75,7 @@ _LAZY_NAMES = {
     "decrypt_table": "ags1.iceberg.conversion.operations",
     "encrypt_table": "ags1.iceberg.conversion.operations",
     "expire_snapshots": "ags1.iceberg.conversion.expiry",
+    "load_table": "ags1.iceberg.tables",
     "open_table": "ags1.iceberg.tables",
     "plan_conversion": "ags1.iceberg.conversion.operations",
     "rekey_table": "ags1.iceberg.conversion.operations",

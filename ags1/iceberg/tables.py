@@ -1,15 +1,16 @@
-"""Encrypted Iceberg tables, opened by their metadata file: PyIceberg plans and reads, this supplies the keys."""
+"""Encrypted Iceberg tables, opened by catalog or metadata file: PyIceberg plans and reads, this supplies the keys."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ags1.errors import FormatError, UnsupportedError
+from ags1.errors import FormatError, KeyAccessError, UnsupportedError
 from ags1.iceberg._planning import ScanTask, plan_scan
 from ags1.iceberg._row_lineage import LINEAGE
 from ags1.iceberg._scan import EncryptedArrowScan
 from ags1.iceberg._variant import metadata_text
+from ags1.iceberg.catalogs._successor import text_hash
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
 
 TYPE_CHECKING = False
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ags1.iceberg._table_verify import TableVerifyReport
     from ags1.iceberg.catalogs import CatalogTable, TableState
 
-__all__ = ["EncryptedTable", "EncryptedTableScan", "open_table"]
+__all__ = ["EncryptedTable", "EncryptedTableScan", "load_table", "open_table"]
 
 
 def open_table(
@@ -86,22 +87,95 @@ def open_table(
     >>> table = ags1.iceberg.open_table("s3://lake/db/t/metadata/00007.metadata.json", kms="aws:")
     >>> table.scan(columns=["id", "amount"], row_filter="amount > 10").to_arrow()
     """
-    if isinstance(kms, str):
-        from ags1.kms import load
-
-        kms = load(kms)
-    given = dict(properties or {})
-    given[LENGTH_POLICY] = length_policy
-    given[ALLOW_PLAINTEXT] = "true" if allow_plaintext else "false"
+    given = _settings(properties, length_policy, allow_plaintext)
     if table_key_id is not None:
         given[TABLE_KEY_ID] = table_key_id
     if metadata_hash is not None:
         given[METADATA_HASH] = metadata_hash
-    return EncryptedTable(metadata_location, EncryptedFileIO(given, kms=kms))
+    return EncryptedTable(metadata_location, EncryptedFileIO(given, kms=_client(kms)))
+
+
+def load_table(
+    catalog: Any,
+    identifier: str | tuple[str, ...],
+    *,
+    kms: Any,
+    properties: Mapping[str, str] | None = None,
+    length_policy: str = "trusted",
+    allow_plaintext: bool = False,
+    table_key_id: str | None = None,
+) -> EncryptedTable:
+    """Open an encrypted Iceberg table that a catalog has.
+
+    Parameters
+    ----------
+    catalog : pyiceberg.catalog.Catalog, str or None
+        A catalog of PyIceberg's: Hive, Glue, SQL or REST; its name in PyIceberg's configuration; or None for a table
+        without a catalog.
+    identifier : str or tuple of str
+        ``"db.table"``; without a catalog, path or URL of a metadata file or of the table's directory.
+    properties : mapping, optional
+        For PyIceberg's FileIO, beside those of the catalog.
+    table_key_id : str, optional
+        As for :func:`open_table`, where the catalog vouches for none: a Hive metastore does.
+    kms, length_policy, allow_plaintext
+        As for :func:`open_table`.
+
+    Raises
+    ------
+    AuthenticationError
+        The metadata file is not the one that the catalog means.
+    FileNotFoundError
+        The catalog has no such table.
+    KeyAccessError
+        The catalog vouches for another master key than `table_key_id`.
+    FormatError, UnsupportedError, OSError, ValueError
+        As for :func:`open_table`.
+
+    Examples
+    --------
+    >>> table = ags1.iceberg.load_table(load_catalog("lake"), "db.events", kms="aws:")
+    >>> table.scan(columns=["id", "amount"], row_filter="amount > 10").to_arrow()
+    """
+    from ags1.iceberg.catalogs import catalog_table
+
+    found = catalog_table(catalog, identifier, storage_options=properties)
+    state = found.load()
+    said = state.table_key_id
+    if table_key_id is not None and said is not None and table_key_id != said:
+        raise KeyAccessError(f"{found.name}: is under the master key {said!r} in the catalog, not {table_key_id!r}")
+    given = _settings(found.io_properties, length_policy, allow_plaintext)
+    if table_key_id is not None:
+        given[TABLE_KEY_ID] = table_key_id
+    return EncryptedTable(state.metadata_location, EncryptedFileIO(_vouched(given, state), kms=_client(kms)), found)
+
+
+def _client(kms: Any) -> Any:
+    if not isinstance(kms, str):
+        return kms
+    from ags1.kms import load
+
+    return load(kms)
+
+
+def _settings(properties: Mapping[str, str] | None, length_policy: str, allow_plaintext: bool) -> dict[str, str]:
+    policy = {LENGTH_POLICY: length_policy, ALLOW_PLAINTEXT: "true" if allow_plaintext else "false"}
+    return {**(properties or {}), **policy}
+
+
+def _vouched(properties: dict[str, str], state: TableState) -> dict[str, str]:
+    """The properties with what a catalog vouches for."""
+    given = {name: text for name, text in properties.items() if name != METADATA_HASH}
+    if state.metadata_hash is not None:
+        # Of the text: the catalog may have the hash of Java's spelling of it.
+        given[METADATA_HASH] = text_hash(state.document.text)
+    if state.table_key_id is not None:
+        given[TABLE_KEY_ID] = state.table_key_id
+    return given
 
 
 class EncryptedTable:
-    """An open table. :func:`open_table` makes it.
+    """An open table. :func:`load_table` and :func:`open_table` make it.
 
     Attributes
     ----------
@@ -151,11 +225,9 @@ class EncryptedTable:
         state : TableState
             From its catalog, which may vouch for the master key and the metadata file.
         """
-        given = {name: text for name, text in self.io.properties.items() if name != METADATA_HASH}
-        if state.metadata_hash is not None:
-            given[METADATA_HASH] = state.metadata_hash
-        if state.table_key_id is not None:
-            given[TABLE_KEY_ID] = state.table_key_id
+        # A catalog gives out other credentials every time.
+        renewed = {} if self.catalog_table is None else self.catalog_table.io_properties
+        given = _vouched({**self.io.properties, **renewed}, state)
         return EncryptedTable(state.metadata_location, EncryptedFileIO(given, kms=self.io.kms), self.catalog_table)
 
     def refresh(self) -> EncryptedTable:
