@@ -26,11 +26,14 @@ if TYPE_CHECKING:
         relocate_table,
     )
     from ags1.iceberg.conversion.reports import CleanReport, ConversionPlan, ConversionReport, ExpiryReport
+    from ags1.iceberg.creation import create_table
     from ags1.iceberg.encryption_keys import EncryptionKeys, MissingKekError
     from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
+    from ags1.iceberg.writing.change import ChangeReport
 
 __all__ = [
+    "ChangeReport",
     "CleanReport",
     "ConversionPlan",
     "ConversionReport",
@@ -46,6 +49,7 @@ __all__ = [
     "RewrapReport",
     "UntrustedLengthWarning",
     "clean",
+    "create_table",
     "decrypt_table",
     "encrypt_table",
     "expire_snapshots",
@@ -57,6 +61,7 @@ __all__ = [
 ]
 
 _LAZY_NAMES = {
+    "ChangeReport": "ags1.iceberg.writing.change",
     "CleanReport": "ags1.iceberg.conversion.reports",
     "ConversionPlan": "ags1.iceberg.conversion.reports",
     "ConversionReport": "ags1.iceberg.conversion.reports",
@@ -72,6 +77,7 @@ _LAZY_NAMES = {
     "RewrapReport": "ags1.iceberg._reports",
     "UntrustedLengthWarning": "ags1.iceberg.file_io",
     "clean": "ags1.iceberg.conversion.expiry",
+    "create_table": "ags1.iceberg.creation",
     "decrypt_table": "ags1.iceberg.conversion.operations",
     "encrypt_table": "ags1.iceberg.conversion.operations",
     "expire_snapshots": "ags1.iceberg.conversion.expiry",

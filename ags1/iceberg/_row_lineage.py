@@ -2,6 +2,7 @@
 
     _row_id                          stored in the file for a row that was moved, else first_row_id + position
     _last_updated_sequence_number    stored for a row that was moved unchanged, else that of the file
+    _pos                             position in the file
 
 Files of older format versions have no first_row_id, and then no number at all; Avro files still have the second. So
 Iceberg Java reads them. Source: Iceberg table spec, "Row Lineage"; Iceberg Java's ParquetValueReaders.
@@ -16,14 +17,15 @@ import pyarrow.compute as compute
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-__all__ = ["LINEAGE", "ROW_ID", "RowLineage"]
+__all__ = ["LAST_UPDATED", "LINEAGE", "POSITION", "ROW_ID", "RowLineage"]
 
-ROW_ID, LAST_UPDATED = 2147483540, 2147483539
+ROW_ID, LAST_UPDATED, POSITION = 2147483540, 2147483539, 2147483645
 LINEAGE = {
     field.name: field
     for field in (
         NestedField(ROW_ID, "_row_id", LongType(), required=False),
         NestedField(LAST_UPDATED, "_last_updated_sequence_number", LongType(), required=False),
+        NestedField(POSITION, "_pos", LongType(), required=False),
     )
 }
 
@@ -47,7 +49,9 @@ class RowLineage:
         self, schema: Schema, first_row_id: int | None, sequence_number: int | None, *, is_avro: bool = False
     ) -> None:
         places = {field.field_id: place for place, field in enumerate(schema.fields)}
-        self._row_id, self._last_updated = places.get(ROW_ID), places.get(LAST_UPDATED)
+        self._row_id, self._last_updated, self._position = (
+            places.get(each) for each in (ROW_ID, LAST_UPDATED, POSITION)
+        )
         self._first = first_row_id
         self._number = sequence_number if is_avro or first_row_id is not None else None
 
@@ -63,12 +67,14 @@ class RowLineage:
         kept : pyarrow.Array or None
             Which of the rows that were read these are; None for all.
         """
-        if self._row_id is not None:
-            computed = None
-            if self._first is not None:
-                positions = pyarrow.array(range(rows.num_rows), pyarrow.int64()) if kept is None else kept
-                computed = compute.add(positions.cast(pyarrow.int64()), self._first + start)
-            rows = self._with(rows, self._row_id, computed)
+        if self._row_id is not None or self._position is not None:
+            positions = pyarrow.array(range(rows.num_rows), pyarrow.int64()) if kept is None else kept
+            positions = compute.add(positions.cast(pyarrow.int64()), start)
+            if self._position is not None:
+                rows = self._with(rows, self._position, positions)
+            if self._row_id is not None:
+                computed = None if self._first is None else compute.add(positions, self._first)
+                rows = self._with(rows, self._row_id, computed)
         if self._last_updated is not None:
             number = None if self._number is None else pyarrow.scalar(self._number, pyarrow.int64())
             rows = self._with(rows, self._last_updated, number)

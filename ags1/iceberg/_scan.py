@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 
 import pyarrow
 from pyiceberg.expressions import AlwaysTrue
@@ -29,7 +30,7 @@ from ags1.iceberg._further_columns import FurtherColumns
 from ags1.iceberg._planning import ScanTask
 from ags1.iceberg._projection import Projection, name_mapping
 from ags1.iceberg._row_filter import RowFilter
-from ags1.iceberg._row_lineage import ROW_ID
+from ags1.iceberg._row_lineage import POSITION, ROW_ID
 from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg._variant import ParquetVariants
 from ags1.storage import Location
@@ -38,11 +39,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["EncryptedArrowScan"]
+__all__ = ["EncryptedArrowScan", "FileRows"]
 
 _BUFFER = 8 << 20
 # Opening a file in a store is waiting for it, so several wait at once; each may hold its rows.
 _REMOTE_FILES = 8
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """What a scan reads of one file.
+
+    Attributes
+    ----------
+    task : ScanTask
+    deleted : list of pyarrow.ChunkedArray
+        Positions of rows that deletion vectors and position deletes have deleted.
+    batches : list of pyarrow.RecordBatch
+        The rows that are left and pass.
+    """
+
+    task: ScanTask
+    deleted: list[pyarrow.ChunkedArray]
+    batches: list[pyarrow.RecordBatch]
 
 
 class EncryptedArrowScan(ArrowScan):
@@ -80,6 +99,19 @@ class EncryptedArrowScan(ArrowScan):
         TypeError
             A task is not one of plan_files(): PyIceberg's own do not say which deletes apply.
         """
+        left = self._limit
+        with closing(self.by_file(tasks)) as files:
+            for file in files:
+                for batch in file.batches:
+                    if left is not None:
+                        batch = batch.slice(0, left)
+                        left -= batch.num_rows
+                    yield batch
+                    if left is not None and left <= 0:
+                        return
+
+    def by_file(self, tasks: Iterable[Any]) -> Generator[FileRows, None, None]:
+        """Rows of each task, in their order; raises as :meth:`to_record_batches`, and knows no limit."""
         tasks = list(tasks)
         if not all(isinstance(task, ScanTask) for task in tasks):
             raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
@@ -87,16 +119,12 @@ class EncryptedArrowScan(ArrowScan):
         with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="ags1-scan") as executor:
             positions = self._deleted_positions(tasks, executor)
             keys = self._deleted_keys(tasks, executor)
-            left = self._limit
-            rows = _ahead(executor, tasks, lambda task: self._rows(task, positions.of(task), keys), 2 * at_once)
-            for batches in rows:
-                for batch in batches:
-                    if left is not None:
-                        batch = batch.slice(0, left)
-                        left -= batch.num_rows
-                    yield batch
-                    if left is not None and left <= 0:
-                        return
+
+            def read(task: ScanTask) -> FileRows:
+                deleted = positions.of(task)
+                return FileRows(task, deleted, self._rows(task, deleted, keys))
+
+            yield from _ahead(executor, tasks, read, 2 * at_once)
 
     def _rows(
         self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
@@ -224,7 +252,7 @@ class EncryptedArrowScan(ArrowScan):
             projection = Projection(self, task, file_schema)
             variants.check(projection.file_schema)
             # Positions, and the numbers of rows, count all rows.
-            counted = bool(positions) or ROW_ID in self._projected_schema.field_ids
+            counted = bool(positions) or not {ROW_ID, POSITION}.isdisjoint(self._projected_schema.field_ids)
             if self._filter is not None and not counted and task.file.file_format == FileFormat.PARQUET:
                 fragment = _without_hopeless_groups(fragment, file_schema, self._filter)
             scanner = dataset.Scanner.from_fragment(
@@ -307,7 +335,9 @@ def _files_at_once(tasks: list[ScanTask]) -> int:
     return max(usable_cpus(), _REMOTE_FILES) if remote else usable_cpus()
 
 
-def _ahead(executor: ThreadPoolExecutor, tasks: list[Any], read: Callable[[Any], Any], window: int) -> Iterator[Any]:
+def _ahead(
+    executor: ThreadPoolExecutor, tasks: list[Any], read: Callable[[Any], Any], window: int
+) -> Generator[Any, None, None]:
     """Results in order, with no more than a window of them under way or waiting."""
     waiting: deque[Future[Any]] = deque()
     try:

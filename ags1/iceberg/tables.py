@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
 from ags1.iceberg._planning import ScanTask, plan_scan
 from ags1.iceberg._row_lineage import LINEAGE
-from ags1.iceberg._scan import EncryptedArrowScan
+from ags1.iceberg._scan import EncryptedArrowScan, FileRows
+from ags1.iceberg._table_changes import TableChanges
+from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_file, of_partition
 from ags1.iceberg._variant import metadata_text
 from ags1.iceberg.catalogs._successor import text_hash
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
@@ -174,7 +176,7 @@ def _vouched(properties: dict[str, str], state: TableState) -> dict[str, str]:
     return given
 
 
-class EncryptedTable:
+class EncryptedTable(TableChanges):
     """An open table. :func:`load_table` and :func:`open_table` make it.
 
     Attributes
@@ -184,6 +186,8 @@ class EncryptedTable:
         Opens the table's files.
     table : pyiceberg.table.StaticTable
         PyIceberg's own view of the table: schemas, snapshots, partition specs, and ``inspect``.
+    document : Document
+        The table's metadata as it is in its file, with what PyIceberg's view leaves out.
     catalog_table : CatalogTable or None
         The table in its catalog, which is needed for changes; None for one that was opened by its metadata file.
     """
@@ -198,7 +202,7 @@ class EncryptedTable:
         self.metadata_location = metadata_location
         self.io = file_io
         self.catalog_table = catalog_table
-        document = file_io.read_metadata(metadata_location)
+        self.document = document = file_io.read_metadata(metadata_location)
         self._snapshots = document.snapshots()
         try:
             metadata = TableMetadataUtil.parse_raw(metadata_text(document))
@@ -230,8 +234,13 @@ class EncryptedTable:
         given = _vouched({**self.io.properties, **renewed}, state)
         return EncryptedTable(state.metadata_location, EncryptedFileIO(given, kms=self.io.kms), self.catalog_table)
 
-    def refresh(self) -> EncryptedTable:
+    def refresh(self, state: TableState | None = None) -> EncryptedTable:
         """Load the newest state from the catalog; return the table itself.
+
+        Parameters
+        ----------
+        state : TableState, optional
+            The newest state, if it is known.
 
         Raises
         ------
@@ -245,7 +254,7 @@ class EncryptedTable:
                 f"{self.metadata_location}: the table was opened by its metadata file, and no catalog says which is "
                 "the newest: open it with load_table"
             )
-        self.__dict__.update(self.at(self.catalog_table.load()).__dict__)
+        self.__dict__.update(self.at(self.catalog_table.load() if state is None else state).__dict__)
         return self
 
     @property
@@ -279,9 +288,9 @@ class EncryptedTable:
         ----------
         columns : sequence of str, optional
             In this order; by default all. A part of a struct comes as the struct with that part alone. Tables of format
-            version 3 have two more, ``_row_id`` and ``_last_updated_sequence_number``, which come only if they are
-            named; in files from before that they are null. A variant is a struct of its two binaries, ``metadata`` and
-            ``value``.
+            version 3 have two more, ``_row_id`` and ``_last_updated_sequence_number``, and all have ``_pos``, the
+            position of the row in its file; they come only if they are named. In files from before version 3 the first
+            two are null. A variant is a struct of its two binaries, ``metadata`` and ``value``.
         row_filter : str or pyiceberg expression, optional
             In the language that PyIceberg has: ``"amount > 10 and country = 'CH'"``. A name with other characters than
             letters, digits and ``_`` stands in double quotes.
@@ -560,6 +569,25 @@ class EncryptedTableScan:
             schema = schema if simple is None else schema.select(simple)
         row_filter = None if isinstance(plan.row_filter, AlwaysTrue) else self._filter
         return EncryptedArrowScan(plan.table_metadata, plan.io, schema, row_filter, plan.limit)
+
+    def covers(self, task: ScanTask) -> bool:
+        """Whether metadata alone says that every row of a file passes the filter."""
+        fields = self.plan.table_metadata.specs()[task.file.spec_id].fields
+
+        def ranges(column: FilteredColumn) -> list[ValueRange]:
+            return [of_file(column, task.file), *of_partition(column, fields, task.file.partition)]
+
+        return self._filter.possible(ranges) == {True}
+
+    def by_file(self, tasks: list[ScanTask]) -> Generator[FileRows, None, None]:
+        """Rows of each of the tasks, in their order, in bounded memory; `limit` does not count.
+
+        Raises
+        ------
+        FormatError, AuthenticationError, KeyAccessError, OSError
+            A file cannot be read.
+        """
+        return self._arrow_scan().by_file(tasks)
 
     def to_arrow(self) -> pyarrow.Table:
         """All rows."""

@@ -75,6 +75,11 @@ class TargetFile:
     threads : int, optional
         By default every usable CPU.
 
+    Attributes
+    ----------
+    row_group_offsets : list of int
+        Where each row group begins in the file.
+
     Notes
     -----
     For one thread at a time. :meth:`append` may be called for several files of one schema; their row groups follow
@@ -96,6 +101,7 @@ class TargetFile:
         self._metadata: Struct | None = None
         self._row_groups = 0
         self._rows = 0
+        self.row_group_offsets: list[int] = []
         self._finished: list[tuple[_TargetChunk, bytes | None, bytes | None]] = []
         output.write(MAGIC if encryption is None or encryption.plaintext_footer else ENCRYPTED_MAGIC)
 
@@ -270,7 +276,9 @@ class TargetFile:
         assert isinstance(structure, Struct)
         name = targets[0].name
         structure.set(2, I64, _fitting(sum(each.metadata.integer(6, 0) for each in targets), name))
-        structure.set(5, I64, max(4, targets[0].chunk.first_offset))
+        start = max(4, targets[0].chunk.first_offset)
+        self.row_group_offsets.append(start)
+        structure.set(5, I64, start)
         structure.set(6, I64, _fitting(sum(each.metadata.integer(7, 0) for each in targets), name))
         if self._encryption is not None or structure.kind(7) is not None:
             structure.set(7, I16, targets[0].row_group)

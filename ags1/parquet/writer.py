@@ -109,6 +109,9 @@ class ParquetWriter:
     schema : pyarrow.Schema
     is_open : bool
         Whether more may be written.
+    statistics : list of pyarrow.parquet.FileMetaData
+        What PyArrow says of each row group that was written, without the encryption: its offsets and sizes are those
+        before it.
 
     Raises
     ------
@@ -146,7 +149,7 @@ class ParquetWriter:
         self._options = options
         self._durable = durable
         # A file without rows: all that can be wrong with schema, options and columns shows now.
-        self._empty = self._encoded(None)
+        self._empty, _ = self._encoded(None)
         self._made = encryption.for_file()
         with SourceFile(self._empty) as source:
             self._made.columns([leaf.path for leaf in source.leaves])
@@ -155,7 +158,7 @@ class ParquetWriter:
                 "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
                 "internal_key_material=True"
             )
-        self._has_metadata = False
+        self.statistics: list[Any] = []
         self._output = open_output(target)
         self._abort = weakref.finalize(self, self._output.abort)
         try:
@@ -190,9 +193,10 @@ class ParquetWriter:
         size = _checked_size(row_group_size)
         try:
             for part in _parts(found, size):
-                with SourceFile(self._encoded(part)) as source:
+                encoded, metadata = self._encoded(part)
+                with SourceFile(encoded) as source:
                     self._target.append(source)
-                self._has_metadata = True
+                self.statistics.append(metadata)
         except BaseException:
             self.abort()
             raise
@@ -205,8 +209,17 @@ class ParquetWriter:
         """Write a table or a record batch; see :meth:`write_table`."""
         self.write_table(table_or_batch, row_group_size)
 
-    def _encoded(self, part: Any) -> Any:
-        """A table of one row group, or nothing, as the bytes of a Parquet file."""
+    @property
+    def row_group_offsets(self) -> list[int]:
+        """Where each row group begins in the encrypted file."""
+        return self._target.row_group_offsets
+
+    def tell(self) -> int:
+        """Bytes of the encrypted file so far; after :meth:`close`, of the whole file."""
+        return self._output.position
+
+    def _encoded(self, part: Any) -> tuple[Any, Any]:
+        """A table of one row group, or nothing, as the bytes of a Parquet file, and what is in its footer."""
         import pyarrow
         import pyarrow.parquet
 
@@ -214,7 +227,7 @@ class ParquetWriter:
         with pyarrow.parquet.ParquetWriter(sink, self.schema, **self._options) as writer:
             if part is not None:
                 writer.write_table(part, row_group_size=max(1, part.num_rows))
-        return sink.getvalue()
+        return sink.getvalue(), writer.writer.metadata
 
     def close(self) -> None:
         """Finish the file and publish it; safe to call again.
@@ -227,7 +240,7 @@ class ParquetWriter:
         if not self.is_open:
             return
         try:
-            if not self._has_metadata:
+            if not self.statistics:
                 with SourceFile(self._empty) as source:
                     self._target.append(source)
             self._target.finish()

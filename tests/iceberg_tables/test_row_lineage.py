@@ -71,8 +71,8 @@ def test_rows_below_a_manifest_without_numbers_have_none(
 
 def test_no_other_column_begins_to_exist(spark_tables: SparkTables, table_kms: MemoryKms) -> None:
     table = open_table(spark_tables["lineage"].metadata, table_kms)
-    with pytest.raises(ValueError, match="_pos"):
-        table.scan(columns=["_pos"])
+    with pytest.raises(ValueError, match="_file"):
+        table.scan(columns=["_file"])
     assert ROW_ID not in table.scan().to_arrow().column_names
 
 

@@ -237,10 +237,7 @@ class ConversionReport(_Report):
         if self.change == "rekey":
             return f"whoever has the old keys is NOT shut out yet: {old} and their files are under them until expire"
         if self.change == "encrypt":
-            return (
-                f"NOT all encrypted yet: {old} and their files may be plaintext until expire. Writers that loaded the "
-                "table before may still add plaintext files: run it again when they have ended"
-            )
+            return f"NOT all encrypted yet: {old} and their files may be plaintext until expire"
         return f"{old} and their files stay encrypted until expire, and need the KMS until then"
 
 

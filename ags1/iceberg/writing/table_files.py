@@ -65,6 +65,14 @@ class TableFiles:
         metadata = self._metadata
         return None if metadata.key_id is None else KeyMetadata.generate(8 * metadata.data_key_length)
 
+    def new_data_file(self, suffix: str) -> tuple[str, Location, KeyMetadata | None]:
+        """Path, place and key of a data file that the caller writes; it is among those that :meth:`discard` removes."""
+        path = self.new_data_path(suffix)
+        location = self._locate(path)
+        make_parent(location)
+        self.written.append(path)
+        return path, location, self.new_key()
+
     def write(self, path: str, data: bytes) -> tuple[int, KeyMetadata | None]:
         """Write a file, as an AGS1 stream where the table is encrypted.
 

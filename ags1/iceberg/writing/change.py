@@ -1,0 +1,382 @@
+"""One change of a table's rows: files added, files removed, rows deleted from files; and its commit as one snapshot.
+
+    plan(table as it is now) --> Change --> manifests: kept, written again, new --> snapshot --> catalog
+         ^                                                                                        |
+         +---------------------------- planned again, when somebody else was faster --------------+
+
+A change that depends on the rows of the table is planned again from the newest state after a lost race, so it is as if
+it had begun then: that is what Iceberg calls serializable, and nobody's rows are deleted unseen. Source: Iceberg table
+spec, "Manifests", "Deletion Vectors", "Row Lineage".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
+from ags1.iceberg._locations import location_of
+from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.data_files import TableLayout
+from ags1.iceberg.writing.manifest_avro import (
+    ADDED,
+    DATA,
+    DELETED,
+    DELETES,
+    EXISTING,
+    POSITION_DELETES,
+    Entry,
+    Manifest,
+)
+from ags1.iceberg.writing.metadata import MAIN, TableMetadata
+from ags1.iceberg.writing.partitioning import Partitioning
+from ags1.iceberg.writing.puffin import write_vectors
+from ags1.iceberg.writing.snapshot import SnapshotWriter
+from ags1.iceberg.writing.snapshot_files import SnapshotFiles
+from ags1.iceberg.writing.summary import SnapshotSummary
+from ags1.iceberg.writing.table_files import TableFiles
+
+__all__ = ["Change", "ChangeReport", "WriteTarget", "check_still_fits"]
+
+_VERSION = 3
+
+
+@dataclass(frozen=True)
+class ChangeReport:
+    """What a change has done.
+
+    Attributes
+    ----------
+    operation : str
+        As the snapshot has it: "append", "overwrite" or "delete".
+    snapshot_id : int or None
+        The new snapshot; None if there was nothing to do, and so no snapshot.
+    added_files, added_rows, added_bytes : int
+        New data files, their rows, and their bytes as they are stored.
+    removed_files : int
+        Data files that are in the table no more.
+    deleted_rows : int
+        Rows that the table had before and has no more, in removed files or by deletion vectors. An upsert counts the
+        rows that it replaced.
+    """
+
+    operation: str
+    snapshot_id: int | None = None
+    added_files: int = 0
+    added_rows: int = 0
+    added_bytes: int = 0
+    removed_files: int = 0
+    deleted_rows: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        if self.snapshot_id is None:
+            return "nothing to do: no snapshot was made"
+        parts = []
+        if self.added_files:
+            parts.append(f"{self.added_rows:,} rows added in {_counted(self.added_files, 'file')}")
+        if self.deleted_rows or self.removed_files:
+            parts.append(f"{self.deleted_rows:,} rows deleted, {_counted(self.removed_files, 'file')} removed")
+        return f"snapshot {self.snapshot_id} ({self.operation}): {'; '.join(parts)}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+@dataclass
+class Change:
+    """What one snapshot is to change.
+
+    Attributes
+    ----------
+    partitioning : Partitioning
+        Of the new files.
+    added : list of Entry
+        New data files.
+    removed : set of str
+        Paths of data files that go.
+    deleted : dict of str to pyroaring.BitMap64
+        All deleted positions of data files that stay, those deleted before too.
+    deleted_rows : int
+        Rows that the table has and will have no more.
+    """
+
+    partitioning: Partitioning
+    added: list[Entry] = field(default_factory=list)
+    removed: set[str] = field(default_factory=set)
+    deleted: dict[str, Any] = field(default_factory=dict)
+    deleted_rows: int = 0
+
+    @property
+    def operation(self) -> str:
+        """As Iceberg Java calls it."""
+        if not self.removed and not self.deleted:
+            return "append"
+        return "overwrite" if self.added else "delete"
+
+
+class WriteTarget:
+    """A branch of a table that rows are to be changed in.
+
+    Parameters
+    ----------
+    table : EncryptedTable
+        From a catalog. It has the new state after a commit.
+    ref : str
+        A branch.
+    snapshot_properties : mapping of str to str, optional
+        Further fields of the snapshot's summary.
+
+    Raises
+    ------
+    ValueError
+        The table was opened without a catalog, there is no such branch, or the name is that of a tag.
+    UnsupportedError
+        The table is not encrypted, of an older format version, or in a catalog that cannot carry it.
+    """
+
+    def __init__(self, table: Any, ref: str = MAIN, snapshot_properties: Mapping[str, str] | None = None) -> None:
+        self._properties = dict(snapshot_properties or {})
+        if "operation" in self._properties:
+            raise ValueError("snapshot_properties must not have the operation: it follows from the change")
+        if table.catalog_table is None:
+            raise ValueError(
+                f"{table.metadata_location}: the table was opened by its metadata file, and a change needs the catalog "
+                "that says which is the newest: open it with load_table"
+            )
+        self._table, self._catalog, self.ref = table, table.catalog_table, ref
+        self._catalog.check_can_encrypt()
+        self._locate = partial(location_of, io_properties=self._catalog.io_properties)
+        table.refresh()
+        self._metadata(table)
+
+    def layout(self, further: tuple[Any, ...] = ()) -> TableLayout:
+        """How new rows are laid out in files, as the table is now."""
+        table = self._table.table
+        return TableLayout(table.schema(), table.spec(), table.sort_order(), table.properties, further)
+
+    def data_files(self) -> TableFiles:
+        """Names and keys for data files that are written before the commit."""
+        return TableFiles(self._metadata(self._table), self._locate)
+
+    def commit(
+        self,
+        plan: Callable[[Any, TableFiles], Change | None],
+        operation: str,
+        written: TableFiles | None = None,
+    ) -> ChangeReport:
+        """Commit what `plan` makes of the newest state of the table.
+
+        Parameters
+        ----------
+        plan : callable
+            Gets the table as it is now, and TableFiles for what is of this attempt alone. None: nothing to do.
+        operation : str
+            For the report, if there is nothing to do.
+        written : TableFiles, optional
+            What was written before, which is removed if the commit failed.
+
+        Raises
+        ------
+        ConflictError
+            Others committed each time, or changed the schema so that the new rows do not fit.
+        """
+        report = ChangeReport(operation)
+        # Whether the catalog was asked: only it knows what became of the commit then.
+        swapping = False
+
+        def attempt(state: Any, metadata: TableMetadata, files: TableFiles) -> bool:
+            nonlocal report, swapping
+            swapping = False
+            now = self._table.at(state)
+            self._check(now, metadata)
+            change = plan(now, files)
+            if change is None or not (change.added or change.removed or change.deleted):
+                return False
+            report = self._write(now, metadata, files, change)
+            swapping = True
+            return True
+
+        try:
+            state = commit(self._catalog, self._locate, attempt)
+        except BaseException as error:
+            if written is not None and (not swapping or isinstance(error, Ags1Error)):
+                written.discard()
+            raise
+        if state is None:
+            if written is not None:
+                written.discard()
+            return ChangeReport(operation)
+        self._table.refresh(state)
+        return report
+
+    def _metadata(self, table: Any) -> TableMetadata:
+        metadata = TableMetadata(table.document.fields)
+        self._check(table, metadata)
+        return metadata
+
+    def _check(self, table: Any, metadata: TableMetadata) -> None:
+        name = self._catalog.name
+        if metadata.key_id is None:
+            raise UnsupportedError(
+                f"{name}: the table is not encrypted, and only encrypted tables are written here: make it one with "
+                "encrypt_table, or write it with PyIceberg"
+            )
+        if metadata.fields["format-version"] < _VERSION:
+            raise UnsupportedError(
+                f"{name}: the table has format version {metadata.fields['format-version']}, and encrypted tables have "
+                f"{_VERSION}: upgrade it with encrypt_table"
+            )
+        found = metadata.refs.get(self.ref)
+        if found is None:
+            if self.ref == MAIN:
+                return
+            branches = sorted(ref for ref, each in metadata.refs.items() if each.get("type") == "branch")
+            raise ValueError(f"{name}: the table has no branch {self.ref!r}; it has {', '.join(branches) or 'none'}")
+        if found.get("type") != "branch":
+            raise ValueError(f"{name}: {self.ref!r} is a tag, which stays at its snapshot: write to a branch")
+
+    # -- manifests ---------------------------------------------------------------------------------------------
+
+    def _write(self, table: Any, metadata: TableMetadata, files: TableFiles, change: Change) -> ChangeReport:
+        writer = SnapshotWriter(metadata, files, table.io.kms, self.ref)
+        summary = SnapshotSummary()
+        if change.added:
+            made = change.partitioning.manifest(DATA, change.added)
+            writer.add(made, change.partitioning.summaries(made.entries))
+            for each in made.entries:
+                summary.add(each.file, made.spec_id)
+        parent = metadata.snapshot_of(self.ref)
+        if parent is not None:
+            self._rewrite(SnapshotFiles(table.io), parent, table, writer, files, change, summary)
+        operation = change.operation
+        snapshot = writer.finish(operation, self._properties | summary.fields(parent, writer.manifests))
+        return ChangeReport(
+            operation,
+            snapshot["snapshot-id"],
+            len(change.added),
+            sum(each.file["record_count"] for each in change.added),
+            sum(each.file["file_size_in_bytes"] for each in change.added),
+            len(change.removed),
+            change.deleted_rows,
+        )
+
+    def _rewrite(
+        self,
+        source: SnapshotFiles,
+        parent: Mapping[str, Any],
+        table: Any,
+        writer: SnapshotWriter,
+        files: TableFiles,
+        change: Change,
+        summary: SnapshotSummary,
+    ) -> None:
+        """Take over the manifests of the parent, without what is removed, and write the deletion vectors."""
+        touched = change.removed | change.deleted.keys()
+        left, owners = set(touched), dict[str, tuple[Manifest, Entry]]()
+        for listed in source.manifests(parent):
+            if not touched:
+                writer.keep(listed)
+                continue
+            manifest = source.manifest(listed)
+            going = set()
+            for each in manifest.entries:
+                if not each.is_live:
+                    continue
+                if listed["content"] == DATA:
+                    if each.path in change.removed:
+                        going.add(id(each))
+                    elif each.path in change.deleted:
+                        owners[each.path] = (manifest, each)
+                    left.discard(each.path)
+                elif each.file.get("referenced_data_file") in touched:
+                    going.add(id(each))
+            if not going:
+                writer.keep(listed)
+                continue
+            entries = list(_rewritten(manifest, going))
+            for each in entries:
+                if each.status == DELETED:
+                    summary.remove(each.file, manifest.spec_id)
+            writer.add(manifest.like(entries), listed.get("partitions"), listed.get("first_row_id"))
+        if left:
+            raise FormatError(
+                f"{self._catalog.name}: {min(left)} is to be changed, and no manifest of snapshot "
+                f"{parent['snapshot-id']} has it"
+            )
+        if change.deleted:
+            self._add_vectors(table, writer, files, change, owners, summary)
+
+    def _add_vectors(
+        self,
+        table: Any,
+        writer: SnapshotWriter,
+        files: TableFiles,
+        change: Change,
+        owners: Mapping[str, tuple[Manifest, Entry]],
+        summary: SnapshotSummary,
+    ) -> None:
+        """Write all deletion vectors into one Puffin file, and a manifest for each partition spec."""
+        path = files.new_data_path("-deletes.puffin")
+        plaintext, vectors = write_vectors(sorted(change.deleted.items()))
+        length, key = files.write(path, plaintext)
+        assert key is not None
+        manifests: dict[int, Manifest] = {}
+        for vector in vectors:
+            manifest, owner = owners[vector.data_file]
+            entry = Entry(
+                ADDED,
+                writer.snapshot_id,
+                None,
+                None,
+                {
+                    "content": POSITION_DELETES,
+                    "file_path": path,
+                    "file_format": "PUFFIN",
+                    "partition": owner.file["partition"],
+                    "record_count": vector.cardinality,
+                    "file_size_in_bytes": length,
+                    "key_metadata": key.encode(),
+                    "referenced_data_file": vector.data_file,
+                    "content_offset": vector.offset,
+                    "content_size_in_bytes": vector.size,
+                },
+            )
+            summary.add(entry.file, manifest.spec_id)
+            manifests.setdefault(manifest.spec_id, manifest.like([], DELETES)).entries.append(entry)
+        for spec_id, made in manifests.items():
+            partitioning = Partitioning(table.table.specs()[spec_id], table.schema)
+            writer.add(made, partitioning.summaries(made.entries))
+
+
+def _rewritten(manifest: Manifest, going: set[int]) -> Iterator[Entry]:
+    """The live entries of a manifest, some of them as deleted."""
+    for each in manifest.entries:
+        if each.is_live:
+            each.status = DELETED if id(each) in going else EXISTING
+            yield each
+
+
+def check_still_fits(table: Any, layout: TableLayout) -> None:
+    """Refuse to add files to a table that has come to want more of its rows.
+
+    Raises
+    ------
+    ConflictError
+        It has a new required column.
+    """
+    known = {each.field_id for each in layout.schema.fields}
+    for each in table.schema.fields:
+        if each.required and each.initial_default is None and each.field_id not in known:
+            raise ConflictError(
+                f"the table has got the required column {each.name} while the rows were written: write them again, "
+                "with it"
+            )

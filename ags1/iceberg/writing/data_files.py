@@ -1,0 +1,303 @@
+"""Rows into a table's data files: Parquet, encrypted on the way out, each file under a key of its own.
+
+    batches --partitions--> buffers --sorted--> row groups --ParquetWriter--> files of the target size
+                                                              footer, pages, key metadata --> entries of a manifest
+
+Memory holds the rows of a few row groups, however many partitions there are. Names of files say nothing of their rows:
+Iceberg's usual names have the values of partitions in them, which an encrypted table hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow
+import pyarrow.compute as compute
+from pyiceberg import types as iceberg
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
+
+from ags1.errors import UnsupportedError
+from ags1.iceberg.writing.arrow_rows import RowShape
+from ags1.iceberg.writing.manifest_avro import ADDED, DATA, Entry
+from ags1.iceberg.writing.metrics import FileMetrics, MetricsPlan
+from ags1.iceberg.writing.partitioning import Partitioning, column_of, path_of
+from ags1.iceberg.writing.table_files import TableFiles
+from ags1.iceberg.writing.transforms import check_transform, transformed
+from ags1.parquet import EncryptionConfig, ParquetWriter
+
+__all__ = ["DataFiles", "TableLayout"]
+
+_PREFIX = "write.parquet."
+_NUMBERS = {
+    # Property: PyArrow's option, and Iceberg's default.
+    "page-size-bytes": ("data_page_size", 1 << 20),
+    "dict-size-bytes": ("dictionary_pagesize_limit", 2 << 20),
+    "page-row-limit": ("write_batch_size", 20_000),
+}
+_TARGET_SIZE, _USUAL_TARGET_SIZE = "write.target-file-size-bytes", 512 << 20
+_FORMAT = "write.format.default"
+_ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 128 << 20, 1 << 20
+# Arrow's bytes of rows that wait for their row group, over all partitions.
+_BUFFERED = 256 << 20
+_OPEN_FILES = 64
+# What is not worth a row group of its own, for the sake of the target size.
+_SMALL_GROUP = 8 << 20
+
+
+class TableLayout:
+    """How the rows of a table are laid out in files.
+
+    Parameters
+    ----------
+    schema : pyiceberg.schema.Schema
+    spec : pyiceberg.partitioning.PartitionSpec
+    order : pyiceberg.table.sorting.SortOrder
+    properties : mapping of str to str
+    further : sequence of NestedField
+        Columns of the files that are not the table's, such as the number that a row keeps.
+
+    Attributes
+    ----------
+    schema : pyiceberg.schema.Schema
+    shape : RowShape
+    partitioning : Partitioning
+    target_size : int
+        Bytes of a file, as it is stored.
+
+    Raises
+    ------
+    UnsupportedError
+        The table has a type, a transform or a file format that cannot be written here.
+    ValueError
+        A property is none.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        spec: PartitionSpec,
+        order: SortOrder,
+        properties: Mapping[str, str],
+        further: tuple[iceberg.NestedField, ...] = (),
+    ) -> None:
+        if (form := properties.get(_FORMAT, "parquet").lower()) != "parquet":
+            raise UnsupportedError(
+                f"the table's property {_FORMAT} is {form!r}, and Parquet alone is written here: change the property, "
+                "or write the table with Spark"
+            )
+        self.schema = schema
+        self.shape = RowShape(schema, further)
+        self.partitioning = Partitioning(spec, schema)
+        self.partitioning.check()
+        self.metrics = MetricsPlan(Schema(*schema.fields, *further), properties)
+        self.target_size = _number(properties, _TARGET_SIZE, _USUAL_TARGET_SIZE)
+        self.row_group_bytes = _number(properties, f"{_PREFIX}row-group-size-bytes", _ROW_GROUP_BYTES)
+        self.row_group_rows = _number(properties, f"{_PREFIX}row-group-limit", _ROW_GROUP_ROWS)
+        self.options = _parquet_options(schema, properties)
+        self.sort_order_id = order.order_id
+        self._keys = [
+            (path_of(schema, each.source_id), schema.find_type(each.source_id), each) for each in order.fields
+        ]
+        for _, kind, each in self._keys:
+            check_transform(each.transform, kind, str(each))
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the table has a sort order."""
+        return bool(self._keys)
+
+    def sorted(self, rows: pyarrow.Table) -> pyarrow.Table:
+        """The rows in the table's order. NaN is more than any other number."""
+        if not self._keys:
+            return rows
+        rows = rows.combine_chunks()
+        columns: list[pyarrow.Array] = []
+        keys = []
+        for path, kind, field in self._keys:
+            # One batch, because there is one chunk.
+            (batch,) = rows.to_batches() or [pyarrow.RecordBatch.from_pylist([], schema=rows.schema)]
+            column = transformed(field.transform, kind, column_of(batch, path))
+            ascending = field.direction == SortDirection.ASC
+            direction = "ascending" if ascending else "descending"
+            nulls_first = field.null_order == NullOrder.NULLS_FIRST
+            keys.append((str(len(columns)), "descending" if nulls_first else "ascending"))
+            columns.append(column.is_null())
+            if pyarrow.types.is_floating(column.type):
+                keys.append((str(len(columns)), direction))
+                columns.append(compute.is_nan(column))
+            keys.append((str(len(columns)), direction))
+            columns.append(column)
+        table = pyarrow.table(columns, names=[str(place) for place in range(len(columns))])
+        return rows.take(compute.sort_indices(table, sort_keys=keys))
+
+
+class DataFiles:
+    """Writes the rows of one change.
+
+    Parameters
+    ----------
+    layout : TableLayout
+    files : TableFiles
+        Gives names and keys, and removes the files of a change that failed.
+
+    Notes
+    -----
+    For one thread at a time. After an error, :meth:`abort` ends what is unfinished.
+    """
+
+    def __init__(self, layout: TableLayout, files: TableFiles) -> None:
+        self._layout, self._files = layout, files
+        self._open: dict[tuple[Any, ...], _DataFile] = {}
+        self._done: list[Entry] = []
+
+    def write_all(self, batches: Iterable[pyarrow.RecordBatch]) -> list[Entry]:
+        """Write all rows; return an entry for each file.
+
+        Parameters
+        ----------
+        batches : iterable of pyarrow.RecordBatch
+            As they were given; they are shaped here.
+
+        Raises
+        ------
+        ValueError
+            A value does not fit into its column.
+        OSError
+            A file cannot be written. Nothing of an unfinished file is left.
+        """
+        try:
+            for batch in batches:
+                for values, rows in self._layout.partitioning.divided(self._layout.shape.shaped(batch)):
+                    self._add(values, rows)
+            for file in list(self._open.values()):
+                self._finish(file)
+        except BaseException:
+            for file in self._open.values():
+                file.abort()
+            raise
+        return self._done
+
+    def _add(self, values: tuple[Any, ...], rows: pyarrow.RecordBatch) -> None:
+        if not rows.num_rows:
+            return
+        # A NaN is no key: it is not equal to itself.
+        key = tuple("NaN" if each != each else (type(each), repr(each)) for each in values)
+        file = self._open.get(key)
+        if file is None:
+            if len(self._open) >= _OPEN_FILES:
+                self._finish(next(iter(self._open.values())))
+            file = self._open[key] = _DataFile(self._layout, self._files, key, values)
+        file.add(rows)
+        if file.is_full:
+            self._finish(file)
+        elif sum(each.waiting for each in self._open.values()) > _BUFFERED:
+            largest = max(self._open.values(), key=lambda each: each.waiting)
+            if self._layout.is_sorted:
+                self._finish(largest)
+            else:
+                largest.flush()
+
+    def _finish(self, file: _DataFile) -> None:
+        self._done.append(file.finish())
+        del self._open[file.key]
+
+
+class _DataFile:
+    """A file that is being written: of one partition."""
+
+    def __init__(self, layout: TableLayout, files: TableFiles, key: tuple[Any, ...], values: tuple[Any, ...]) -> None:
+        self.key, self._layout, self._values = key, layout, values
+        self._path, location, metadata = files.new_data_file(".parquet")
+        assert metadata is not None
+        self._metadata = metadata
+        self._writer = ParquetWriter(
+            location, layout.shape.arrow, EncryptionConfig.for_iceberg(metadata), durable=True, **layout.options
+        )
+        self._metrics = FileMetrics(layout.metrics)
+        self._rows = self.waiting = self._waiting_rows = 0
+        self._batches: list[pyarrow.RecordBatch] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has the target size. A sorted one is sorted as a whole, so what it will have is guessed."""
+        if self._layout.is_sorted:
+            return self.waiting >= min(self._layout.target_size, _BUFFERED)
+        return self._writer.tell() >= self._layout.target_size
+
+    def add(self, rows: pyarrow.RecordBatch) -> None:
+        """Take in rows; write them once there are enough for a row group."""
+        layout = self._layout
+        while rows.num_rows:
+            part = rows.slice(0, layout.row_group_rows - self._waiting_rows) if not layout.is_sorted else rows
+            rows = rows.slice(part.num_rows)
+            self._batches.append(part)
+            self.waiting += part.nbytes
+            self._waiting_rows += part.num_rows
+            if not layout.is_sorted and (
+                self._waiting_rows >= layout.row_group_rows
+                or self.waiting >= layout.row_group_bytes
+                or (self.waiting >= _SMALL_GROUP and self._writer.tell() + self.waiting // 4 >= layout.target_size)
+            ):
+                self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+        if not self._batches:
+            return
+        rows = self._layout.sorted(pyarrow.Table.from_batches(self._batches))
+        self._writer.write_table(rows, self._layout.row_group_rows)
+        self._metrics.add(rows)
+        self._rows += rows.num_rows
+        self._batches, self.waiting, self._waiting_rows = [], 0, 0
+
+    def finish(self) -> Entry:
+        """Publish the file; return its entry."""
+        self.flush()
+        self._writer.close()
+        length = self._writer.tell()
+        file: dict[str, Any] = {
+            "content": DATA,
+            "file_path": self._path,
+            "file_format": "PARQUET",
+            "partition": self._layout.partitioning.record(self._values),
+            "record_count": self._rows,
+            "file_size_in_bytes": length,
+            **self._metrics.fields(self._writer.statistics),
+            "key_metadata": self._metadata.with_length(length).encode(),
+            "split_offsets": list(self._writer.row_group_offsets),
+            "sort_order_id": self._layout.sort_order_id,
+        }
+        return Entry(ADDED, 0, None, None, file)
+
+    def abort(self) -> None:
+        """Leave nothing of it."""
+        self._writer.abort()
+
+
+def _number(properties: Mapping[str, str], name: str, usual: int) -> int:
+    text = properties.get(name, str(usual))
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"the table's property {name} is {text!r}; it must be a number above 0")
+    return int(text)
+
+
+def _parquet_options(schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
+    codec = properties.get(f"{_PREFIX}compression-codec", "zstd").lower()
+    options: dict[str, Any] = {
+        "compression": "none" if codec == "uncompressed" else codec,
+        "store_decimal_as_integer": True,
+        **{option: _number(properties, _PREFIX + name, usual) for name, (option, usual) in _NUMBERS.items()},
+    }
+    level = properties.get(f"{_PREFIX}compression-level")
+    if level not in (None, "null"):
+        options["compression_level"] = int(level)
+    prefix = f"{_PREFIX}bloom-filter-enabled.column."
+    names = [
+        name.removeprefix(prefix) for name, text in properties.items() if name.startswith(prefix) and text == "true"
+    ]
+    if names:
+        options["bloom_filter_options"] = {name: True for name in names if name in schema.column_names}
+    return options

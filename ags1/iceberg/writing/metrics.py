@@ -1,0 +1,158 @@
+"""Metrics of a data file: sizes, counts and bounds of its columns, from what PyArrow says of each row group.
+
+Which columns have them is the table's to say, in properties that PyIceberg reads. The bounds are computed here:
+PyIceberg 0.12 takes a row group without bounds for one without values, and its files have no counts of NaN. Source:
+Iceberg table spec, "Manifests", and "Column Bounds" in "Appendix D".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow
+import pyarrow.compute as compute
+from pyiceberg import types as iceberg
+from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    compute_statistics_plan,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
+
+from ags1.iceberg.writing.single_values import bound_of
+
+__all__ = ["FileMetrics", "MetricsPlan"]
+
+
+class MetricsPlan:
+    """Which metrics the files of a table have.
+
+    Parameters
+    ----------
+    schema : pyiceberg.schema.Schema
+    properties : mapping of str to str
+        Of the table.
+    """
+
+    def __init__(self, schema: Schema, properties: Mapping[str, str]) -> None:
+        self.modes = compute_statistics_plan(schema, dict(properties))
+        self.paths = parquet_path_to_id_mapping(schema)
+        # Those that are in no struct, list or map.
+        self.floats = [
+            (place, field.field_id)
+            for place, field in enumerate(schema.fields)
+            if isinstance(field.field_type, (iceberg.FloatType, iceberg.DoubleType))
+            and self.modes[field.field_id].mode.type != MetricModeTypes.NONE
+        ]
+
+
+class FileMetrics:
+    """Collects the metrics of one file.
+
+    Parameters
+    ----------
+    plan : MetricsPlan
+    """
+
+    def __init__(self, plan: MetricsPlan) -> None:
+        self._plan = plan
+        self._nans: dict[int, int] = {field_id: 0 for _, field_id in plan.floats}
+
+    def add(self, rows: pyarrow.Table) -> None:
+        """Take in rows that are written."""
+        for place, field_id in self._plan.floats:
+            self._nans[field_id] += compute.sum(compute.is_nan(rows.column(place))).as_py() or 0
+
+    def fields(self, groups: Sequence[Any]) -> dict[str, Any]:
+        """The fields of ``data_file``, as an entry of a manifest has them.
+
+        Parameters
+        ----------
+        groups : sequence of pyarrow.parquet.FileMetaData
+            Of the row groups.
+        """
+        columns: dict[int, _Column] = {}
+        for metadata in groups:
+            for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
+                for column in (group.column(index) for index in range(group.num_columns)):
+                    field_id = self._plan.paths.get(column.path_in_schema)
+                    if field_id is not None:
+                        columns.setdefault(field_id, _Column()).add(column)
+        found: dict[str, dict[int, Any]] = {name: {} for name in _NAMES}
+        for field_id, column in columns.items():
+            how = self._plan.modes[field_id]
+            found["column_sizes"][field_id] = column.size
+            if how.mode.type == MetricModeTypes.NONE:
+                continue
+            found["value_counts"][field_id] = column.values
+            if column.nulls is not None:
+                found["null_value_counts"][field_id] = column.nulls
+            if how.mode.type == MetricModeTypes.COUNTS or isinstance(how.iceberg_type, iceberg.UUIDType):
+                continue
+            lower, upper = column.bounds(how.iceberg_type, how.mode.length)
+            if lower is not None:
+                found["lower_bounds"][field_id] = lower
+            if upper is not None:
+                found["upper_bounds"][field_id] = upper
+        found["nan_value_counts"] = self._nans
+        return {
+            name: [{"key": field_id, "value": value} for field_id, value in sorted(values.items())]
+            for name, values in found.items()
+        }
+
+
+_NAMES = (
+    *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
+    *("lower_bounds", "upper_bounds"),
+)
+
+
+class _Column:
+    """A column of a file, over its row groups."""
+
+    def __init__(self) -> None:
+        self.size = self.values = 0
+        self.nulls: int | None = 0
+        self._bounded = True
+        self._least: list[Any] = []
+        self._greatest: list[Any] = []
+
+    def add(self, column: Any) -> None:
+        self.size += column.total_compressed_size
+        self.values += column.num_values
+        statistics = column.statistics if column.is_stats_set else None
+        nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
+        self.nulls = None if nulls is None or self.nulls is None else self.nulls + nulls
+        if statistics is not None and statistics.has_min_max:
+            self._least.append(statistics.min_raw)
+            self._greatest.append(statistics.max_raw)
+        elif nulls is None or nulls < column.num_values:
+            # There are values of which nothing is known: long ones, or NaN.
+            self._bounded = False
+
+    def bounds(self, kind: Any, length: int | None) -> tuple[bytes | None, bytes | None]:
+        """The bounds, shortened where the table says so."""
+        if not self._bounded or not self._least:
+            return None, None
+        least, greatest = self._least, self._greatest
+        if isinstance(kind, iceberg.DecimalType) and isinstance(least[0], bytes):
+            least, greatest = (
+                [int.from_bytes(each, "big", signed=True) for each in side] for side in (least, greatest)
+            )
+        lower, upper = bound_of(min(least), kind), bound_of(max(greatest), kind)
+        if length is None or lower is None or upper is None:
+            return lower, upper
+        if isinstance(kind, iceberg.StringType):
+            text = truncate_upper_bound_text_string(upper.decode(), length)
+            return lower.decode()[:length].encode(), _encoded(text)
+        return lower[:length], truncate_upper_bound_binary_string(upper, length)
+
+
+def _encoded(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else text.encode()
+    except UnicodeEncodeError:
+        # PyIceberg counts on to half a character.
+        return None

@@ -1,0 +1,188 @@
+"""The metadata of a new encrypted table.
+
+Source: Iceberg table spec, "Table Metadata Fields"; the fields and the order that Iceberg Java gives a new table.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import (
+    PARTITION_FIELD_ID_START,
+    UNPARTITIONED_PARTITION_SPEC,
+    PartitionField,
+    PartitionSpec,
+    assign_fresh_partition_spec_ids,
+)
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.sorting import (
+    UNSORTED_SORT_ORDER,
+    NullOrder,
+    SortDirection,
+    SortField,
+    SortOrder,
+    assign_fresh_sort_order_ids,
+)
+from pyiceberg.transforms import parse_transform
+
+from ags1.iceberg.writing.data_files import TableLayout
+from ags1.iceberg.writing.metadata import DATA_KEY_LENGTH, KEY_ID, TableMetadata
+
+__all__ = ["new_metadata"]
+
+_VERSION: Literal[3] = 3
+_FORMAT_VERSION = "format-version"
+_CODEC = "write.parquet.compression-codec"
+_TERM = re.compile(r"\s*(?:(?P<transform>\w+)\s*\(\s*(?:(?P<before>\d+)\s*,)?)?\s*(?P<name>[^,()]+?)"
+                   r"\s*(?:(?:,\s*(?P<after>\d+)\s*)?\))?\s*")  # fmt: skip
+_WITH_WIDTH = ("bucket", "truncate")
+_PLURALS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
+
+
+def new_metadata(
+    schema: Schema | pyarrow.Schema,
+    partition_spec: PartitionSpec | Sequence[str] | None,
+    sort_order: SortOrder | Sequence[str] | None,
+    *,
+    location: str,
+    key_id: str,
+    data_key_length: int | None,
+    properties: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """The metadata JSON of a table without snapshots; the arguments are those of :func:`create_table`.
+
+    Raises
+    ------
+    ValueError
+        A partition or sort field that is none of the schema's, a property that contradicts the arguments, or a wrong
+        length of data keys.
+    UnsupportedError
+        A type or a transform that cannot be written here.
+    """
+    given = dict(properties or {})
+    for name in (KEY_ID, DATA_KEY_LENGTH):
+        if name in given:
+            raise ValueError(f"the property {name} is an argument of its own: give key_id and data_key_length")
+    if given.pop(_FORMAT_VERSION, str(_VERSION)) != str(_VERSION):
+        raise ValueError(f"encrypted tables have format version {_VERSION}: leave out the property {_FORMAT_VERSION}")
+    # PyIceberg's own conversion, which gives columns their ids in their order.
+    wanted: Any = Catalog._convert_schema_if_needed(schema, _VERSION)
+    fresh = assign_fresh_schema_ids(wanted)
+    if isinstance(schema, pyarrow.Schema):
+        wanted = fresh
+    spec = assign_fresh_partition_spec_ids(_as_spec(partition_spec, wanted), wanted, fresh)
+    order = assign_fresh_sort_order_ids(_as_order(sort_order, wanted), wanted, fresh)
+    order.check_compatible(fresh)
+    given.setdefault(_CODEC, "zstd")
+    # What could not be written afterwards is not made.
+    TableLayout(fresh, spec, order, given)
+    shown = fresh.model_dump(mode="json", by_alias=True)
+    if not shown.get("identifier-field-ids"):
+        shown.pop("identifier-field-ids", None)
+    fields = {
+        "format-version": _VERSION,
+        "table-uuid": str(uuid.uuid4()),
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": int(time.time() * 1000),
+        "last-column-id": fresh.highest_field_id,
+        "current-schema-id": fresh.schema_id,
+        "schemas": [shown],
+        "default-spec-id": spec.spec_id,
+        "partition-specs": [spec.model_dump(mode="json", by_alias=True)],
+        "last-partition-id": max((each.field_id for each in spec.fields), default=PARTITION_FIELD_ID_START - 1),
+        "default-sort-order-id": order.order_id,
+        "sort-orders": [order.model_dump(mode="json", by_alias=True)],
+        "properties": given,
+        "current-snapshot-id": None,
+        "next-row-id": 0,
+        "refs": {},
+        "snapshots": [],
+        "statistics": [],
+        "partition-statistics": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+    }
+    metadata = TableMetadata(fields)
+    metadata.set_encryption(key_id, data_key_length)
+    return metadata.fields
+
+
+def _as_spec(given: PartitionSpec | Sequence[str] | None, schema: Schema) -> PartitionSpec:
+    if given is None:
+        return UNPARTITIONED_PARTITION_SPEC
+    if isinstance(given, PartitionSpec):
+        return given
+    fields = []
+    for place, text in enumerate(_texts(given, "partition_spec")):
+        transform, name = _term(text)
+        label = name.replace(".", "_") if transform == "identity" else f"{name}_{transform.partition('[')[0]}"
+        source = _source(schema, name, text)
+        number = PARTITION_FIELD_ID_START + place
+        fields.append(PartitionField(source_id=source, field_id=number, transform=_parsed(transform, text), name=label))
+    return PartitionSpec(*fields)
+
+
+def _as_order(given: SortOrder | Sequence[str] | None, schema: Schema) -> SortOrder:
+    if given is None:
+        return UNSORTED_SORT_ORDER
+    if isinstance(given, SortOrder):
+        return given
+    fields = []
+    for text in _texts(given, "sort_order"):
+        words = text.split()
+        nulls = None
+        if [each.lower() for each in words[-2:]] in (["nulls", "first"], ["nulls", "last"]):
+            nulls = NullOrder.NULLS_FIRST if words[-1].lower() == "first" else NullOrder.NULLS_LAST
+            words = words[:-2]
+        descending = words[-1].lower() == "desc"
+        if descending or words[-1].lower() == "asc":
+            words = words[:-1]
+        transform, name = _term(" ".join(words))
+        direction = SortDirection.DESC if descending else SortDirection.ASC
+        source = _source(schema, name, text)
+        # Without an order of nulls, PyIceberg chooses it by the direction, as Java does.
+        options = {} if nulls is None else {"null_order": nulls}
+        fields.append(SortField(source, _parsed(transform, text), direction, **options))
+    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
+
+
+def _texts(given: Sequence[str], what: str) -> Sequence[str]:
+    if isinstance(given, str) or not all(str(each).strip() for each in given):
+        raise TypeError(f"{what} must be PyIceberg's object or a list of texts such as 'day(ts)', not {given!r}")
+    return given
+
+
+def _term(text: str) -> tuple[str, str]:
+    """Transform, as Iceberg spells it, and column of ``bucket(16, id)``, ``day(ts)`` or ``country``."""
+    found = _TERM.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no partition or sort field: write country, day(ts), bucket(16, id)")
+    transform = (found["transform"] or "identity").lower()
+    transform = _PLURALS.get(transform, transform)
+    width = found["before"] or found["after"]
+    if (transform in _WITH_WIDTH) != (width is not None):
+        raise ValueError(f"{text!r} is no partition or sort field: bucket and truncate have a number, others have none")
+    return (f"{transform}[{width}]" if width else transform), found["name"]
+
+
+def _parsed(transform: str, text: str) -> Any:
+    made = parse_transform(transform)
+    if str(made) != transform:
+        raise ValueError(f"{text!r}: there is no transform {transform}")
+    return made
+
+
+def _source(schema: Schema, name: str, text: str) -> int:
+    try:
+        return schema.find_field(name).field_id
+    except ValueError:
+        raise ValueError(
+            f"{text!r}: the schema has no column {name}; it has {', '.join(schema.column_names)}"
+        ) from None

@@ -1,0 +1,171 @@
+"""Rows by partition, and what manifests say of partitions.
+
+    batch --transforms--> one column a field --sorted together--> runs of rows, one a partition
+
+Source: Iceberg table spec, "Partitioning", "Manifests", "Manifest Lists" (field summaries).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow
+import pyarrow.compute as compute
+from pyiceberg import types as iceberg
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from ags1.iceberg._further_columns import path_to
+from ags1.iceberg.writing.manifest_avro import Entry, Manifest
+from ags1.iceberg.writing.single_values import bound_of, raw_of
+from ags1.iceberg.writing.transforms import check_transform, transformed
+
+__all__ = ["Partitioning", "column_of"]
+
+_Values = tuple[Any, ...]
+_TIMES = (pyarrow.types.is_time, pyarrow.types.is_timestamp)
+
+
+@dataclass(frozen=True)
+class _Field:
+    field_id: int
+    name: str
+    transform: Any
+    path: tuple[int, ...]
+    source: Any
+    kind: Any
+
+
+class Partitioning:
+    """How a partition spec divides rows.
+
+    Parameters
+    ----------
+    spec : pyiceberg.partitioning.PartitionSpec
+    schema : pyiceberg.schema.Schema
+        Of the table; rows have its columns in their order.
+    """
+
+    def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
+        self.spec_id = spec.spec_id
+        self._spec, self._schema = spec, schema
+        self._fields: list[_Field] = []
+        for field in spec.fields:
+            # A void field may outlive its column.
+            source = schema.find_type(field.source_id) if field.source_id in schema.field_ids else iceberg.UnknownType()
+            kind = field.transform.result_type(source)
+            path = path_of(schema, field.source_id)
+            self._fields.append(_Field(field.field_id, field.name, field.transform, path, source, kind))
+
+    def check(self) -> None:
+        """Refuse what rows cannot be divided by.
+
+        Raises
+        ------
+        UnsupportedError
+            A transform that is not known, or of a column that is gone.
+        """
+        for each in self._fields:
+            check_transform(each.transform, each.source, each.name)
+
+    def divided(self, batch: pyarrow.RecordBatch) -> Iterator[tuple[_Values, pyarrow.RecordBatch]]:
+        """The rows of each partition, with its values as manifests have them; in their order."""
+        if not self._fields or not batch.num_rows:
+            yield (), batch
+            return
+        codes: Any = None
+        encoded = []
+        for field in self._fields:
+            made = transformed(field.transform, field.source, column_of(batch, field.path))
+            if any(test(made.type) for test in _TIMES):
+                made = made.cast(pyarrow.int64())
+            column = made.dictionary_encode(null_encoding="encode")
+            encoded.append(column)
+            number = column.indices.cast(pyarrow.int64())
+            codes = number if codes is None else compute.add(compute.multiply(codes, len(column.dictionary)), number)
+        order = compute.sort_indices(codes)
+        runs = compute.run_end_encode(codes.take(order))
+        rows = batch if len(runs.values) == 1 else batch.take(order)
+        start = 0
+        for run_end in runs.run_ends.to_pylist():
+            first = order[start].as_py()
+            values = tuple(
+                raw_of(column.dictionary[column.indices[first].as_py()].as_py(), field.kind)
+                for field, column in zip(self._fields, encoded, strict=True)
+            )
+            yield values, rows.slice(start, run_end - start)
+            start = run_end
+
+    def record(self, values: _Values) -> dict[int, Any]:
+        """The partition of a file, as :class:`Entry` has it."""
+        return {field.field_id: value for field, value in zip(self._fields, values, strict=True)}
+
+    def manifest(self, content: int, entries: list[Entry]) -> Manifest:
+        """A manifest of new files."""
+        header = {
+            "schema": self._schema.model_dump_json().encode(),
+            "partition-spec": f"[{','.join(each.model_dump_json() for each in self._spec.fields)}]".encode(),
+        }
+        return Manifest(content, self.spec_id, header, self._avro(), entries)
+
+    def summaries(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """What a manifest list says of the partitions of a manifest with these entries."""
+        return [_summary(field, [each.file["partition"][field.field_id] for each in entries]) for field in self._fields]
+
+    def _avro(self) -> dict[str, Any]:
+        fields = [iceberg.NestedField(each.field_id, each.name, each.kind, required=False) for each in self._fields]
+        made: Any = AvroSchemaConversion().iceberg_to_avro(Schema(*fields), schema_name="r102")
+        for each in made["fields"]:
+            for kind in each["type"]:
+                if isinstance(kind, dict) and "name" in kind:
+                    # Avro has each name once, and two fields may be of the same type.
+                    kind["name"] += f"_{each['field-id']}"
+        found: dict[str, Any] = made
+        return found
+
+
+def path_of(schema: Schema, field_id: int) -> tuple[int, ...]:
+    """Places of a column and the structs around it, the outermost first; empty for one that is gone."""
+    fields = path_to(schema.fields, field_id) or ()
+    level, places = schema.fields, []
+    for field in fields:
+        places.append(level.index(field))
+        level = getattr(field.field_type, "fields", ())
+    return tuple(places)
+
+
+def column_of(batch: pyarrow.RecordBatch, path: Sequence[int]) -> pyarrow.Array:
+    """A column, null also where a struct around it is; nulls for one that is gone."""
+    if not path:
+        return pyarrow.nulls(batch.num_rows, pyarrow.int32())
+    first, *rest = path
+    column = batch.column(first)
+    return compute.struct_field(column, rest) if rest else column
+
+
+def _summary(field: _Field, values: list[Any]) -> dict[str, Any]:
+    known = [each for each in values if each is not None]
+    plain = [each for each in known if each == each]
+    found: dict[str, Any] = {"contains_null": len(known) < len(values)}
+    if isinstance(field.kind, (iceberg.FloatType, iceberg.DoubleType)):
+        found["contains_nan"] = len(plain) < len(known)
+    if plain:
+        order = _number if isinstance(field.kind, iceberg.DecimalType) else _ordered
+        lower, upper = min(plain, key=order), max(plain, key=order)
+        if not isinstance(field.kind, iceberg.UUIDType):
+            # Java has compared UUIDs as signed numbers.
+            found["lower_bound"], found["upper_bound"] = bound_of(lower, field.kind), bound_of(upper, field.kind)
+    return found
+
+
+def _number(raw: bytes) -> int:
+    return int.from_bytes(raw, "big", signed=True)
+
+
+def _ordered(value: Any) -> Any:
+    # The zeros of both signs are equal in Python and not in Java.
+    return (value, math.copysign(1, value)) if isinstance(value, float) else value

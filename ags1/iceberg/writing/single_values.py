@@ -1,0 +1,84 @@
+"""Single values as manifests have them: in the partition of a file, and in bounds.
+
+    type             partition (Avro)      bound (bytes)
+    int, date        number                4 bytes, little-endian
+    long, timestamp  number                8 bytes, little-endian
+    float, double    number                4 or 8 bytes
+    decimal          bytes of the type     as few bytes as it takes, big-endian
+    string           text                  UTF-8
+    binary, fixed    bytes                 bytes
+
+Source: Iceberg table spec, "Appendix A: Avro", "Appendix D: Single-value serialization".
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+import uuid
+from decimal import Decimal
+from typing import Any
+
+from pyiceberg import types as iceberg
+from pyiceberg.utils.decimal import decimal_required_bytes
+
+__all__ = ["bound_of", "raw_of"]
+
+_FORMATS: dict[type, str] = {
+    iceberg.IntegerType: "<i",
+    iceberg.DateType: "<i",
+    iceberg.LongType: "<q",
+    iceberg.TimeType: "<q",
+    iceberg.TimestampType: "<q",
+    iceberg.TimestamptzType: "<q",
+    iceberg.TimestampNanoType: "<q",
+    iceberg.TimestamptzNanoType: "<q",
+    iceberg.FloatType: "<f",
+    iceberg.DoubleType: "<d",
+    iceberg.BooleanType: "<?",
+}
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+def raw_of(value: Any, kind: Any) -> Any:
+    """A partition value as Avro has it.
+
+    Parameters
+    ----------
+    value : object
+        A number of days, microseconds or nanoseconds where the type is of dates or times.
+    kind : pyiceberg.types.PrimitiveType
+        Of the partition field.
+    """
+    if value is None:
+        return None
+    if isinstance(kind, iceberg.DecimalType):
+        return _unscaled(value, kind).to_bytes(decimal_required_bytes(kind.precision), "big", signed=True)
+    if isinstance(value, uuid.UUID):
+        return value.bytes
+    if isinstance(value, datetime.date):
+        return (value - _EPOCH).days
+    return value
+
+
+def bound_of(raw: Any, kind: Any) -> bytes | None:
+    """A value, as Avro or Parquet has it, as the bytes of a bound; None for a type without bounds."""
+    form = _FORMATS.get(type(kind))
+    if form is not None:
+        return struct.pack(form, raw)
+    if isinstance(kind, iceberg.DecimalType):
+        number = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
+        return number.to_bytes(((number if number >= 0 else ~number).bit_length() + 8) // 8, "big", signed=True)
+    if isinstance(kind, iceberg.StringType):
+        return raw.encode() if isinstance(raw, str) else bytes(raw)
+    if isinstance(kind, (iceberg.BinaryType, iceberg.FixedType, iceberg.UUIDType)):
+        return bytes(raw)
+    return None
+
+
+def _unscaled(value: Decimal, kind: iceberg.DecimalType) -> int:
+    # Not by arithmetic, which would round to the context's digits.
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    number = int("".join(map(str, digits))) * int(10 ** (exponent + kind.scale))
+    return -number if sign else number
