@@ -8,8 +8,8 @@ Nothing is made for an item before somebody asks for it::
 
     measure every item: the offsets
     for each window of consecutive items (ags1._window):
-        find them, or hold their memory; draw their nonces; launch a crew
-        land the window two before it
+        find them, or hold their memory; draw their nonces; start a crew
+        wait for the window two before it
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -432,19 +432,19 @@ cdef class _Making:
         try:
             while first < self.count:
                 window = older if older is not None else Window.__new__(Window)
-                window.land()
+                window.wait()
                 older = newest
                 newest = window
                 self.fill(window, first)
                 if window.alone:
                     self.seal_alone(&window.work, crew)
                 else:
-                    window.launch(crew)
+                    window.start(crew)
                 first = window.work.last
             if older is not None:
-                older.land()
+                older.wait()
             if newest is not None:
-                newest.land()
+                newest.wait()
         except BaseException:
             # Nobody writes into the arena any more, and nothing unverified stays there: it may be the caller's.
             for window in (older, newest):

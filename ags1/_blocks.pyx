@@ -235,7 +235,7 @@ cdef void _prepare(Job *job, Run *runs, int64_t count, int64_t *units) noexcept 
 
 
 cdef int _share_out(Job *job, int threads) noexcept:
-    """Choose how much a worker takes at once; answer how many workers can have a share."""
+    """Choose how much a worker takes at once; return how many workers can have a share."""
     job.share = max(64 << 10, min(1 << 20, job.weight // (16 * threads)))
     return <int>min(threads, (job.weight + job.share - 1) // job.share)
 
@@ -536,7 +536,7 @@ def encrypt_stream(data, out, key, aad_prefix, block_length, threads):
 
 
 cdef int64_t _measure(const uint8_t *data, int64_t nbytes, object trusted, int64_t *block_length, str name) except -1:
-    """Check the header and the length of a stream in memory; answer its plaintext length."""
+    """Check the header and the length of a stream in memory; return its plaintext length."""
     cdef int64_t length = 0
     where = f"{name}: " if name else ""
     if trusted is not None:

@@ -11,7 +11,7 @@ EVP_CIPHER_CTX_copy, which old providers refuse::
         status = gcm_seal(context, nonce, aad, aad_length, data, length, out, tag)
     gcm_context_free(context)          # wipes the key schedule
 
-Functions without the GIL answer a GcmStatus; :func:`raise_status` is the one place that turns it into an exception.
+Functions without the GIL return a GcmStatus; :func:`raise_status` is the one place that turns it into an exception.
 Source: NIST SP 800-38D; nonces are its section 8.2.2 (random bit generator, 96 bits), so a key may seal at most
 2^32 messages.
 """

@@ -270,10 +270,10 @@ def ciphertext_to_plaintext(offset, block_length=AGS1_DEFAULT_BLOCK_LENGTH, *, p
     block_length : int
         The stream's block length.
     plaintext_size : int, optional
-        Bytes of plaintext in the stream; the answer is clamped to it.
+        Bytes of plaintext in the stream; the result is clamped to it.
     exact : bool
         False counts from the start of the block, as the AGS1 discussion does. True counts from the first byte of
-        ciphertext, 12 bytes later, so that the answer is the very byte that is stored at `offset`.
+        ciphertext, 12 bytes later, so that the result is the very byte that is stored at `offset`.
 
     Raises
     ------

@@ -209,7 +209,7 @@ cdef class Window:
         PyMem_Free(self.units)
         PyMem_Free(self.nonces)
 
-    cdef int launch(self, int threads) except -1:
+    cdef int start(self, int threads) except -1:
         """Start `threads` members on the window; with one thread, do all of it here and now."""
         cdef Work *work = &self.work
         work.weight = _weight_of(work, work.last)
@@ -226,7 +226,7 @@ cdef class Window:
                 _work(work)
         return 0
 
-    cdef int land(self) except -1:
+    cdef int wait(self) except -1:
         """Wait for the crew, and raise what the earliest failure means."""
         cdef Work *work = &self.work
         cdef int64_t index

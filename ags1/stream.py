@@ -336,7 +336,7 @@ class Writer(io.BufferedIOBase):
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def write(self, data: Buffer) -> int:
-        """Take all of `data`; answer its length in bytes."""
+        """Take all of `data`; return its length in bytes."""
         self._check_usable()
         with octets(data) as view:
             try:

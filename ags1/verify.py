@@ -133,7 +133,7 @@ def verify_file(
 
 
 def _first_failure(plaintext: Any, first: int, out: memoryview) -> int | None:
-    """Authenticate the blocks from `first` that fill `out`; answer the first that fails."""
+    """Authenticate the blocks from `first` that fill `out`; return the first that fails."""
     try:
         plaintext.open_whole(first, out)
     except AuthenticationError as error:

@@ -38,7 +38,7 @@ def _selected(expression: str | None) -> list[Path]:
 
 
 def _run(path: Path, expression: str | None, env: dict[str, str]) -> tuple[int, dict[str, Any] | None]:
-    """Run one file; answer the exit code and pytest-benchmark's JSON, or None where it ran nothing."""
+    """Run one file; return the exit code and pytest-benchmark's JSON, or None where it ran nothing."""
     with tempfile.TemporaryDirectory(prefix="ags1-bench-results-") as scratch:
         answer = Path(scratch) / "benchmark.json"
         command = [

@@ -1,7 +1,7 @@
 """Compare two revisions: ``python -m bench.compare BASE [HEAD] [-k WORD] [--fail]``.
 
 Both are checked out into a temporary directory and built there with the same flags and the same libcrypto; the working
-tree is copied too, so what lies built in it is neither used nor touched. Then one process a side answers the same
+tree is copied too, so what lies built in it is neither used nor touched. Then one process a side returns the same
 questions in turns::
 
     base   q   .   .   q   q   .
@@ -145,7 +145,7 @@ class Side:
         return answer
 
     def seconds(self, question: str) -> float:
-        """Answer a prepared question once."""
+        """Return a prepared question once."""
         answer = self.ask(run=question)
         if "error" in answer:
             raise CompareError(f"{question}: {answer['error']}")
@@ -204,7 +204,7 @@ def table(lines: Sequence[Moved]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, print, and answer 1 if asked to fail on what got slower."""
+    """Compare, print, and return 1 if asked to fail on what got slower."""
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description="Compare two revisions of ags1.")
     parser.add_argument("base", help="revision to compare with")
     parser.add_argument("head", nargs="?", help="revision to judge; by default the working tree as it is")

@@ -70,7 +70,7 @@ def openssl_environment() -> dict[str, str]:
 
 
 def build() -> Path:
-    """Compile floors.c unless this very source, compiler and OpenSSL were compiled before; answer where it is."""
+    """Compile floors.c unless this very source, compiler and OpenSSL were compiled before; return where it is."""
     tools = _buildtools()
     env = openssl_environment()
     try:

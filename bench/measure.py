@@ -47,7 +47,7 @@ class Subject:
     after
         Run untimed after each call.
     clock
-        Answers the seconds of one call itself, instead of being timed from here: a partner process does that.
+        Returns the seconds of one call itself, instead of being timed from here: a partner process does that.
     """
 
     call: Callable[[], object]
@@ -410,7 +410,7 @@ class Replay:
         self._running = False
 
     def __call__(self) -> float:
-        """Answer the time: alternately the start and the end of a round."""
+        """Return the time: alternately the start and the end of a round."""
         if self._running and self._pending:
             self._now += self._pending.pop(0)
         self._running = not self._running

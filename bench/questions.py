@@ -19,7 +19,7 @@ from typing import Any
 
 KEY = bytes(range(32))
 Prepared = Callable[[], float]
-"""Does the work once and answers the seconds; what must be made or removed around it is not counted."""
+"""Does the work once and returns the seconds; what must be made or removed around it is not counted."""
 
 
 def _timed(work: Callable[[], object], after: Callable[[], object] | None = None) -> Prepared:

@@ -146,7 +146,7 @@ def _save(chart: Any, directory: Path, name: str) -> None:
 
 
 def draw(results: Mapping[str, Any], directory: Path) -> bool:
-    """Draw throughput.svg and throughput.png; answer whether there was anything to draw."""
+    """Draw throughput.svg and throughput.png; return whether there was anything to draw."""
     panels = throughput_of(results)
     if not panels:
         return False
@@ -190,7 +190,7 @@ _DIRECTIONS = {"encrypt": "encrypt", "decrypt": "decrypt", "rekey": "re-key"}
 
 
 def draw_parquet(results: Mapping[str, Any], directory: Path) -> bool:
-    """Draw parquet.svg and parquet.png; answer whether there was anything to draw."""
+    """Draw parquet.svg and parquet.png; return whether there was anything to draw."""
     found = parquet_of(results)
     if not found:
         return False

@@ -24,7 +24,7 @@ _JAVA_OPTIONS = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseParallelGC -Xm
 
 
 class SparkPeer:
-    """A running Spark; a context manager. Only where tests.iceberg_tables.warehouse.available() answers None.
+    """A running Spark; a context manager. Only where tests.iceberg_tables.warehouse.available() returns None.
 
     Parameters
     ----------

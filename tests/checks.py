@@ -423,7 +423,7 @@ def os_threads() -> frozenset[str]:
 
 
 def in_threads(functions: Iterable[Callable[[], Any]]) -> list[Any]:
-    """Run all functions at once; answer what they answered, or raise what the first of them raised."""
+    """Run all functions at once; return what they returned, or raise what the first of them raised."""
     jobs = list(functions)
     results: list[Any] = [None] * len(jobs)
     errors: list[BaseException] = []
@@ -469,7 +469,7 @@ def in_child(function: Callable[[], bytes]) -> bytes:
 
 
 def run_python(code: str, *arguments: str, timeout: float = HANG_SECONDS) -> str:
-    """Run a program in a fresh interpreter that can import ags1; answer what it printed."""
+    """Run a program in a fresh interpreter that can import ags1; return what it printed."""
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(

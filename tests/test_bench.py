@@ -416,7 +416,7 @@ def test_both_sides_answer_over_a_pipe(monkeypatch):
         line = compare.ask_both("encrypt_into-4KiB-1", base, head, seconds=0.01)
         assert line.verdict in ("same", "slower", "faster")
         assert line.rounds >= 7
-        # The other process knows no such question: that is said, and the next one is answered.
+        # The other process knows no such question: that is said, and the next one is returned.
         assert compare.ask_both("unknown", base, head, seconds=0).verdict == "not asked"
         assert compare.ask_both("encrypt_file", base, head, seconds=0).ratio > 0
 

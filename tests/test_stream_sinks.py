@@ -87,7 +87,7 @@ def test_a_sink_that_answers_nothing_took_all() -> None:
 
 
 class Says:
-    """Answers what it is told to, whatever it is given."""
+    """Returns what it is told to, whatever it is given."""
 
     def __init__(self, answer: int) -> None:
         self.answer = answer

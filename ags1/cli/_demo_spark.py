@@ -192,7 +192,7 @@ def _without_key(spark: Any, other_kms: str, say: Callable[..., None]) -> None:
 
 
 def _write_orders(root: Path) -> tuple[int, int]:
-    """Some days of orders in many small files, and one large file; answer the number of files, and their bytes."""
+    """Some days of orders in many small files, and one large file; return the number of files, and their bytes."""
     number = total = count = 0
     for day in range(1, _DAYS + 1):
         directory = root / f"day=2026-11-{day:02}"
@@ -220,7 +220,7 @@ def _orders(first: int, count: int) -> str:
 
 
 def _keystore(name: str) -> str:
-    """A keystore with a master key of its own; answer the URL that workers open it by."""
+    """A keystore with a master key of its own; return the URL that workers open it by."""
     from ags1.kms import LocalKms
 
     keystore, key_file = Path(f"{name}.json").resolve(), Path(f"{name}.key").resolve()

@@ -65,7 +65,7 @@ def scan(options: argparse.Namespace) -> int:
 
 
 def _written(form: str, reader: pyarrow.RecordBatchReader, target: str) -> int:
-    """Write the rows where they go, and answer how many there were."""
+    """Write the rows where they go, and return how many there were."""
     names: list[str] = list(reader.schema.names)
     if form == "parquet":
         return _write_parquet(reader, names, target)

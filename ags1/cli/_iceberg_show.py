@@ -48,7 +48,7 @@ class Node:
         self.below: list[Node] = []
 
     def add(self, text: str, mark: str = "") -> Node:
-        """Add a line below this one, and answer it."""
+        """Add a line below this one, and return it."""
         node = Node(text, mark)
         self.below.append(node)
         return node

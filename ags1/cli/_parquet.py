@@ -23,14 +23,14 @@ from ags1.cli._transfer import (
     work_through,
 )
 from ags1.keys import KeyMetadata
-from ags1.parquet._treatment import (
+from ags1.parquet.operations import (
     COPY,
     OTHER,
     PARQUET,
     Decrypting,
     Encrypting,
+    FileOperation,
     Rekeying,
-    Treatment,
     classify,
     copy_file,
     refuse_others,
@@ -176,11 +176,11 @@ class _Transfer:
             past.append("found finished")
         self._words = (words[0], " or ".join(past))
 
-    def run(self, treatment_of: Callable[[Job], Treatment]) -> int:
-        """Do it; `treatment_of` answers what is done with a Parquet file."""
+    def run(self, operation_of: Callable[[Job], FileOperation]) -> int:
+        """Do it; `operation_of` returns what is done with a Parquet file."""
 
         def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
-            return self._one(job, treatment_of, progress)
+            return self._one(job, operation_of, progress)
 
         say_left_out(self.options, [(_names(job), job.source, self.kinds[job.source][1]) for job in self._left_out])
         # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
@@ -194,7 +194,7 @@ class _Transfer:
         return code
 
     def _one(
-        self, job: Job, treatment_of: Callable[[Job], Treatment], progress: Callable[..., None]
+        self, job: Job, operation_of: Callable[[Job], FileOperation], progress: Callable[..., None]
     ) -> tuple[str, dict[str, Any]]:
         options = self.options
         _check_clobber(options, job.target)
@@ -203,13 +203,13 @@ class _Transfer:
             _make_directory(options, job.target)
             copy_file(job.source, job.target, progress=progress, durable=options.durable)
             return f"{job.source} -> {job.target}  copied as it is", self._record(_COPIED, job, started)
-        treatment = treatment_of(job)
-        if options.resume and job.target != STANDARD and treatment.is_finished(job.source, job.target, job.name):
+        operation = operation_of(job)
+        if options.resume and job.target != STANDARD and operation.is_finished(job.source, job.target, job.name):
             return f"{job.target}: finished before", {"outcome": _BEFORE}
         _make_directory(options, job.target)
         with in_options(old=hasattr(options, "old_kms")):
             try:
-                treatment.do(
+                operation.run(
                     job.source,
                     _output(job.target),
                     job.name,
@@ -250,7 +250,7 @@ def say_left_out(options: argparse.Namespace, left_out: list[tuple[dict[str, Any
 
 def _with_metadata(
     options: argparse.Namespace, writing: Writing, work: _Transfer, reading: Reading | None
-) -> Callable[[Job], Treatment]:
+) -> Callable[[Job], FileOperation]:
     """What encrypts or re-keys each file; with the files for its fresh key metadata, where that is wanted."""
     paths: dict[str, str | None] = {}
     if writing.makes_metadata:
@@ -266,7 +266,7 @@ def _with_metadata(
     if reading is not None:
         plaintext = [name for text in options.plaintext_columns for name in column_names(text, "--plaintext-columns")]
 
-    def treatment_of(job: Job) -> Treatment:
+    def operation_of(job: Job) -> FileOperation:
         made = None
         if writing.makes_metadata:
             made = KeyMetadata.generate()
@@ -275,34 +275,34 @@ def _with_metadata(
                 made = KeyMetadata(made.encryption_key, prefix)
         config = writing.config(job.target, job.name, made)
         if reading is None:
-            treatment: Treatment = Encrypting(config)
+            operation: FileOperation = Encrypting(config)
         else:
             name = job.name if "/" in job.name else base_name(job.source)
-            treatment = Rekeying(
+            operation = Rekeying(
                 reading.config(job.source, name),
                 config,
                 plaintext_columns=plaintext,
                 drop_bloom_filters=options.drop_bloom_filters,
             )
-        return treatment if made is None else _Recorded(treatment, made, paths[job.target], job.target)
+        return operation if made is None else _Recorded(operation, made, paths[job.target], job.target)
 
-    return treatment_of
+    return operation_of
 
 
-class _Recorded(Treatment):
+class _Recorded(FileOperation):
     """Work whose fresh key is on the disk before what it encrypts; see _MetadataFile."""
 
-    def __init__(self, work: Treatment, metadata: KeyMetadata, path: str | None, target: str) -> None:
+    def __init__(self, work: FileOperation, metadata: KeyMetadata, path: str | None, target: str) -> None:
         self._work = work
         self._metadata = metadata
         self._path = path
         self._target = target
 
-    def do(self, source: str, target: Any, name: str, **options: Any) -> None:
+    def run(self, source: str, target: Any, name: str, **options: Any) -> None:
         """Do the work."""
         output = _MetadataFile(self._path, self._metadata, True)
         try:
-            self._work.do(source, target, name, **options)
+            self._work.run(source, target, name, **options)
         except BaseException:
             output.abort()
             raise

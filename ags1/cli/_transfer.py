@@ -149,7 +149,7 @@ def cat(options: argparse.Namespace) -> int:
 
 
 def _copy_out(reader: Any, output: StandardOutput, left: int | None) -> bool:
-    """Write what is wanted of the plaintext; answer whether that went on to the end."""
+    """Write what is wanted of the plaintext; return whether that went on to the end."""
     while left is None or left > 0:
         data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
         if not data:
@@ -176,7 +176,7 @@ def work_through(
     Parameters
     ----------
     one : callable
-        Called with a job and its progress callback; answers a line for a person and a record for a machine.
+        Called with a job and its progress callback; returns a line for a person and a record for a machine.
         A failed one may have a record, as the attribute `record` of its exception.
     names : callable
         What a record says of a job in any case.

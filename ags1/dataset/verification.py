@@ -79,7 +79,7 @@ class _Verification:
         self._keys = keys
         self._kms = kms
         self._problems: dict[str, Problem] = {}
-        self._strangers: dict[str, Problem] = {}
+        self.unexpected_files: dict[str, Problem] = {}
         # Objects that may be copies of others: name, to length and the path that they were found under.
         self._suspects: dict[str, tuple[int, str | None]] = {}
 
@@ -107,7 +107,7 @@ class _Verification:
         self._find_strangers()
         self._find_origins()
         found = sorted(self._problems.values(), key=lambda each: sort_key(each.path))
-        others = sorted(self._strangers.values(), key=lambda each: sort_key(each.path))
+        others = sorted(self.unexpected_files.values(), key=lambda each: sort_key(each.path))
         return TreeReport(self._version.version, self._version.file_count, total, found + others)
 
     # -- what is wrong with a file ---------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class _Verification:
             for name in self._other_names(known):
                 listed.pop(name, None)
         for name, kind in listed.items():
-            self._strangers[name] = self._stranger(name, kind)
+            self.unexpected_files[name] = self._unexpected(name, kind)
 
     def _is_of_control(self, name: str) -> bool:
         """Whether this is a version, or what an interrupted run has noted: no manifest names these."""
@@ -217,9 +217,9 @@ class _Verification:
                 continue
             except (Ags1Error, OSError) as error:
                 text = f"version {number} cannot be read, so what only it names is taken for unreferenced: {error}"
-                self._strangers[f"{CONTROL}/v-{number}.json"] = Problem(f"version {number}", "unreadable", text)
+                self.unexpected_files[f"{CONTROL}/v-{number}.json"] = Problem(f"version {number}", "unreadable", text)
 
-    def _stranger(self, name: str, kind: str) -> Problem:
+    def _unexpected(self, name: str, kind: str) -> Problem:
         if kind == "leftover":
             return Problem(name, "leftover", f"{name} is a temporary file of an interrupted run: remove it")
         run = run_of(name)
@@ -246,7 +246,7 @@ class _Verification:
                 self._problems[path] = Problem(path, "swapped", text)
             else:
                 text = f"{name} is a copy of an object of {origin}, under a name of no file"
-                self._strangers[name] = Problem(name, "foreign", text)
+                self.unexpected_files[name] = Problem(name, "foreign", text)
 
     def _origins(self, by_length: dict[int, list[str]]) -> Iterator[tuple[str, str]]:
         tries = 0

@@ -17,8 +17,8 @@ from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.iceberg._files import (
     FAULTS,
-    LOOKERS,
     PLAINTEXT,
+    STAT_THREADS,
     UNSUPPORTED,
     TableFile,
     TableWalk,
@@ -28,7 +28,7 @@ from ags1.iceberg._files import (
     walk,
 )
 from ags1.iceberg._hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, milliseconds
-from ags1.iceberg._wording import counted, printable
+from ags1.iceberg._text import counted, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -439,7 +439,7 @@ class _Audit:
 
     def _check_files(self) -> None:
         files = list(self._found)
-        for file, size in zip(files, in_parallel(self._look, files, LOOKERS), strict=True):
+        for file, size in zip(files, in_parallel(self._look, files, STAT_THREADS), strict=True):
             self._check_file(file)
             self._check_size(file, size)
 

@@ -295,7 +295,7 @@ def iceberg_schema(record: AvroType, expected: Callable[[int], Any]) -> Schema:
     ----------
     record : AvroType
     expected : callable
-        Answers the table's type of a field id, or None. Avro says of some types only how they are stored.
+        Returns the table's type of a field id, or None. Avro says of some types only how they are stored.
     """
     return Schema(*_nested_fields(record, expected, "the schema"))
 

@@ -243,7 +243,7 @@ class FileKeys:
         return next((known for known in files if wanted(known)), None)
 
     def learn_manifest_list(self, above: KnownFile, data: bytes) -> list[KnownFile]:
-        """Take in the plaintext of a manifest list; answer its manifests."""
+        """Take in the plaintext of a manifest list; return its manifests."""
         names = {MANIFEST_PATH: "path", MANIFEST_LENGTH: "length", MANIFEST_KEY_METADATA: "key"}
         with _reading(above.path):
             contradiction = list_contradiction(list_header(data), above.snapshots)
@@ -264,7 +264,7 @@ class FileKeys:
         return found
 
     def learn_manifest(self, above: KnownFile, data: bytes) -> list[KnownFile]:
-        """Take in the plaintext of a manifest; answer its files, those that were deleted too."""
+        """Take in the plaintext of a manifest; return its files, those that were deleted too."""
         names = {
             DATA_FILE: "file",
             CONTENT: "content",
@@ -348,7 +348,7 @@ _Renames = dict[str, "tuple[str, _Renames | None]"]
 
 
 def _project(schema: Any, names: dict[int, str]) -> _Renames:
-    """Reduce a record schema, in place, to the fields that are wanted; answer what each is called."""
+    """Reduce a record schema, in place, to the fields that are wanted; return what each is called."""
     kept, renames = [], {}
     for field in schema["fields"]:
         name = names.get(field.get("field-id"))

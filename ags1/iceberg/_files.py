@@ -57,9 +57,9 @@ __all__ = [
     "BLOCK_LENGTH",
     "FAULTS",
     "KINDS",
-    "LOOKERS",
     "PARQUET",
     "PLAINTEXT",
+    "STAT_THREADS",
     "UNSUPPORTED",
     "TableFile",
     "TableSnapshot",
@@ -91,7 +91,7 @@ _REFERENCED, _CONTENT_OFFSET, _CONTENT_SIZE = 143, 144, 145
 _EXISTING, _DELETED = 0, 2
 # Requests under way at once: an object store answers each late, and what is read is small.
 _READERS = 8
-LOOKERS = 32
+STAT_THREADS = 32
 
 
 class TableFile:
@@ -577,7 +577,7 @@ def files_table(found: TableWalk, file_io: EncryptedFileIO, *, sizes: bool = Fal
         "file_size": (pyarrow.int64(), [each.known.length_hint for each in files]),
     }
     if sizes:
-        columns["physical_size"] = (pyarrow.int64(), list(in_parallel(_size_of(file_io), files, LOOKERS)))
+        columns["physical_size"] = (pyarrow.int64(), list(in_parallel(_size_of(file_io), files, STAT_THREADS)))
     columns |= {
         "record_count": (pyarrow.int64(), [each.records for each in files]),
         "key_id": (pyarrow.string(), [each.key_id for each in files]),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MissingKekError",
     "closure",
-    "is_beyond_us",
+    "has_unknown_properties",
     "kek_above",
     "newest_usable",
     "open_entry",
@@ -172,7 +172,7 @@ def closure(entries: Mapping[str, EncryptedKey], key_ids: Iterable[str]) -> set[
     return found
 
 
-def is_beyond_us(entry: EncryptedKey) -> bool:
+def has_unknown_properties(entry: EncryptedKey) -> bool:
     """Whether an entry has what this version knows nothing about, so that something unknown may use it."""
     foreign = entry.properties.keys() - {KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP}
     return entry.encrypted_by_id is None or bool(entry.unknown) or bool(foreign)

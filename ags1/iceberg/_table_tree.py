@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ags1.iceberg._entries import shown
 from ags1.iceberg._files import PLAINTEXT, TableFile, TableSnapshot, TableWalk
 from ags1.iceberg._hierarchy import milliseconds
-from ags1.iceberg._wording import counted, printable
+from ags1.iceberg._text import counted, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

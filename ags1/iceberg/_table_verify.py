@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ags1._blocks import usable_cpus
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg._files import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, foreign_blocks, in_parallel, walk
-from ags1.iceberg._wording import counted, printable
+from ags1.iceberg._text import counted, printable
 from ags1.parquet._verify_report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
 from ags1.stream import Reader
 

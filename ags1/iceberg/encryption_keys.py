@@ -22,7 +22,7 @@ from ags1.iceberg._entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, list_to
 from ags1.iceberg._hierarchy import (
     MissingKekError,
     closure,
-    is_beyond_us,
+    has_unknown_properties,
     kek_above,
     newest_usable,
     open_entry,
@@ -441,7 +441,7 @@ class EncryptionKeys:
         wanted = {key_id: None for key_id in snapshots.key_ids.values() if key_id is not None}
         entries = {entry.key_id: entry for entry in self}
         judged = closure(entries, {*wanted, *keep, *(document.texts_outside_the_list() & entries.keys())})
-        odd = [entry.key_id for entry in entries.values() if is_beyond_us(entry)]
+        odd = [entry.key_id for entry in entries.values() if has_unknown_properties(entry)]
         kept = closure(entries, {*judged, *odd})
         report = PruneReport(
             dropped=tuple(key_id for key_id in entries if key_id not in kept),

@@ -607,7 +607,7 @@ class EncryptedTableScan:
         return self.to_arrow().to_pandas(**options)
 
     def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
-        """Register all rows as a table of a DuckDB connection, which is answered."""
+        """Register all rows as a table of a DuckDB connection, which is returned."""
         try:
             import duckdb
         except ImportError:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CACHE_SECONDS",
     "GeneratedKey",
+    "InvalidResponse",
     "KeyManagementClient",
-    "Nonsense",
     "Refusal",
     "ServiceRefusal",
     "Unusable",
@@ -82,7 +82,7 @@ class ServiceRefusal(KeyAccessError):
     """The service cannot be reached, or refuses whoever asks: the next key would fare no better."""
 
 
-class Nonsense(Refusal):
+class InvalidResponse(Refusal):
     """The service answered something that no such service answers."""
 
 
@@ -182,7 +182,7 @@ class KeyManagementClient:
         self._check(wrapping_key_id)
         action = f"wrap a key with {wrapping_key_id!r}"
         wrapped = self._call(lambda: self._wrap(bytes(secret), wrapping_key_id), action, secret)
-        return self._sound(wrapped, action)
+        return self._require_bytes(wrapped, action)
 
     def unwrap_key(self, wrapped_key: Buffer, wrapping_key_id: str) -> bytes:
         """Decrypt a wrapped key; a key that is in the cache costs no call.
@@ -229,7 +229,7 @@ class KeyManagementClient:
         key, wrapped = self._call(lambda: self._generated(wrapping_key_id, action), action)
         if len(key) not in _AES_SIZES:
             raise KeyAccessError(self._message(action, f"the service returned a key of {len(key)} bytes"))
-        return GeneratedKey(bytes(key), self._sound(wrapped, action))
+        return GeneratedKey(bytes(key), self._require_bytes(wrapped, action))
 
     def close(self) -> None:
         """Wipe the cached keys and hang up. Closing twice does nothing; any other use afterwards is refused."""
@@ -248,7 +248,7 @@ class KeyManagementClient:
         """Make a ``pyarrow.parquet.encryption.KmsClient`` over this client, for PyArrow's ``CryptoFactory``.
 
         Wrapped keys are standard base64 of :meth:`wrap_key`'s bytes, the convention of parquet-java's key tools for
-        services that answer bytes. For `CryptoFactory` give a function: ``lambda config: client.as_pyarrow()``.
+        services that return bytes. For `CryptoFactory` give a function: ``lambda config: client.as_pyarrow()``.
 
         Raises
         ------
@@ -331,11 +331,11 @@ class KeyManagementClient:
 
     def _unwrapped(self, wrapped: bytes, key_id: str) -> Key | Secret:
         action = f"unwrap a key with {key_id!r}"
-        return self._call(lambda: _secret(self._sound(self._unwrap(wrapped, key_id), action)), action)
+        return self._call(lambda: _secret(self._require_bytes(self._unwrap(wrapped, key_id), action)), action)
 
     def _generated(self, key_id: str, action: str) -> tuple[Key | Secret, bytes]:
         key, wrapped = self._generate(key_id)
-        return _secret(self._sound(key, action)), wrapped
+        return _secret(self._require_bytes(key, action)), wrapped
 
     def _call(self, function: Callable[[], T], action: str, secret: Key | Secret | None = None) -> T:
         """Call the service until it answers, a fault is no passing one, or the attempts are used up."""
@@ -380,7 +380,7 @@ class KeyManagementClient:
     def _message(self, action: str, cause: str) -> str:
         return f"{self.service} could not {action}: {cause}"
 
-    def _sound(self, answer: object, action: str) -> bytes:
+    def _require_bytes(self, answer: object, action: str) -> bytes:
         if not isinstance(answer, bytes) or not answer:
             kind = "nothing" if answer is None or answer == b"" else f"{type(answer).__name__} instead of bytes"
             raise KeyAccessError(self._message(action, f"the service answered {kind}"))

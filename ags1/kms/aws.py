@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ags1.kms import _endpoint
-from ags1.kms._base import KeyManagementClient, Nonsense, missing_sdk
+from ags1.kms._base import InvalidResponse, KeyManagementClient, missing_sdk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,5 +193,5 @@ def _code(error: Any) -> str:
 def _octets(answer: object, name: str) -> bytes:
     value = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(value, bytes) or not value:
-        raise Nonsense(f"the service answered no {name}")
+        raise InvalidResponse(f"the service answered no {name}")
     return value

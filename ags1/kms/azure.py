@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ags1.kms import _endpoint
-from ags1.kms._base import KeyManagementClient, Nonsense, Refusal, missing_sdk
+from ags1.kms._base import InvalidResponse, KeyManagementClient, Refusal, missing_sdk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,5 +196,5 @@ class AzureKms(KeyManagementClient):
 def _octets(answer: object, name: str) -> bytes:
     value = getattr(answer, name, None)
     if not isinstance(value, bytes) or not value:
-        raise Nonsense(f"the service answered no {name}")
+        raise InvalidResponse(f"the service answered no {name}")
     return value

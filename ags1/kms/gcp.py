@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ags1.kms import _endpoint
-from ags1.kms._base import KeyManagementClient, Nonsense, Refusal, missing_sdk
+from ags1.kms._base import InvalidResponse, KeyManagementClient, Refusal, missing_sdk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,5 +123,5 @@ def _named(key_id: str) -> str:
 def _octets(answer: object, name: str) -> bytes:
     value = getattr(answer, name, None)
     if not isinstance(value, bytes) or not value:
-        raise Nonsense(f"the service answered no {name}")
+        raise InvalidResponse(f"the service answered no {name}")
     return value

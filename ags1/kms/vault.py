@@ -8,7 +8,7 @@ import os
 import re
 
 from ags1.kms import _endpoint
-from ags1.kms._base import KeyManagementClient, Nonsense, Refusal, Unusable, missing_sdk
+from ags1.kms._base import InvalidResponse, KeyManagementClient, Refusal, Unusable, missing_sdk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _field(answer: Any, name: str) -> str:
     data = answer.get("data") if isinstance(answer, dict) else None
     value = data.get(name) if isinstance(data, dict) else None
     if not isinstance(value, str) or not value:
-        raise Nonsense(f"the service answered no {name}")
+        raise InvalidResponse(f"the service answered no {name}")
     return value
 
 
@@ -212,4 +212,4 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Nonsense("the service answered a key that is not base64") from None
+        raise InvalidResponse("the service answered a key that is not base64") from None

@@ -75,7 +75,7 @@ class ColumnNames:
         return next((self._one_of(found, path) for found in self._matches(path)), None)
 
     def resolve(self, paths: Sequence[Path]) -> list[int | None]:
-        """What :meth:`find` answers for each leaf, after checking that every name means some column.
+        """What :meth:`find` returns for each leaf, after checking that every name means some column.
 
         Raises
         ------

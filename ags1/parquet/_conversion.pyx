@@ -6,9 +6,9 @@
 A worker waits for its turn to take its place in the target, because the length of a varint may depend on a CRC that
 nobody knew before::
 
-    conversion.launch(pages, source, target, offset)      threads start
+    conversion.start(pages, source, target, offset)      threads start
     ... walk the next pages ...
-    offset = conversion.land()
+    offset = conversion.wait()
 
 What becomes of one page is in _page_conversion. Source: Parquet encryption specification, "Encrypted pages".
 """
@@ -26,7 +26,13 @@ from ags1._buffer cimport BufferView, readable, writable
 from ags1._gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, count_messages, gcm_last_error, gcm_random, raise_status
 
 
-from ags1.ordered cimport ags1_line, ags1_line_break, ags1_line_destroy, ags1_line_enter, ags1_line_init
+from ags1.ordered cimport (
+    ags1_turnstile,
+    ags1_turnstile_break,
+    ags1_turnstile_destroy,
+    ags1_turnstile_enter,
+    ags1_turnstile_init,
+)
 from ags1.parquet._module cimport (
     GCM_OVERHEAD,
 )
@@ -94,7 +100,7 @@ cdef struct Job:
     size_t source_aad_length
     const uint8_t *target_aad
     size_t target_aad_length
-    ags1_line line
+    ags1_turnstile turnstile
     ags1_failure failure
 
 
@@ -151,7 +157,7 @@ cdef int _segment(Job *job, Worker *worker, int64_t ticket, int64_t *failed) noe
             return status
         done += length
     failed[0] = first
-    at = ags1_line_enter(&job.line, ticket, done)
+    at = ags1_turnstile_enter(&job.turnstile, ticket, done)
     if at < 0:
         # Somebody before this one has failed, and reports it.
         return GCM_OK
@@ -179,7 +185,7 @@ cdef void *_work(void *argument) noexcept nogil:
             failed = job.segments[ticket]
         if status != GCM_OK:
             ags1_fail(&job.failure, status, failed, 0, errno, gcm_last_error(status))
-            ags1_line_break(&job.line)
+            ags1_turnstile_break(&job.turnstile)
             break
     worker_free(&worker)
     return NULL
@@ -188,7 +194,7 @@ cdef void *_work(void *argument) noexcept nogil:
 # Its threads use what it holds until they are joined, so nothing of that may go before.
 @cython.no_gc_clear
 cdef class Conversion:
-    """Moves lists of pages of one file. For one thread at a time; its memory must stay as it is until :meth:`land`.
+    """Moves lists of pages of one file. For one thread at a time; its memory must stay as it is until :meth:`wait`.
 
     Parameters
     ----------
@@ -204,9 +210,9 @@ cdef class Conversion:
     cdef ags1_crew crew
     cdef bint flying
     cdef bint busy               # from _prepare to _release
-    cdef bint landing            # somebody waits for the threads
+    cdef bint waiting            # somebody waits for the threads
     cdef bint lined
-    cdef int64_t born            # `forks` at the launch
+    cdef int64_t born            # `forks` at the start
     cdef tuple keys              # that the job points to
     cdef object threads
     cdef BufferView source_aad
@@ -220,7 +226,7 @@ cdef class Conversion:
 
     def __cinit__(self, source_aad=b"", target_aad=b"", *, bint levels_inside=False, threads=None):
         memset(&self.job, 0, sizeof(Job))
-        self.flying = self.busy = self.landing = self.lined = False
+        self.flying = self.busy = self.waiting = self.lined = False
         self.nonces = NULL
         self.crew.count = 0
         self.source_aad = readable(source_aad, "source_aad")
@@ -238,7 +244,7 @@ cdef class Conversion:
             self.lined = False
         elif self.flying:
             ags1_fail(&self.job.failure, GCM_NO_MEMORY, 0, 0, 0, 0)
-            ags1_line_break(&self.job.line)
+            ags1_turnstile_break(&self.job.turnstile)
             with nogil:
                 ags1_join_crew(&self.crew)
         self._release()
@@ -249,7 +255,7 @@ cdef class Conversion:
             self.busy = False
             self.pages.users -= 1
         if self.lined:
-            ags1_line_destroy(&self.job.line)
+            ags1_turnstile_destroy(&self.job.turnstile)
             self.lined = False
         PyMem_Free(self.job.ends)
         PyMem_Free(self.job.segments)
@@ -264,12 +270,12 @@ cdef class Conversion:
 
     def stop(self):
         """Let the threads finish the page that they are at, and forget the rest."""
-        if self.landing or (self.busy and not self.flying):
+        if self.waiting or (self.busy and not self.flying):
             raise RuntimeError("another thread waits for this conversion")
         self._stop()
 
     cdef int _prepare(self, PageList pages, PageSource source, int task, int64_t first, int64_t last) except -1:
-        """Fill in the job; answer how many threads it is worth."""
+        """Fill in the job; return how many threads it is worth."""
         cdef Chunk chunk
         cdef Page *page
         cdef int64_t index
@@ -369,7 +375,7 @@ cdef class Conversion:
         job.nonces = self.nonces
         return <int>min(crew, max(1, job.segment_count))
 
-    def launch(
+    def start(
             self, PageList pages not None, PageSource source not None, int target, int64_t offset, *, target_name=None):
         """Start to convert pages and write them, one behind the other, to a file.
 
@@ -386,18 +392,18 @@ cdef class Conversion:
         crew = self._prepare(pages, source, CONVERT, 0, pages.count)
         self.target_name = target_name
         self.job.target = target
-        ags1_line_init(&self.job.line, offset)
+        ags1_turnstile_init(&self.job.turnstile, offset)
         self.lined = True
         self.flying = True
         self.born = forks
         ags1_start_crew(&self.crew, _work, &self.job, crew)
         if self.crew.count == 0:
-            self.landing = True
+            self.waiting = True
             with nogil:
                 _work(&self.job)
-            self.landing = False
+            self.waiting = False
 
-    def land(self):
+    def wait(self):
         """Wait for the pages; their chunks know their new places and sizes then.
 
         Returns
@@ -410,15 +416,15 @@ cdef class Conversion:
         AuthenticationError, FormatError, TruncatedError, LimitError, OSError
             Names the first page that failed.
         """
-        if not self.flying or self.landing:
-            raise RuntimeError("nothing was launched, or another thread waits for it")
+        if not self.flying or self.waiting:
+            raise RuntimeError("nothing was started, or another thread waits for it")
         if self.born != forks:
             self._stop()
             raise RuntimeError("the threads of this conversion are those of the parent process")
-        self.landing = True
+        self.waiting = True
         with nogil:
             ags1_join_crew(&self.crew)
-        self.landing = self.flying = False
+        self.waiting = self.flying = False
         return self._finish()
 
     cdef int64_t _finish(self) except -1:
@@ -431,7 +437,7 @@ cdef class Conversion:
             for index in range(pages.count):
                 chunk = pages.chunks[pages.pages[index].chunk]
                 chunk.locate(&pages.pages[index])
-            end = self.job.line.end
+            end = self.job.turnstile.end
         finally:
             self._release()
         return end
@@ -444,7 +450,7 @@ cdef class Conversion:
             page.page_type, page.ordinal, False, self.source.name, self.target_name)
 
     def convert(self, PageList pages not None, PageSource source not None, int64_t offset):
-        """Convert pages into fresh memory; see :meth:`launch`.
+        """Convert pages into fresh memory; see :meth:`start`.
 
         Returns
         -------
@@ -459,7 +465,7 @@ cdef class Conversion:
         room = None
         self.job.out = self.out.data
         self.job.out_base = offset
-        ags1_line_init(&self.job.line, offset)
+        ags1_turnstile_init(&self.job.turnstile, offset)
         self.lined = True
         with nogil:
             ags1_run_crew(_work, &self.job, crew)
@@ -493,7 +499,7 @@ cdef class Conversion:
         self.out = room
         self.job.out = self.out.data
         self.job.out_base = base
-        ags1_line_init(&self.job.line, 0)
+        ags1_turnstile_init(&self.job.turnstile, 0)
         self.lined = True
         with nogil:
             ags1_run_crew(_work, &self.job, crew)
@@ -516,7 +522,7 @@ cdef class Conversion:
         cdef Page *page
         cdef int64_t index
         cdef Chunk chunk
-        ags1_line_init(&self.job.line, 0)
+        ags1_turnstile_init(&self.job.turnstile, 0)
         self.lined = True
         failures = []
         try:

@@ -49,8 +49,8 @@ class DecryptionConfig:
     aad_prefix : buffer, optional
         Identity of the file: a file that is bound to another, or to none, is refused.
     key_retriever : callable, optional
-        Answers the key (a Key or bytes) for key metadata (bytes) that a file contains. It raises KeyAccessError or
-        KeyError, or answers None, for a key that it does not have. Keys given above go before it. It is asked once
+        Returns the key (a Key or bytes) for key metadata (bytes) that a file contains. It raises KeyAccessError or
+        KeyError, or returns None, for a key that it does not have. Keys given above go before it. It is asked once
         for each key metadata of a file; it must be safe to call from several threads.
     check_footer_integrity : bool
         Verify the signature of a plaintext footer, which needs the footer key.

@@ -98,7 +98,7 @@ cdef inline void _store_ordinal(uint8_t *out, int ordinal) noexcept nogil:
 
 cdef size_t _write_aad(
         uint8_t *aad, size_t file_aad_length, int module_type, int row_group, int column, int page) noexcept nogil:
-    """Complete the AAD behind its file part; answer its length."""
+    """Complete the AAD behind its file part; return its length."""
     cdef uint8_t *end = aad + file_aad_length
     end[0] = <uint8_t>module_type
     if module_type == MODULE_FOOTER:

@@ -110,7 +110,7 @@ cdef inline int64_t _overhead(int mode) noexcept nogil:
 
 cdef int64_t _new_header(
         const Page *page, const uint8_t *header, int64_t body, uint32_t crc, uint8_t *out) noexcept nogil:
-    """Write the header with another size and CRC; answer its length."""
+    """Write the header with another size and CRC; return its length."""
     cdef int64_t first_start, first_end, second_start, second_end
     cdef bint size_first = page.crc_end == 0 or page.size_start < page.crc_start
     cdef uint8_t *end = out

@@ -114,7 +114,7 @@ cdef int scan_page_header(ags1_compact *cursor, Page *page) noexcept nogil:
 
 cdef int64_t move_offset_index(
         const uint8_t *data, int64_t length, const int64_t *locations, int64_t count, uint8_t *out) noexcept nogil:
-    """Copy an OffsetIndex with other offsets and sizes; answer its length, or -1 if that takes a closer look."""
+    """Copy an OffsetIndex with other offsets and sizes; return its length, or -1 if that takes a closer look."""
     cdef ags1_compact cursor
     cdef const uint8_t *copied = data     # behind what is in `out`
     cdef const uint8_t *value_at

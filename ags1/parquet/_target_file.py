@@ -15,7 +15,7 @@ from ags1._typing import Buffer
 from ags1.errors import FormatError
 from ags1.parquet import _module
 from ags1.parquet._conversion import Conversion
-from ags1.parquet._movement import move_chunks
+from ags1.parquet._page_copy import move_chunks
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList
 from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile
 from ags1.parquet._thrift import BINARY, I16, I32, I64, LIST, STRUCT, List, Struct

@@ -165,7 +165,7 @@ def _unwrapped(rewrapper: KeyMetadataRewrapper, metadata: bytes) -> Key:
 
 
 def _rewrap(footer: Footer, rewrapper: KeyMetadataRewrapper) -> dict[str, int]:
-    """Replace the key metadata of footer and columns; answer how many keys each master key wraps now."""
+    """Replace the key metadata of footer and columns; return how many keys each master key wraps now."""
     counts: dict[str, int] = {}
     known: dict[bytes, bytes] = {}
 

@@ -154,7 +154,7 @@ def dataset(
         patterns. Names that begin with a dot or an underscore are passed over in directories and patterns, and with
         them key material files.
     decryption : DecryptionConfig, callable, or mapping of path to DecryptionConfig
-        One for all files; or what answers one for the path or URL of a file, called by several threads at once, with
+        One for all files; or a function that returns one for a path or URL, called by several threads at once, with
         a KeyAccessError for one that it does not have. Plaintext files are refused unless ``allow_plaintext=True``.
     columns : sequence of names, optional
         Make a dataset of these columns only; keys of others are not needed. A name is the path of a leaf or of a
@@ -359,7 +359,7 @@ class _Views:
         if config is None:
             raise KeyAccessError(f"{name}: decryption has nothing for this file")
         if not isinstance(config, DecryptionConfig):
-            raise TypeError(f"{name}: decryption must answer a DecryptionConfig, not {type(config).__name__}")
+            raise TypeError(f"{name}: decryption must return a DecryptionConfig, not {type(config).__name__}")
         view = self._files.view(
             path,
             decryption=config,

@@ -23,20 +23,20 @@ from ags1.errors import Ags1Error
 from ags1.files import Progress
 from ags1.kms import ServiceRefusal
 from ags1.parquet._expected import ExpectedFiles
-from ags1.parquet._treatment import (
+from ags1.parquet._verify_report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
+from ags1.parquet.operations import (
     COPY,
     LEAVE_OUT,
     OTHER,
     PARQUET,
     Decrypting,
     Encrypting,
+    FileOperation,
     Rekeying,
-    Treatment,
     classify,
     copy_file,
     refuse_others,
 )
-from ags1.parquet._verify_report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
 from ags1.parquet.properties import EncryptionConfig
 from ags1.storage import Entry, Location, list_files, make_parent
 
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from ags1.parquet._columns import ColumnName
     from ags1.parquet._expected import Expected
-    from ags1.parquet._treatment import Decryption, Encryption
     from ags1.parquet._verify_report import VerifyReport
+    from ags1.parquet.operations import Decryption, Encryption
 
     FilePath: TypeAlias = str | os.PathLike[str]
 
@@ -141,7 +141,7 @@ def encrypt_tree(
     source, target : path or URL
         Directories. Files get the names that they have in the source; what else the target holds stays.
     encryption : EncryptionConfig or callable
-        What all files are encrypted with, or a function that answers it for the name of a file, with ``/`` between
+        What all files are encrypted with, or a function that returns it for the name of a file, with ``/`` between
         its parts: ``lambda name: config.with_aad_prefix(name.encode())`` binds each file to its place.
     shared_keys : bool
         Encrypt many files with the same given keys. Every one of them counts against the 2**32 invocations that AES
@@ -198,7 +198,7 @@ def decrypt_tree(
     Parameters
     ----------
     decryption : DecryptionConfig or callable
-        What all files are read with, or a function that answers it for the name of a file.
+        What all files are read with, or a function that returns it for the name of a file.
     drop_bloom_filters : bool
         As :func:`decrypt_file`.
     source, target, others, on_error, resume, threads, progress, durable, storage_options
@@ -363,7 +363,7 @@ class _Advance:
 
 
 def _run(
-    work: Treatment,
+    work: FileOperation,
     files: list[Entry],
     target: Location,
     others: str,
@@ -402,7 +402,7 @@ def _run(
                     copy_file(each.location, place, progress=advance.within, durable=durable)
                     report.copied.append(each.name)
                 else:
-                    work.do(each.location, place, each.name, threads=threads, progress=advance.within, durable=durable)
+                    work.run(each.location, place, each.name, threads=threads, progress=advance.within, durable=durable)
                     report.done.append(each.name)
                     report.done_bytes += each.size
         except (Ags1Error, OSError, ValueError) as error:

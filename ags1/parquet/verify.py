@@ -14,7 +14,8 @@ from __future__ import annotations
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError
 from ags1.kms import ServiceRefusal
 from ags1.parquet import _module
-from ags1.parquet._agreement import (
+from ags1.parquet._columns import ColumnNames, names_in_list
+from ags1.parquet._consistency import (
     FoundPages,
     column_index_disagreements,
     offset_index_disagreements,
@@ -22,7 +23,6 @@ from ags1.parquet._agreement import (
     row_group_disagreements,
     visible_disagreements,
 )
-from ags1.parquet._columns import ColumnNames, names_in_list
 from ags1.parquet._conversion import Conversion
 from ags1.parquet._pages import AES_CTR, AES_GCM, Chunk, PageList, PageSource
 from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile, SourceRowGroup

@@ -64,7 +64,7 @@ def open(
         Keys. None for a file that is not encrypted.
     columns : sequence of names, or callable, optional
         Show only these columns; keys of others are not needed. A name is the path of a leaf or of a group, with dots
-        or as a tuple; the callable answers for the path of each leaf, a tuple of str, whether to show it.
+        or as a tuple; the callable says for the path of each leaf, a tuple of str, whether to show it.
     missing_keys : {"error", "drop"}
         What to do with a column whose key is not there: refuse to open the file, or leave the column out.
     threads : int, optional
@@ -104,7 +104,7 @@ def names_of(path: tuple[str, ...]) -> set[str]:
 
 
 class ParquetView(io.RawIOBase):
-    """What :func:`open` answers: a read-only, seekable binary file with the bytes of a plaintext Parquet file.
+    """What :func:`open` returns: a read-only, seekable binary file with the bytes of a plaintext Parquet file.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class ParquetView(io.RawIOBase):
     - Hide columns from whoever gets a copy of it. What is left out is not in the footer, but its bytes are there, as
       the file has them: encrypted, or in plaintext if the column is. The Arrow schema in the footer is adapted if
       PyArrow is installed, and otherwise left out, which costs types that only Arrow has.
-    - Find damage before it is read. A read that meets a damaged page fails, whatever else it would have answered, and
+    - Find damage before it is read. A read that meets a damaged page fails, whatever else it would have returned, and
       readers read more than was asked: PyArrow joins ranges with small gaps, unless it is told ``pre_buffer=False``.
       Behind a damaged page header, the rest of its column chunk cannot be found; and from an object store, up to 16 MiB
       of pages of a column chunk come and fail together.

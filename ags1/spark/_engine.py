@@ -393,7 +393,7 @@ class Engine:
         order = {(unit.path, unit.start): index for index, unit in enumerate(wave)}
         outcomes.sort(key=lambda each: order[each.path, each.start])
         if len(outcomes) != len(wave):
-            raise RuntimeError(f"{len(wave)} units were given to tasks, which answered {len(outcomes)}")
+            raise RuntimeError(f"{len(wave)} units were given to tasks, which returned {len(outcomes)}")
         meter.finished(count, size)
         return outcomes
 

@@ -260,7 +260,7 @@ def _parser(prog: str) -> _Parser:
         return sub
 
     _add_tree_commands(command)
-    _add_care_commands(command)
+    _add_maintenance_commands(command)
     _add_parquet_commands(command)
     return parser
 
@@ -346,7 +346,7 @@ def _add_tree_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_job(sub, report=False)
 
 
-def _add_care_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+def _add_maintenance_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     sub = command(
         "rewrap",
         "rewrap",

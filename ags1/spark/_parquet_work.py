@@ -22,20 +22,20 @@ from ags1.dataset.sources import place_of
 from ags1.errors import Ags1Error, FormatError
 from ags1.kms import ServiceRefusal
 from ags1.parquet._material import KeyMaterial, parse_key_metadata
-from ags1.parquet._treatment import (
+from ags1.parquet._verify_report import NOT_PROTECTED
+from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
+from ags1.parquet.operations import (
     COPY,
     LEAVE_OUT,
     OTHER,
     PARQUET,
     Decrypting,
     Encrypting,
+    FileOperation,
     Rekeying,
-    Treatment,
     classify,
     copy_file,
 )
-from ags1.parquet._verify_report import NOT_PROTECTED
-from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from ags1.spark._engine import Outcome
 from ags1.spark._planning import Unit
@@ -426,7 +426,7 @@ class Transferring(_TreeWork):
         return self._transfer(unit, advance)
 
     def _transfer(self, unit: Unit, advance: Advance) -> Outcome:
-        work, target = self._treatment(), _ready(self.target, unit.path)
+        work, target = self._operation(), _ready(self.target, unit.path)
         if self.resume:
             length = self._finished_length(work, unit, target)
             if length is not None:
@@ -435,7 +435,7 @@ class Transferring(_TreeWork):
         source: Any = self._place(unit)
         into: Any = target
         _check_unchanged(source, unit)
-        work.do(source, into, unit.path, threads=self.threads, progress=advance, durable=True)
+        work.run(source, into, unit.path, threads=self.threads, progress=advance, durable=True)
         return self._outcome(unit, target.text, status(target).size)
 
     def _outcome(self, unit: Unit, url: str, length: int, status: str = "ok") -> Outcome:
@@ -443,7 +443,7 @@ class Transferring(_TreeWork):
         plain, stored = (length, unit.size) if self.writing is None else (unit.size, length)
         return Outcome(unit.path, url, plain, stored, status=status)
 
-    def _treatment(self) -> Treatment:
+    def _operation(self) -> FileOperation:
         if self.writing is None:
             assert self.reading is not None
             return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
@@ -456,8 +456,8 @@ class Transferring(_TreeWork):
             drop_bloom_filters=self.drop_bloom_filters,
         )
 
-    def _finished_length(self, work: Treatment, unit: Unit, target: Location) -> int | None:
-        """Bytes of the target if an earlier run has finished it, as :meth:`Treatment.is_finished` sees it."""
+    def _finished_length(self, work: FileOperation, unit: Unit, target: Location) -> int | None:
+        """Bytes of the target if an earlier run has finished it, as :meth:`FileOperation.is_finished` sees it."""
         there = _newer(target, unit)
         if there is None:
             return None

@@ -69,7 +69,7 @@ class Meter:
     counters : Counters
         What tasks of this machine tell.
     done_tasks : callable, optional
-        Answers how many tasks are over, or None; a wave's tasks have nearly the same to do.
+        Returns how many tasks are over, or None; a wave's tasks have nearly the same to do.
     """
 
     def __init__(self, verb: str, counters: Counters, done_tasks: Callable[[], int | None] | None = None) -> None:

@@ -75,6 +75,6 @@ cdef class Window:
     cdef uint32_t *units
     cdef uint8_t *nonces
     cdef int64_t room            # of nonces
-    cdef int launch(self, int threads) except -1
-    cdef int land(self) except -1
+    cdef int start(self, int threads) except -1
+    cdef int wait(self) except -1
     cdef void let_go(self) noexcept

@@ -261,7 +261,7 @@ static void ags1_compact_skip(ags1_compact *cursor, int kind, int item, int dept
     }
 }
 
-/* Writers answer how many bytes they wrote: a varint takes at most 10. */
+/* Writers return how many bytes they wrote: a varint takes at most 10. */
 static inline int ags1_compact_put_varint(uint8_t *out, uint64_t value)
 {
     int length = 0;

@@ -49,7 +49,7 @@ static void ags1_drbg_give(void)
     pthread_mutex_unlock(&ags1_drbg_lock);
 }
 
-/* Make the generator. Answers 1, or 0 with the reason in OpenSSL's error queue. */
+/* Make the generator. Returns 1, or 0 with the reason in OpenSSL's error queue. */
 static int ags1_drbg_start(void)
 {
     char cipher[] = "AES-256-CTR";
@@ -77,7 +77,7 @@ static int ags1_drbg_start(void)
     return 1;
 }
 
-/* Up to 256 bytes that the kernel makes now. Answers 1, or 0 if it gives none. */
+/* Up to 256 bytes that the kernel makes now. Returns 1, or 0 if it gives none. */
 static int ags1_drbg_fresh(unsigned char *out, size_t length)
 {
 #ifdef __linux__
@@ -93,7 +93,7 @@ static int ags1_drbg_fresh(unsigned char *out, size_t length)
 #endif
 }
 
-/* Fill `out`. Answers 1, or 0 if there is no randomness: then nothing in `out` may be used. */
+/* Fill `out`. Returns 1, or 0 if there is no randomness: then nothing in `out` may be used. */
 static int ags1_drbg_draw(unsigned char *out, size_t length)
 {
     unsigned char fresh[AGS1_DRBG_FRESH];

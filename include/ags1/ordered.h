@@ -1,10 +1,10 @@
 /* A line in which the members of a crew wait until it is their turn, so that what each adds to a file follows what
  * the member before it added, although nobody knew beforehand how long that would be.
  *
- *     at = ags1_line_enter(&line, ticket, length, &failure)    waits for ticket - 1, takes `length` from the line's end
+ *     at = ags1_turnstile_enter(&line, ticket, length, &failure)    waits for ticket - 1, takes `length` from the line's end
  *
  * Tickets are taken in ascending order from one counter, so whoever waits waits for somebody who works. A member that
- * gives up calls ags1_line_break first.
+ * gives up calls ags1_turnstile_break first.
  */
 #ifndef AGS1_ORDERED_H
 #define AGS1_ORDERED_H
@@ -18,9 +18,9 @@ typedef struct {
     int64_t turn;
     int64_t end;
     int broken;
-} ags1_line;
+} ags1_turnstile;
 
-static inline void ags1_line_init(ags1_line *line, int64_t end)
+static inline void ags1_turnstile_init(ags1_turnstile *line, int64_t end)
 {
     pthread_mutex_init(&line->lock, NULL);
     pthread_cond_init(&line->moved, NULL);
@@ -29,14 +29,14 @@ static inline void ags1_line_init(ags1_line *line, int64_t end)
     line->broken = 0;
 }
 
-static inline void ags1_line_destroy(ags1_line *line)
+static inline void ags1_turnstile_destroy(ags1_turnstile *line)
 {
     pthread_cond_destroy(&line->moved);
     pthread_mutex_destroy(&line->lock);
 }
 
 /* Where the ticket's bytes go; -1 when the line is broken. */
-static inline int64_t ags1_line_enter(ags1_line *line, int64_t ticket, int64_t length)
+static inline int64_t ags1_turnstile_enter(ags1_turnstile *line, int64_t ticket, int64_t length)
 {
     int64_t at = -1;
     pthread_mutex_lock(&line->lock);
@@ -52,7 +52,7 @@ static inline int64_t ags1_line_enter(ags1_line *line, int64_t ticket, int64_t l
     return at;
 }
 
-static inline void ags1_line_break(ags1_line *line)
+static inline void ags1_turnstile_break(ags1_turnstile *line)
 {
     pthread_mutex_lock(&line->lock);
     line->broken = 1;

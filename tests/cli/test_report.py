@@ -179,7 +179,7 @@ class Terminal:
         return bool(data)
 
     def finish(self) -> int:
-        """Read to the end; answer the exit code."""
+        """Read to the end; return the exit code."""
         end = time.monotonic() + DEADLINE
         while self.read(1) and time.monotonic() < end:
             pass
@@ -193,7 +193,7 @@ class Terminal:
 
 
 def feed(terminal: Terminal, pipe: Path, until: str, most: int = 1 << 34) -> int:
-    """Write zeros into a pipe until the terminal shows something; answer how many."""
+    """Write zeros into a pipe until the terminal shows something; return how many."""
     end = time.monotonic() + DEADLINE
     written = 0
     with pipe.open("wb", buffering=0) as file:

@@ -94,7 +94,7 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
 
 
 def run(name: str, seconds: int) -> bool:
-    """Fuzz one target in a child, print what came of it, and answer whether it is well."""
+    """Fuzz one target in a child, print what came of it, and return whether it is well."""
     directory = Path(tempfile.mkdtemp(prefix="ags1-fuzz-"))
     try:
         # The fuzzer watches time and memory itself; this is for when it cannot.

@@ -282,7 +282,7 @@ BAD_ARGUMENT = (ValueError, ags1.LimitError)
 
 
 def expect(call: Callable[[], object], expected: Any) -> None:
-    """The call answers what is expected, or raises an error of a class that is."""
+    """The call returns what is expected, or raises an error of a class that is."""
     try:
         found: object = call()
     except (ags1.Ags1Error, ValueError) as raised:
@@ -424,7 +424,7 @@ def inspect(data: bytes) -> None:
 
 
 def walk_thrift(node: Any) -> list[_thrift.Struct]:
-    """Look at everything in a structure; answer its structs."""
+    """Look at everything in a structure; return its structs."""
     found, left = [], [node]
     while left:
         each = left.pop()

@@ -72,7 +72,7 @@ class DeleteLake:
         bounds: dict[int, tuple[Any, Any]] | None = None,
         file_format: FileFormat = FileFormat.PARQUET,
     ) -> str:
-        """Add a data file, or with `equality_ids` an equality delete file; answer its path."""
+        """Add a data file, or with `equality_ids` an equality delete file; return its path."""
         schema = schema or self.schemas[-1]
         if equality_ids is not None:
             content = DataFileContent.EQUALITY_DELETES

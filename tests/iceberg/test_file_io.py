@@ -31,13 +31,13 @@ class EmptyKms(MemoryKms):
 
 
 def write(path: Path, plain: bytes = PLAIN) -> KeyMetadata:
-    """Write an AGS1 file; answer its key metadata with the length."""
+    """Write an AGS1 file; return its key metadata with the length."""
     path.write_bytes(ags1.encrypt(plain, KEY.encryption_key, aad_prefix=KEY.aad_prefix or b""))
     return KEY.with_length(path.stat().st_size)
 
 
 def learned(file_io: EncryptedFileIO, path: Path, key: KeyMetadata | None, **changes: Any) -> str:
-    """Make a file known; answer its location."""
+    """Make a file known; return its location."""
     location = str(path)
     fields = {"kind": "data", "file_format": "avro", "length_hint": None, "encrypted_table": True} | changes
     file_io.keys._files[location] = KnownFile(location, key_metadata=key, **fields)

@@ -105,7 +105,7 @@ class RebuiltTable:
     def write(
         self, *, with_lengths: bool = True, encrypted: bool = True, contents: dict[int, bytes] | None = None
     ) -> str:
-        """Write it all; answer the location of the metadata.
+        """Write it all; return the location of the metadata.
 
         Parameters
         ----------

@@ -60,7 +60,7 @@ class Lake:
         self.sql(f"USE {CATALOG}.{NAMESPACE}")
 
     def sql(self, statement: str) -> list[Any]:
-        """Run a statement; answer its rows."""
+        """Run a statement; return its rows."""
         return self.spark.sql(statement).collect()
 
     def create(

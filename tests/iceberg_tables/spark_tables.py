@@ -26,7 +26,7 @@ class Definition:
 
 
 def make(lake: Lake) -> dict[str, Any]:
-    """Make every table; answer what was recorded of each, by name."""
+    """Make every table; return what was recorded of each, by name."""
     tables = {}
     for definition in DEFINITIONS:
         started = time.monotonic()

@@ -34,7 +34,7 @@ def copied(request: Any, spark_tables: SparkTables, table_kms: MemoryKms, tmp_pa
 
 
 def refuses(table: EncryptedTable, kind: type[Exception], message: str, *, count: bool = True) -> str:
-    """Every way to rows ends in that error; answer what it says."""
+    """Every way to rows ends in that error; return what it says."""
     ways = {"to_arrow": table.scan().to_arrow, "batches": lambda: table.scan().to_record_batches().read_all()}
     if count:
         ways["count"] = table.scan().count  # type: ignore[assignment]

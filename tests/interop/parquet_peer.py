@@ -181,7 +181,7 @@ class ParquetPeer(Jvm):
         return self.ask("rewrite", source=source, target=target, **options)
 
     def keytools_write(self, path: Path, **options: Any) -> dict[str, Any]:
-        """Write a sample file through the key tools: `write`'s answer with ``wraps`` and ``unwraps`` of the KMS.
+        """Write a sample file through the key tools: `write`'s return with ``wraps`` and ``unwraps`` of the KMS.
 
         Options: those of `write` except ``encryption``; ``properties`` (Hadoop's, ``parquet.encryption...``),
         ``master_keys`` ({id: key}), ``kms`` ("server" or "local"), ``keep_caches`` (False).

@@ -103,7 +103,7 @@ class LoopbackServer:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
     def answer(self, request: Request) -> Answer:
-        """Answer a request that no script is for."""
+        """Return a request that no script is for."""
         return Answer(404, b"{}")
 
     def __enter__(self) -> Self:

@@ -95,7 +95,7 @@ class StandInAzure(LoopbackServer):
         self.may_list = True
 
     def make_key(self, name: str) -> str:
-        """Add a version of a key, the newest from now on; answers the version."""
+        """Add a version of a key, the newest from now on; returns the version."""
         versions = self.keys.setdefault(name, {})
         version = f"{len(versions) + 1:032x}"
         versions[version] = rsa.generate_private_key(65537, 2048)

@@ -62,7 +62,7 @@ class Struct:
         return self.fields[number][1] if number in self.fields else default
 
     def put(self, number: int, type_: int, value: Any) -> Struct:
-        """Set a field, in place if it is there and in the order of the numbers otherwise; answers the struct."""
+        """Set a field, in place if it is there and in the order of the numbers otherwise; returns the struct."""
         known = number in self.fields
         self.fields[number] = (type_, value)
         if not known:
@@ -74,7 +74,7 @@ class Struct:
         return Struct({number: value for number, value in self.fields.items() if number not in numbers})
 
     def remove(self, *numbers: int) -> Struct:
-        """Drop fields, if they are there; answers the struct."""
+        """Drop fields, if they are there; returns the struct."""
         for number in numbers:
             self.fields.pop(number, None)
         return self

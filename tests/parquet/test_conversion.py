@@ -176,8 +176,8 @@ def test_launched_conversions_write_the_same(threads: int, tmp_path: Path) -> No
         offset, bodies = 100, []
         for _ in range(3):
             pages, _ = found_in(data, PLAINTEXT, AES_GCM, source)
-            conversion.launch(pages, source, target.fileno(), offset, target_name="out")
-            end = conversion.land()
+            conversion.start(pages, source, target.fileno(), offset, target_name="out")
+            end = conversion.wait()
             target.seek(offset)
             bodies.append([body for _, body in taken_apart(target.read(end - offset), AES_GCM, "java")])
             offset = end
@@ -324,9 +324,9 @@ def test_the_first_page_that_fails_is_named_and_nothing_comes_of_it(threads: int
                 conversion.view(pages, source, out, 0)
             assert not any(out), "unverified plaintext in the caller's memory"
             with open(tmp_path / "out", "wb") as target:
-                conversion.launch(pages, source, target.fileno(), 0)
+                conversion.start(pages, source, target.fileno(), 0)
                 with pytest.raises(ags1.AuthenticationError, match=expected):
-                    conversion.land()
+                    conversion.wait()
             assert whole.page_locations() == []
             # And the conversion can be used on.
             assert len(conversion.convert(good, PageSource(data), 0)) > 0
@@ -481,7 +481,7 @@ def test_sources_that_do_not_have_the_pages() -> None:
             lambda s=source: Conversion(SOURCE_AAD).convert(pages, s, 0),
             lambda s=source: Conversion(SOURCE_AAD).verify(pages, s),
             lambda s=source: Conversion(SOURCE_AAD).view(pages, s, bytearray(len(data)), 0),
-            lambda s=source: Conversion(SOURCE_AAD).launch(pages, s, 1, 0),
+            lambda s=source: Conversion(SOURCE_AAD).start(pages, s, 1, 0),
         ):
             with pytest.raises(ValueError, match="the source does not have all of the pages"):
                 call()
@@ -490,17 +490,17 @@ def test_sources_that_do_not_have_the_pages() -> None:
 def test_landing_without_a_launch() -> None:
     conversion = Conversion()
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="nothing was launched"):
-            conversion.land()
+        with pytest.raises(RuntimeError, match="nothing was started"):
+            conversion.wait()
         conversion.stop()
     conversion.convert(PageList(), PageSource(b""), 0)
-    with pytest.raises(RuntimeError, match="nothing was launched"):
-        conversion.land()
+    with pytest.raises(RuntimeError, match="nothing was started"):
+        conversion.wait()
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="target must be a descriptor, got -1"):
-        Conversion().launch(PageList(), PageSource(b""), -1, 0)
+        Conversion().start(PageList(), PageSource(b""), -1, 0)
     for call in (Conversion().convert, Conversion().verify):
         with pytest.raises(TypeError):
             call(None, PageSource(b""), *([0] if call.__name__ == "convert" else []))  # type: ignore[operator]
@@ -510,7 +510,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         Conversion(threads=0).convert(PageList(), PageSource(b""), 0)
 
 
-def launched(directory: Path, size: int = 40_000) -> tuple[Conversion, PageList, Any, Any]:
+def started(directory: Path, size: int = 40_000) -> tuple[Conversion, PageList, Any, Any]:
     """A conversion that has pages of 40 MB to write, with the file objects that it needs."""
     data = b"PAR1" + page(pattern(size)) * 1000
     path = directory / "source"
@@ -519,16 +519,16 @@ def launched(directory: Path, size: int = 40_000) -> tuple[Conversion, PageList,
     source = PageSource(file.fileno())
     pages, _ = found_in(data, PLAINTEXT, AES_GCM, source)
     conversion = Conversion(b"", TARGET_AAD, threads=2)
-    conversion.launch(pages, source, target.fileno(), 0)
+    conversion.start(pages, source, target.fileno(), 0)
     return conversion, pages, file, target
 
 
 def test_what_is_in_use_is_not_taken_away(tmp_path: Path) -> None:
-    conversion, pages, file, target = launched(tmp_path)
+    conversion, pages, file, target = started(tmp_path)
     with file, target:
         source = PageSource(file.fileno())
         for call in (
-            lambda: conversion.launch(pages, source, target.fileno(), 0),
+            lambda: conversion.start(pages, source, target.fileno(), 0),
             lambda: conversion.convert(pages, source, 0),
             lambda: conversion.verify(pages, source),
             lambda: conversion.view(pages, source, bytearray(50_000_000), 0),
@@ -538,22 +538,22 @@ def test_what_is_in_use_is_not_taken_away(tmp_path: Path) -> None:
         for change in (pages.clear, lambda: pages.add(Chunk(4, 100, 0, "a"), source, ALL)):
             with pytest.raises(RuntimeError, match="the pages of this list are being converted"):
                 change()
-        assert conversion.land() == (tmp_path / "out").stat().st_size
+        assert conversion.wait() == (tmp_path / "out").stat().st_size
         pages.clear()
 
 
-@pytest.mark.parametrize("end", ["stop", "del", "cycle", "land"])
+@pytest.mark.parametrize("end", ["stop", "del", "cycle", "wait"])
 def test_threads_end_with_their_conversion(end: str, tmp_path: Path) -> None:
     before = os_threads()
     for _ in range(5):
-        conversion, pages, file, target = launched(tmp_path)
+        conversion, pages, file, target = started(tmp_path)
         if end == "cycle":
             # Garbage that the collector takes apart in an order of its own.
             ring: list[Any] = [conversion]
             ring.append(ring)
             del ring
-        elif end == "land":
-            conversion.land()
+        elif end == "wait":
+            conversion.wait()
         elif end == "stop":
             conversion.stop()
             conversion.stop()
@@ -574,7 +574,7 @@ def test_an_exception_between_launch_and_landing(tmp_path: Path) -> None:
 
 
 def interrupted(directory: Path) -> None:
-    conversion, _, file, target = launched(directory)
+    conversion, _, file, target = started(directory)
     with file, target:
         try:
             raise KeyboardInterrupt
@@ -588,17 +588,17 @@ def test_a_child_forked_in_between_neither_waits_nor_crashes(tmp_path: Path) -> 
         """
         import gc, os, select, signal, sys
         from pathlib import Path
-        from tests.parquet.test_conversion import launched
-        conversion, pages, file, target = launched(Path(sys.argv[1]))
-        for kind in ("land", "stop", "del", "use"):
+        from tests.parquet.test_conversion import started
+        conversion, pages, file, target = started(Path(sys.argv[1]))
+        for kind in ("wait", "stop", "del", "use"):
             child = os.fork()
             if child == 0:
                 status = 1
                 signal.alarm(20)
                 try:
-                    if kind == "land":
+                    if kind == "wait":
                         try:
-                            conversion.land()
+                            conversion.wait()
                         except RuntimeError as error:
                             status = 0 if "those of the parent" in str(error) else 2
                     elif kind == "stop":
@@ -613,12 +613,12 @@ def test_a_child_forked_in_between_neither_waits_nor_crashes(tmp_path: Path) -> 
                         pages.clear()
                         own = Path(sys.argv[1], "child")
                         own.mkdir()
-                        mine = launched(own)
-                        status = 0 if mine[0].land() > 0 else 3
+                        mine = started(own)
+                        status = 0 if mine[0].wait() > 0 else 3
                 finally:
                     os._exit(status)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, kind
-        assert conversion.land() > 0
+        assert conversion.wait() > 0
         """,
         str(tmp_path),
     )
@@ -643,9 +643,9 @@ def test_a_file_that_shrinks_before_it_is_converted(threads: int, tmp_path: Path
         with pytest.raises(ags1.TruncatedError, match=expected):
             conversion.verify(pages, source)
         with open(tmp_path / "out", "wb") as target:
-            conversion.launch(pages, source, target.fileno(), 0)
+            conversion.start(pages, source, target.fileno(), 0)
             with pytest.raises(ags1.TruncatedError, match=expected):
-                conversion.land()
+                conversion.wait()
 
 
 @THREADS
@@ -656,9 +656,9 @@ def test_a_target_that_is_full(threads: int, tmp_path: Path) -> None:
     with source_of(data, "file") as source, open("/dev/full", "wb", buffering=0) as target:
         pages, _ = found_in(data, PLAINTEXT, AES_GCM, source)
         conversion = Conversion(b"", TARGET_AAD, threads=threads)
-        conversion.launch(pages, source, target.fileno(), 0, target_name="target.parquet")
+        conversion.start(pages, source, target.fileno(), 0, target_name="target.parquet")
         with pytest.raises(OSError, match=r"No space left on device: 'target.parquet'") as caught:
-            conversion.land()
+            conversion.wait()
         assert caught.value.errno == errno.ENOSPC
 
 

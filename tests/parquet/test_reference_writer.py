@@ -28,7 +28,7 @@ COLUMN_KEYS: Mapping[tuple[str, ...] | str, bytes] = {
 
 
 def check(plain: File, encryption: Encryption) -> File:
-    """Encrypt, open and decrypt; answers what was opened."""
+    """Encrypt, open and decrypt; returns what was opened."""
     encrypted = encrypt_reference(plain, encryption)
     supplied = None if encryption.store_aad_prefix else encryption.aad_prefix
     opened = open_encrypted(encrypted, encryption.footer_key, encryption.column_keys, supplied)

@@ -16,7 +16,7 @@ import pytest
 from ags1 import AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import MemoryKms
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file, rotate_file
-from ags1.parquet._treatment import copy_file
+from ags1.parquet.operations import copy_file
 from ags1.storage import Output
 from tests.checks import flip
 from tests.parquet import corpus
@@ -90,7 +90,7 @@ TARGETS = ["path", "text", "file URL", "open file", "BytesIO", "URL", "fsspec fi
 
 
 def into(kind: str, directory: Path, memory: Any, run: Callable[[Any], None]) -> bytes:
-    """Run with a target of a kind; answer what is there afterwards."""
+    """Run with a target of a kind; return what is there afterwards."""
     path = directory / "target.parquet"
     if kind == "BytesIO":
         buffer = io.BytesIO()

@@ -412,7 +412,7 @@ def test_options_of_datasets(directory: Path) -> None:
         dataset(directory, decryption("java"), exclude_invalid_files=True)
     with pytest.raises(TypeError, match="decryption must be a DecryptionConfig, a callable or a mapping"):
         dataset(directory, FOOTER_KEY)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="decryption must answer a DecryptionConfig, not bytes"):
+    with pytest.raises(TypeError, match="decryption must return a DecryptionConfig, not bytes"):
         dataset(directory, lambda path: FOOTER_KEY)  # type: ignore[arg-type, return-value]
 
 

@@ -106,14 +106,14 @@ def to_file(content: bytes, pages: PageList, threads: int) -> None:
         file.flush()
         conversion = Conversion(SOURCE_AAD, TARGET_AAD, threads=threads)
         source = PageSource(file.fileno())
-        conversion.launch(pages, source, target.fileno(), 4)
+        conversion.start(pages, source, target.fileno(), 4)
         refused(pages.clear)
-        refused(functools.partial(conversion.launch, pages, source, target.fileno(), 4))
+        refused(functools.partial(conversion.start, pages, source, target.fileno(), 4))
         if len(content) % 2:
-            assert conversion.land() > 4
+            assert conversion.wait() > 4
         else:
             conversion.stop()
-        conversion.launch(pages, source, target.fileno(), 4)
+        conversion.start(pages, source, target.fileno(), 4)
         del conversion
 
 

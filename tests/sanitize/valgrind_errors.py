@@ -31,7 +31,7 @@ def ours(error: ElementTree.Element) -> bool:
 
 
 def main(path: str) -> int:
-    """Print the findings; answer 1 if there are any, 2 if valgrind did not come to its end."""
+    """Print the findings; return 1 if there are any, 2 if valgrind did not come to its end."""
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
     if "<state>FINISHED</state>" not in text:

@@ -44,7 +44,7 @@ def executor() -> int:
 
 @dataclass
 class Echo:
-    """Answers its units, with the process that it ran in; an attempt below `good` fails as `fault` says."""
+    """Returns its units, with the process that it ran in; an attempt below `good` fails as `fault` says."""
 
     fault: str = ""
     good: int = 0

@@ -379,10 +379,10 @@ data = page(bytes(50_000)) * 300
 conversion, pages, source = Conversion(b"", b"aad", threads=2), PageList(b""), PageSource(data)
 pages.add(Chunk(0, len(data), 0, "a", target_protection=AES_GCM, target_key=key), source, 1 << 40)
 with open(sys.argv[1], "wb") as target:
-    conversion.launch(pages, source, target.fileno(), 0)
+    conversion.start(pages, source, target.fileno(), 0)
     del key
     gc.collect()
-    assert conversion.land() == os.fstat(target.fileno()).st_size
+    assert conversion.wait() == os.fstat(target.fileno()).st_size
 del pages
 gc.collect()
 """

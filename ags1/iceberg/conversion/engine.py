@@ -4,7 +4,7 @@
                                                        ^------- somebody else was faster -------+
 
 Every file goes to a new path, and the commit is the last thing, so until then the table is as it was. A run that was
-killed is gone on with by the next one of the same purpose.
+killed is resumed by the next one of the same purpose.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from ags1._blocks import usable_cpus
 from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
-from ags1.iceberg._files import FAULTS, LOOKERS, in_parallel
+from ags1.iceberg._files import FAULTS, STAT_THREADS, in_parallel
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.contents import Contents, is_moved
 from ags1.iceberg.conversion.journal import DIRECTORY, Journal, Run, runs
@@ -175,7 +175,7 @@ class Conversion:
             return None
 
         todo = [each for each in entries if each.path not in self.moved]
-        return [each for each in in_parallel(look, todo, LOOKERS) if each is not None]
+        return [each for each in in_parallel(look, todo, STAT_THREADS) if each is not None]
 
     def _check(self, view: View, entry: Entry) -> None:
         form = entry.file["file_format"].lower()

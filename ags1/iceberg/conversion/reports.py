@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from ags1.iceberg._wording import counted, printable
+from ags1.iceberg._text import counted, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -305,7 +305,7 @@ _BOOLEANS = pa.array(["true", "false", None])
 
 
 def parsed_or_null(texts: pa.Array, target: pa.DataType, time_zone: str) -> tuple[pa.Array, Any]:
-    """As :func:`parsed`, but null for a text that is none. Answers which were not, or None."""
+    """As :func:`parsed`, but null for a text that is none. Returns which were not, or None."""
     try:
         return parsed(texts, target, time_zone), None
     except pa.ArrowNotImplementedError:

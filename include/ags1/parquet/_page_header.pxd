@@ -55,7 +55,7 @@ cdef struct Page:
 # Finds the sizes, the CRC and their spans in a PageHeader; the cursor ends behind the structure. GCM_OK,
 # PAGE_BAD_HEADER, or AGS1_COMPACT_END where more bytes may help.
 cdef int scan_page_header(ags1_compact *cursor, Page *page) noexcept nogil
-# Copies an OffsetIndex with other offsets and sizes: `locations` are a chunk's. Answers its length, or -1 if that takes
+# Copies an OffsetIndex with other offsets and sizes: `locations` are a chunk's. Returns its length, or -1 if that takes
 # a closer look. `out` has room for two varints more in each of `count` entries.
 cdef int64_t move_offset_index(
     const uint8_t *data, int64_t length, const int64_t *locations, int64_t count, uint8_t *out) noexcept nogil

@@ -32,8 +32,8 @@ __all__ = [
     "PARQUET",
     "Decrypting",
     "Encrypting",
+    "FileOperation",
     "Rekeying",
-    "Treatment",
     "classify",
     "copy_file",
     "refuse_others",
@@ -46,10 +46,10 @@ _SHORTEST = 12
 _SHOWN = 5
 
 
-class Treatment:
+class FileOperation:
     """What is done with each Parquet file: the work, and how to tell that it was done before."""
 
-    def do(self, source: Any, target: Any, name: str, **options: Any) -> None:
+    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Do the work on one file; `name` is what it is called in the tree."""
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ class Treatment:
             return False
 
 
-class Encrypting(Treatment):
+class Encrypting(FileOperation):
     """Encrypting: what :func:`encrypt_tree` does with a file."""
 
     def __init__(self, encryption: Encryption) -> None:
@@ -85,7 +85,7 @@ class Encrypting(Treatment):
         """What the file of this name is encrypted with."""
         return self._encryption(name) if callable(self._encryption) else self._encryption
 
-    def do(self, source: Any, target: Any, name: str, **options: Any) -> None:
+    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Encrypt one file."""
         encrypt_file(source, target, self.config(name), **options)
 
@@ -110,14 +110,14 @@ class Encrypting(Treatment):
             opened.close()
 
 
-class Decrypting(Treatment):
+class Decrypting(FileOperation):
     """Decrypting: what :func:`decrypt_tree` does with a file."""
 
     def __init__(self, decryption: Decryption, *, drop_bloom_filters: bool = False) -> None:
         self._decryption = decryption
         self._drop_bloom_filters = drop_bloom_filters
 
-    def do(self, source: Any, target: Any, name: str, **options: Any) -> None:
+    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Decrypt one file."""
         config = self._decryption(name) if callable(self._decryption) else self._decryption
         decrypt_file(source, target, config, drop_bloom_filters=self._drop_bloom_filters, **options)
@@ -143,7 +143,7 @@ class Rekeying(Encrypting):
         self._plaintext_columns = plaintext_columns if isinstance(plaintext_columns, str) else list(plaintext_columns)
         self._drop_bloom_filters = drop_bloom_filters
 
-    def do(self, source: Any, target: Any, name: str, **options: Any) -> None:
+    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Re-key one file."""
         reading = self._decryption(name) if callable(self._decryption) else self._decryption
         rekey_file(

@@ -63,11 +63,11 @@ def _between_files(
                 walked.add(chunk, pages, _BATCH_BYTES, _BATCH_PAGES)
                 if walked.stored >= _BATCH_BYTES or walked.count >= _BATCH_PAGES:
                     _land(conversion, moving, output, advance)
-                    conversion.launch(walked, pages, output.descriptor, output.position, target_name=output.name)
+                    conversion.start(walked, pages, output.descriptor, output.position, target_name=output.name)
                     walked, moving = moving, walked
         _land(conversion, moving, output, advance)
         if walked.count:
-            conversion.launch(walked, pages, output.descriptor, output.position, target_name=output.name)
+            conversion.start(walked, pages, output.descriptor, output.position, target_name=output.name)
             _land(conversion, walked, output, advance)
     except BaseException:
         conversion.stop()
@@ -77,7 +77,7 @@ def _between_files(
 def _land(conversion: Conversion, moving: PageList, output: Output, advance: Callable[[int], None]) -> None:
     """Wait for the pages that are under way, if any are."""
     if moving.count:
-        output.position = conversion.land()
+        output.position = conversion.wait()
         stored = moving.stored
         moving.clear()
         advance(stored)

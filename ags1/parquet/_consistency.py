@@ -1,6 +1,6 @@
 """What in a Parquet file must agree with what else: sizes, offsets, counts, ordinals. Pure; reads nothing.
 
-Each function answers the contradictions as (kind of module, text). None of them makes a file unreadable to everybody:
+Each function returns the contradictions as (kind of module, text). None of them makes a file unreadable to everybody:
 readers that rely on the part that is wrong stumble, and others do not notice.
 """
 
