@@ -1,4 +1,4 @@
-"""``ags1 iceberg rewrap`` and ``prune``: a new metadata file with other keys, and what its catalog has to be told."""
+"""``ags1 iceberg rewrap`` and ``prune``: other keys in the metadata, committed, or for a catalog to be told of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import contextlib
 import json
 
 from ags1.cli import OutputClosed, describe, exit_code, printable, say, warn
-from ags1.cli._iceberg_metadata import Successor
-from ags1.cli._iceberg_open import Opened, beside, opened, version_of
+from ags1.cli._iceberg_open import Opened, opened
 from ags1.cli._parser import UsageError
 from ags1.errors import FormatError
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.iceberg import EncryptionKeys, PruneReport, RewrapReport
+    from ags1.iceberg.catalogs import TableState
 
 __all__ = ["prune", "rewrap"]
 
@@ -31,17 +31,17 @@ def rewrap(options: argparse.Namespace) -> int:
     def work(table: Opened) -> int:
         from ags1.iceberg import EncryptionKeys
 
-        successor = _successor(table, options)
-        keys = EncryptionKeys(successor.document.entries())
+        change = _Change(table, options)
+        keys = EncryptionKeys(change.base.document.entries())
         table.require_kms()
         with contextlib.ExitStack() as stack:
             new_kms = stack.enter_context(_new_client(options)) if options.new_kms else None
             # The calls and checks of a dry run are the same; what is thrown away is the result.
             changed = keys.rewrap(table.kms, options.new_key_id, new_kms)
         report: Any = changed.report
-        successor.set_property(_KEY_ID, options.new_key_id)
-        _finish(options, table, successor, changed)
-        _tell_of_rewrap(options, table, successor, report)
+        change.fields["properties"] = {**(change.fields.get("properties") or {}), _KEY_ID: options.new_key_id}
+        change.commit(changed)
+        _tell_of_rewrap(options, change, report)
         return 0
 
     return _reporting(options, work)
@@ -53,16 +53,16 @@ def prune(options: argparse.Namespace) -> int:
     def work(table: Opened) -> int:
         from ags1.iceberg import EncryptionKeys
 
-        successor = _successor(table, options)
-        keys = EncryptionKeys(successor.document.entries())
+        change = _Change(table, options)
+        keys = EncryptionKeys(change.base.document.entries())
         for key_id in options.keep:
             if key_id not in keys:
                 raise UsageError(f"--keep {key_id}: the table has no such key")
-        changed = keys.prune(successor.document.fields, keep=options.keep)
+        changed = keys.prune(change.base.document.fields, keep=options.keep)
         report: Any = changed.report
         if report.dropped:
-            _finish(options, table, successor, changed)
-        _tell_of_prune(options, table, successor, report)
+            change.commit(changed)
+        _tell_of_prune(options, change, report)
         return 0
 
     return _reporting(options, work)
@@ -81,21 +81,44 @@ def _reporting(options: argparse.Namespace, work: Callable[[Opened], int]) -> in
         raise
 
 
-def _successor(table: Opened, options: argparse.Namespace) -> Successor:
-    """The metadata to be changed; refused where there is nothing to change."""
-    successor = Successor(table.location, table.io)
-    if not successor.document.entries() and not successor.properties.get(_KEY_ID):
-        raise FormatError(
-            f"{table.location}: the table is not encrypted: it has neither the property {_KEY_ID} nor encryption-keys"
-        )
-    version = version_of(table.location)
-    newer = sorted(name for name in beside(table.location, table.io) if (version_of(name) or 0) > (version or 0))
-    if newer and not options.quiet:
-        warn(
-            f"ags1: warning: beside {table.location} there is {newer[-1]}, with a higher number: make sure that the "
-            "catalog has the older one, or the commits in between are lost"
-        )
-    return successor
+class _Change:
+    """Other metadata for a table.
+
+    Attributes
+    ----------
+    base : TableState
+        What is changed.
+    old : str
+        Where that is, as the table's metadata itself spells its locations.
+    fields : dict
+        The metadata to be.
+    made : TableState or None
+        What was committed.
+    """
+
+    def __init__(self, table: Opened, options: argparse.Namespace) -> None:
+        from ags1.iceberg.catalogs._file import as_the_table_spells_it
+
+        self._target, self._options = table.target, options
+        self.base: TableState = table.target.load()
+        location = self.base.metadata_location
+        if location != table.location and not options.quiet:
+            warn(f"ags1: note: {location} was made from {table.location}, and is what is changed")
+        self.old = as_the_table_spells_it(location, self.base.document.fields)
+        self.fields = dict(self.base.document.fields)
+        self.made: TableState | None = None
+        properties = self.fields.get("properties")
+        if not self.base.document.entries() and not (isinstance(properties, dict) and properties.get(_KEY_ID)):
+            raise FormatError(
+                f"{location}: the table is not encrypted: it has neither the property {_KEY_ID} nor encryption-keys"
+            )
+
+    def commit(self, keys: EncryptionKeys) -> None:
+        """Put in other keys, and commit, unless this is a dry run. It is refused if a snapshot would lose its key."""
+        fields = keys.to_table_metadata(self.fields)
+        assert isinstance(fields, dict)
+        if not self._options.dry_run:
+            self.made = self._target.commit(self.base, fields)
 
 
 def _new_client(options: argparse.Namespace) -> Any:
@@ -108,18 +131,13 @@ def _new_client(options: argparse.Namespace) -> Any:
     return client_of(argparse.Namespace(**{**vars(options), **secret, "kms": options.new_kms}))
 
 
-def _finish(options: argparse.Namespace, table: Opened, successor: Successor, keys: EncryptionKeys) -> None:
-    successor.set_keys(keys)
-    successor.write(dry_run=options.dry_run)
-
-
 # -- what is said --------------------------------------------------------------------------------------------------
 
 
-def _tell_of_rewrap(options: argparse.Namespace, table: Opened, successor: Successor, report: RewrapReport) -> None:
+def _tell_of_rewrap(options: argparse.Namespace, change: _Change, report: RewrapReport) -> None:
     if options.json:
         _say_json(
-            successor,
+            change,
             options,
             old_key_ids=list(report.old_table_key_ids),
             new_key_id=report.new_table_key_id,
@@ -136,18 +154,18 @@ def _tell_of_rewrap(options: argparse.Namespace, table: Opened, successor: Succe
         say(printable(f"{what} {would} under the master key {report.new_table_key_id!r}, no more under {old}"))
     _list(options, "warning", "does not open, neither before nor now", report.unopened)
     _list(options, "warning", "is under no key encryption key, and stays as it is", report.untouched)
-    _tell_of_catalog(options, successor, new_key_id=report.new_table_key_id)
+    _tell_of_catalog(options, change, new_key_id=report.new_table_key_id)
 
 
-def _tell_of_prune(options: argparse.Namespace, table: Opened, successor: Successor, report: PruneReport) -> None:
+def _tell_of_prune(options: argparse.Namespace, change: _Change, report: PruneReport) -> None:
     if options.json:
         fields = ("dropped", "kept", "unjudged", "missing")
-        _say_json(successor, options, **{name: list(getattr(report, name)) for name in fields})
+        _say_json(change, options, **{name: list(getattr(report, name)) for name in fields})
         return
     _list(options, "warning", "is named by a snapshot and missing: that snapshot cannot be opened", report.missing)
     if not report.dropped:
         if not options.quiet:
-            say(printable(f"{table.location}: all {len(report.kept):,} keys are in use; nothing was written"))
+            say(printable(f"{change.old}: all {len(report.kept):,} keys are in use; nothing was written"))
         return
     if not options.quiet:
         for key_id in report.dropped:
@@ -156,13 +174,13 @@ def _tell_of_prune(options: argparse.Namespace, table: Opened, successor: Succes
         count = "1 key" if len(report.dropped) == 1 else f"{len(report.dropped):,} keys"
         say(printable(f"{count} {verb}, {len(report.kept):,} kept"))
     _list(options, "note", "stays because it has what this version does not know", report.unjudged)
-    _tell_of_catalog(options, successor)
+    _tell_of_catalog(options, change)
 
 
-def _say_json(successor: Successor, options: argparse.Namespace, **fields: Any) -> None:
+def _say_json(change: _Change, options: argparse.Namespace, **fields: Any) -> None:
     record = {
-        "old_metadata": successor.old,
-        "new_metadata": successor.new if successor.written else None,
+        "old_metadata": change.old,
+        "new_metadata": None if change.made is None else change.made.metadata_location,
         **fields,
         "dry_run": options.dry_run,
         "error": None,
@@ -179,26 +197,30 @@ def _list(options: argparse.Namespace, kind: str, what: str, key_ids: tuple[str,
         warn(f"ags1: {kind}: and {len(key_ids) - _SHOWN:,} more (--json names them all)")
 
 
-def _tell_of_catalog(options: argparse.Namespace, successor: Successor, new_key_id: str | None = None) -> None:
-    if options.dry_run:
+def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: str | None = None) -> None:
+    if change.made is None:
         if not options.quiet:
-            say(
-                printable(
-                    f"would write metadata file {version_of(successor.new)} beside {successor.old}; nothing was written"
-                )
-            )
+            said = "would be committed" if options.catalog else _would_write(change)
+            say(printable(f"{said}; nothing was written"))
         return
+    new, old = change.made.metadata_location, change.old
     if options.quiet:
-        say(printable(successor.new))
+        say(printable(new))
         return
-    say(printable(f"wrote {successor.new}"))
-    new, old = successor.new, successor.old
+    readers = f"Writers and readers need a KMS that unwraps with {new_key_id!r} from now on."
+    if options.catalog:
+        say(printable(f"committed {new or options.table} to {options.catalog}"))
+        if new_key_id is not None:
+            say(printable(readers))
+        return
+    say(printable(f"wrote {new}"))
     sql = new.replace("'", "''")
     for line in (
         "",
         "The table changes when its catalog is told, which still has",
         f"  {old}",
-        "Take the table out of the catalog without deleting its files, and register the new file:",
+        "Stop its writers, take the table out of the catalog without deleting its files, and register the new file",
+        "(with --catalog NAME, and the table's name there, this command commits by itself):",
         f"  PyIceberg  catalog.drop_table(NAME); catalog.register_table(NAME, {new!r})",
         "  Spark      DROP TABLE NAME  (never with PURGE)",
         f"             CALL CATALOG.system.register_table(table => 'NAME', metadata_file => '{sql}')",
@@ -209,6 +231,13 @@ def _tell_of_catalog(options: argparse.Namespace, successor: Successor, new_key_
         for line in (
             f"A Hive catalog keeps {_KEY_ID} and a hash of the metadata too, and takes neither from a new",
             "metadata_location: with it, register the table.",
-            f"Writers and readers need a KMS that unwraps with {new_key_id!r} from then on.",
+            readers.replace("now", "then"),
         ):
             say(printable(line))
+
+
+def _would_write(change: _Change) -> str:
+    from ags1.iceberg.catalogs._file import next_name
+    from ags1.iceberg.catalogs._successor import version_of
+
+    return f"would write metadata file {version_of(next_name(change.old))} beside {change.old}"

@@ -10,33 +10,25 @@ from collections.abc import Iterator
 
 from ags1.cli import warn
 from ags1.cli._parser import UsageError
-from ags1.cli._paths import is_url
-from ags1.errors import Ags1Error, KeyAccessError
+from ags1.errors import Ags1Error, FormatError, KeyAccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ags1.iceberg.catalogs import CatalogTable
     from ags1.iceberg.file_io import EncryptedFileIO
 
 __all__ = [
-    "METADATA_SUFFIX",
     "Opened",
-    "absolute",
-    "beside",
-    "directory_of",
     "in_options",
     "in_words",
     "opened",
     "properties_of",
-    "version_of",
     "wanted_snapshots",
     "warnings_as_lines",
 ]
 
-METADATA_SUFFIX = ".metadata.json"
-# 00007-UUID.metadata.json of a catalog, v7.metadata.json of a Hadoop catalog; with .gz in front of .metadata.json.
-_NAME = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json", re.ASCII)
 _SECRET = re.compile(r"secret|password|token|credential|sas|access-key|account-key|connection-string", re.IGNORECASE)
 _SHOWN_WARNINGS = 20
 
@@ -64,12 +56,15 @@ class Opened:
     io : EncryptedFileIO
     kms : object or None
         The client.
+    target : CatalogTable
+        What a change is committed to.
     """
 
-    def __init__(self, location: str, file_io: EncryptedFileIO, kms: Any) -> None:
+    def __init__(self, location: str, file_io: EncryptedFileIO, kms: Any, target: CatalogTable) -> None:
         self.location = location
         self.io = file_io
         self.kms = kms
+        self.target = target
 
     def require_kms(self) -> None:
         """Refuse to go on without a KMS, where the metadata promises encryption.
@@ -115,11 +110,11 @@ def opened(options: argparse.Namespace) -> Iterator[Opened]:
         client: Any = None
         if getattr(options, "kms", None):
             client = stack.enter_context(client_of(options))
-        file_io = EncryptedFileIO(given, kms=client)
-        location = _location(options, file_io)
+        target, location = _target(options)
+        file_io = EncryptedFileIO({**target.io_properties, **given}, kms=client)
         stack.enter_context(in_options())
         stack.enter_context(warnings_as_lines())
-        yield Opened(location, file_io, client)
+        yield Opened(location, file_io, client, target)
 
 
 def wanted_snapshots(options: argparse.Namespace, table: Opened) -> Any:
@@ -223,28 +218,24 @@ def warnings_as_lines() -> Iterator[None]:
 # -- which metadata file -------------------------------------------------------------------------------------------
 
 
-def version_of(location: str) -> int | None:
-    """The number in a metadata file's name; None if its name has none."""
-    match = _NAME.fullmatch(location.rpartition("/")[2])
-    return None if match is None else int(match[1] or match[2])
+def _target(options: argparse.Namespace) -> tuple[CatalogTable, str]:
+    """The table in its catalog, and the location of its metadata file."""
+    from ags1.iceberg.catalogs import catalog_table
+
+    name = getattr(options, "catalog", None)
+    if name is None:
+        location = _location(options)
+        return catalog_table(None, location, storage_options=properties_of(options)), location
+    from pyiceberg.catalog import load_catalog
+
+    target = catalog_table(load_catalog(name, **properties_of(options)), options.table)
+    return target, target.load().metadata_location
 
 
-def directory_of(location: str) -> str:
-    """The directory that a metadata file is in."""
-    directory, slash, _ = location.rpartition("/")
-    return directory if slash else "."
-
-
-def beside(location: str, file_io: EncryptedFileIO) -> list[str]:
-    """Names of the metadata files in the directory that a metadata file is in; none if they cannot be listed."""
-    try:
-        return [name for name in _names(directory_of(location), file_io) if version_of(name) is not None]
-    except (OSError, NotImplementedError, ImportError):
-        return []
-
-
-def _location(options: argparse.Namespace, file_io: EncryptedFileIO) -> str:
+def _location(options: argparse.Namespace) -> str:
     from ags1.iceberg._locations import local_path
+    from ags1.iceberg.catalogs._file import newest_metadata
+    from ags1.iceberg.catalogs._successor import METADATA_SUFFIX
 
     table: str = options.table
     if table.endswith(METADATA_SUFFIX):
@@ -255,63 +246,10 @@ def _location(options: argparse.Namespace, file_io: EncryptedFileIO) -> str:
             f"{table}: the name of a metadata file ends with {METADATA_SUFFIX}; TABLE is one of those, or the "
             "directory of a table"
         )
-    directory = table.rstrip("/")
-    for place in (f"{directory}/metadata", directory):
-        newest = _newest(place, file_io)
-        if newest is not None:
-            if not getattr(options, "quiet", False):
-                warn(f"ags1: note: {newest} is the newest there by its number; which is current, the catalog knows")
-            return newest
-    if path is not None and not os.path.lexists(path):
-        raise FileNotFoundError(2, "there is no such metadata file or directory", table)
-    raise UsageError(
-        f"there are no metadata files in {table}, nor in metadata/ below it: they have names such as "
-        f"00007-...{METADATA_SUFFIX}"
-    )
-
-
-def _newest(directory: str, file_io: EncryptedFileIO) -> str | None:
-    versions: dict[int, list[str]] = {}
     try:
-        names = _names(directory, file_io)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    for name in names:
-        version = version_of(name)
-        if version is not None:
-            versions.setdefault(version, []).append(name)
-    if not versions:
-        return None
-    names = sorted(versions[max(versions)])
-    if len(names) > 1:
-        raise UsageError(
-            f"{directory} has {len(names)} metadata files of the number {max(versions)}, as after a commit that lost "
-            f"against another: name the one that the catalog has, {' or '.join(names)}"
-        )
-    return f"{directory}/{names[0]}"
-
-
-def _names(directory: str, file_io: EncryptedFileIO) -> list[str]:
-    """Names of what is in a directory."""
-    from ags1.iceberg._locations import local_path
-
-    path = local_path(directory)
-    if path is not None:
-        return os.listdir(path)
-    inner = file_io.inner(directory)
-    if hasattr(inner, "parse_location"):
-        from pyarrow.fs import FileSelector
-
-        scheme, host, path = inner.parse_location(directory, inner.properties)
-        found = inner.fs_by_scheme(scheme, host).get_file_info(FileSelector(path))
-        return [each.base_name for each in found]
-    if hasattr(inner, "get_fs"):
-        scheme = directory.partition("://")[0]
-        listed = inner.get_fs(scheme).ls(directory, detail=False)
-        return [str(each).rstrip("/").rpartition("/")[2] for each in listed]
-    raise NotImplementedError(f"{directory}: {type(inner).__name__} cannot list a directory")
-
-
-def absolute(location: str) -> str:
-    """The location as a catalog can have it: with a scheme or an absolute path."""
-    return location if is_url(location) or location.startswith("file:") else os.path.abspath(location)
+        newest = newest_metadata(table, properties_of(options))
+    except FormatError as error:
+        raise UsageError(str(error)) from error
+    if not getattr(options, "quiet", False):
+        warn(f"ags1: note: {newest} is the newest there by its number; which is current, the catalog knows")
+    return newest

@@ -54,14 +54,16 @@ plaintext is as secret as the table. --json shows their entries without keys.
 """
 
 _NEW_METADATA_HELP = """
-the new metadata file:
-  The old one, byte for byte, except for encryption-keys{and_property},
+the new metadata:
+  The old one, except for encryption-keys{and_property},
   last-updated-ms (now), and metadata-log (the old file is added, and the
-  oldest dropped beyond write.metadata.previous-versions-max). It stands
-  beside the old one under the next number, and replaces nothing. No other
-  file changes, and none is deleted.
-  The table changes when its catalog is told: this command says how. Stop
-  writers until then: what they commit meanwhile is not in the new file.
+  oldest dropped beyond write.metadata.previous-versions-max). No other file
+  changes, and none is deleted.
+  With --catalog the change is committed, unless somebody else has committed
+  meanwhile. Without, the new file stands beside the old one under the next
+  number, and the table changes when its catalog is told: this command says
+  how. Stop writers until then: what they commit meanwhile is not in it. A
+  table without a catalog is its newest file: then that is the commit.
 """
 
 _FILES_FIELDS = (
@@ -272,7 +274,7 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="for PyIceberg's FileIO: s3.endpoint=https://...; of secrets, the name of a variable: "
+        help="for PyIceberg's FileIO and catalog: s3.endpoint=https://...; of secrets, the name of a variable: "
         "s3.secret-access-key=env:NAME (may be repeated)",
     )
 
@@ -311,6 +313,12 @@ def _add_snapshots(parser: argparse.ArgumentParser, usual: str, *, default_all: 
 
 
 def _add_change(parser: argparse.ArgumentParser, *, with_kms: bool = True) -> None:
+    parser.add_argument(
+        "--catalog",
+        metavar="NAME",
+        help="TABLE is the table's name, such as db.events, in this catalog of PyIceberg's configuration "
+        "(.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI): commit there",
+    )
     parser.add_argument("--dry-run", action="store_true", help="make every check, and write nothing")
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but the new location, and errors")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import hashlib
-import json
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
-from ags1.iceberg.catalogs._successor import NewMetadata, first, javas_hash, successor
+from ags1.iceberg.catalogs._successor import NewMetadata
 from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race, text_of, with_snapshot
 from tests.servers.s3 import S3Server
 
@@ -236,47 +232,3 @@ def test_tables_and_catalogs_that_are_not_there_are_told(catalog: SqlCatalog, tm
         catalog_table(object(), "db.t")
     with pytest.raises(ValueError, match=r"NAMESPACE\.TABLE"):
         catalog_table(catalog, "t")
-
-
-# -- the file that follows ---------------------------------------------------------------------------------------
-
-
-def test_the_text_is_javas() -> None:
-    made = first(fields_of("file:/lake/t"))
-    text = made.document.text
-    assert text.startswith('{"format-version":3,"table-uuid":"')
-    assert '"current-snapshot-id":null,"next-row-id":0,"refs":{},"snapshots":[]' in text
-    assert "größe" in text
-    assert r"so \u001F it is" in text
-    assert made.metadata_hash == base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def test_what_java_would_write_otherwise_has_no_hash() -> None:
-    fields = fields_of("file:/lake/t")
-    assert javas_hash(fields | {"of-tomorrow": 1}) is None
-    fields["schemas"][0]["fields"][0]["write-default"] = 1.5
-    assert javas_hash(fields) is None
-
-
-def test_the_log_keeps_as_many_files_as_the_table_says() -> None:
-    fields = fields_of("file:/lake/t", **{"write.metadata.previous-versions-max": "2"})
-    for number in range(5):
-        fields = dict(successor(f"file:/lake/t/metadata/{number:05d}-x.metadata.json", fields, fields).document.fields)
-    assert [each["metadata-file"][-21:] for each in fields["metadata-log"]] == [
-        "00003-x.metadata.json",
-        "00004-x.metadata.json",
-    ]
-
-
-def test_times_never_run_backwards() -> None:
-    fields = fields_of("file:/lake/t")
-    made = successor("file:/lake/t/metadata/00000-x.metadata.json", fields, fields, clock=lambda: 1.0)
-    assert made.document.fields["last-updated-ms"] == fields["last-updated-ms"]
-
-
-def test_metadata_is_compressed_where_the_table_says_so_and_hashed_as_text() -> None:
-    made = first(fields_of("file:/lake/t", **{"write.metadata.compression-codec": "gzip"}))
-    assert made.name.endswith(".gz.metadata.json")
-    assert json.loads(gzip.decompress(made.data))["location"] == "file:/lake/t"
-    text = gzip.decompress(made.data)
-    assert made.metadata_hash == base64.b64encode(hashlib.sha256(text).digest()).decode()

@@ -601,9 +601,41 @@ def test_a_table_without_snapshots_is_rewrapped_by_its_property_alone(
     assert spark_reader.read(new)[1] == []
 
 
-def test_an_older_metadata_file_is_changed_only_with_a_warning(spark_tables: SparkTables, run: Run) -> None:
+def test_what_was_made_from_a_file_stands_for_it_and_other_newer_files_are_not_passed_over(
+    spark_tables: SparkTables, run: Run
+) -> None:
     path = copied(spark_tables["maintained"])
     assert run("rewrap", path, "--new-key-id", "keyB", "-q").err == ""
+    new = only_new({path.name})
     again = run("prune", path)
     assert again.code == 0
-    assert "with a higher number: make sure that the catalog has the older one" in again.err
+    assert f"{new.name} was made from {path}" in again.err
+    newest = only_new({path.name, new.name})
+    assert json.loads(newest.read_bytes())["properties"]["encryption.key-id"] == "keyB"
+    path.with_name("00020-foreign.metadata.json").write_text("{}")
+    refused = run("rewrap", path, "--new-key-id", "keyA")
+    assert refused.code == 6
+    assert "00020-foreign.metadata.json, with a higher number" in refused.err
+
+
+def test_a_change_is_committed_to_a_catalog(spark_tables: SparkTables, run: Run, tmp_path: Path) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    path = copied(spark_tables["maintained"])
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    # As PyIceberg's configuration would say it, which it reads once in a process.
+    lake = ("--catalog", "lake", "--property", "type=sql", "--property", f"uri={uri}")
+    catalog: Any = load_catalog("lake", type="sql", uri=uri)
+    catalog.create_namespace("db")
+    catalog.register_table("db.t", str(path.resolve()))
+    dry = run("rewrap", "db.t", "--new-key-id", "keyB", *lake, "--dry-run")
+    assert (dry.code, "would be committed" in dry.out) == (0, True)
+    done = run("rewrap", "db.t", "--new-key-id", "keyB", *lake)
+    assert (done.code, done.err) == (0, "")
+    assert " to lake\n" in done.out
+    assert "register" not in done.out
+    pruned = run("prune", "db.t", *lake, "--json").records[0]
+    assert pruned["new_metadata"] == catalog.load_table("db.t").metadata_location
+    assert run("verify", pruned["new_metadata"], "--table-key-id", "keyB").code == 0
+    assert run("prune", "db.none", *lake).code == 4
+    catalog.engine.dispose()

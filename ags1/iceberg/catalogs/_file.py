@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["FileTable", "newest_metadata"]
+__all__ = ["FileTable", "as_the_table_spells_it", "newest_metadata", "next_name"]
 
 _HINT = "version-hint.text"
 _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
@@ -69,7 +69,7 @@ class FileTable(CatalogTable):
         location = self._start
         directory = directory_of(location)
         names = set(_names(directory, self.io_properties))
-        while version_of(location) is not None and (after := _next_name(location)) in names:
+        while version_of(location) is not None and (after := next_name(location)) in names:
             location = f"{directory}/{after}"
         self._start = location
         return read_state(location, self.io_properties)
@@ -77,15 +77,11 @@ class FileTable(CatalogTable):
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         """Create the next metadata file."""
         old = base.metadata_location
-        if version_of(old) is None:
-            raise FormatError(
-                f"{old}: the name of this metadata file has no number, such as 00007-...{METADATA_SUFFIX}, so the "
-                "next one cannot be named"
-            )
+        name = next_name(old)
         self._refuse_if_not_newest(old)
-        directory = directory_of(old)
-        spelled = _as_the_table_spells_it(old, base.document.fields)
-        written = successor(spelled, base.document.fields, fields, name=_next_name(old))
+        spelled = as_the_table_spells_it(old, base.document.fields)
+        written = successor(spelled, base.document.fields, fields, name=name)
+        directory = directory_of(spelled)
         location = f"{directory}/{written.name}"
         where = location_of(location, self.io_properties)
         _require_create(where)
@@ -195,7 +191,10 @@ def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = No
     if where.is_local and not is_directory(where):
         raise FileNotFoundError(2, "there is no such metadata file or directory", directory)
     raise FileNotFoundError(
-        2, f"there are no metadata files here, nor in metadata/ below (such as 00007-...{METADATA_SUFFIX})", directory
+        2,
+        f"there are no metadata files in {directory}, nor in metadata/ below it: they have names such as "
+        f"00007-...{METADATA_SUFFIX}",
+        directory,
     )
 
 
@@ -214,10 +213,21 @@ def _names(directory: str, io_properties: Mapping[str, str]) -> list[str]:
         return []
 
 
-def _next_name(location: str) -> str:
+def next_name(location: str) -> str:
+    """The name of the metadata file that follows another one.
+
+    Raises
+    ------
+    FormatError
+        The other one's name has no number.
+    """
     name = location.rpartition("/")[2]
     version = version_of(name)
-    assert version is not None
+    if version is None:
+        raise FormatError(
+            f"{location}: the name of this metadata file has no number, such as 00007-...{METADATA_SUFFIX}, so the "
+            "next one cannot be named"
+        )
     if name.startswith("v"):
         return f"v{version + 1}{_suffix(name)}"
     return _named(version + 1, name, name)
@@ -232,7 +242,7 @@ def _suffix(name: str) -> str:
     return f".gz{METADATA_SUFFIX}" if name.endswith(f".gz{METADATA_SUFFIX}") else METADATA_SUFFIX
 
 
-def _as_the_table_spells_it(location: str, fields: Mapping[str, Any]) -> str:
+def as_the_table_spells_it(location: str, fields: Mapping[str, Any]) -> str:
     """The location in the words of the table: a path may stand for what its metadata calls ``file:/...``."""
     path = local_path(location)
     if path is None:

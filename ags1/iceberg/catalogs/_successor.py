@@ -127,7 +127,7 @@ def successor(
     Raises
     ------
     FormatError
-        The base has no time of its last update, or a log that is none.
+        The base has no time of its last update, or a log that is none; or there is a number beyond all bounds.
     """
     before = _milliseconds(base, "last-updated-ms")
     log = base.get("metadata-log")
@@ -320,7 +320,10 @@ def _hash(text: bytes) -> str:
 
 
 def _json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise FormatError("the table's metadata has a number that cannot be written as it was") from None
     # Java writes control characters with capital digits.
     return re.sub(r"\\(?:u[0-9a-f]{4}|.)", _capital, text) if "\\u" in text else text
 
