@@ -266,8 +266,9 @@ class Conversion:
         if known is None:
             directory, _, name = path.rpartition("/")
             metadata = view.metadata
-            inside = (metadata.properties.get("write.data.path") or f"{metadata.location}/data").rstrip("/")
-            partition = directory[len(inside) + 1 :] if directory.startswith(f"{inside}/") else ""
+            own = (metadata.properties.get("write.data.path"), f"{metadata.location}/data")
+            inside = [f"{each.rstrip('/')}/" for each in own if each]
+            partition = next((directory[len(each) :] for each in inside if directory.startswith(each)), "")
             stem, dot, suffix = name.rpartition(".")
             names = self._names(view)
             known = self._targets[path] = names.new_data_path(f"{dot}{suffix}" if stem else "", partition)

@@ -1,0 +1,191 @@
+"""Conversions that are killed, and several at once: the rows stay right, and nothing is left over.
+
+    python -m tests.iceberg_tables.soak_conversions --kills 100 --pairs 20 [--seed 0]
+
+A child kills itself at a random one of its function calls, in whatever thread that is: so the moment does not depend on
+how fast the machine is. Then the same conversion is run again, what is old is expired, and what is left over removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ags1 import iceberg
+from ags1.errors import ConflictError
+from ags1.iceberg.catalogs import CatalogTable, catalog_table
+from ags1.kms import MemoryKms
+from tests.iceberg_tables.conversions import LINEAGE, PLAINTEXT, beginning_with, read_rows, writable
+from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.warehouse import SparkTable, make_tables
+
+NOW = datetime.timedelta(0)
+
+
+def _convert(place: Path, kms: MemoryKms) -> None:
+    """What is killed, and run again: new keys for what has some, and keys for what has none."""
+    table = catalog_table(None, str(place))
+    if table.load().document.fields["properties"].get("encryption.key-id") is None:
+        iceberg.encrypt_table(table, key_id="keyA", kms=kms, steps=("enable", "convert", "expire"))
+    else:
+        iceberg.rekey_table(table, key_id="keyB", data_keys=True, kms=kms, expire=True)
+
+
+class _Bomb:
+    """Kills the process at one of its function calls; with None it counts them."""
+
+    def __init__(self, at: int | None) -> None:
+        self.count, self._at = 0, at
+
+    def __call__(self, _frame: Any, event: str, _argument: Any) -> None:
+        if event in ("call", "c_call"):
+            self.count += 1
+            if self.count == self._at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(self, work: Callable[[], object]) -> int:
+        threading.setprofile(self)
+        sys.setprofile(self)
+        try:
+            work()
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+        return self.count
+
+
+def _child(work: Callable[[], object]) -> int:
+    """Do it in a child; return its process id. It ends with 0, or 3 after a lost race, or 1."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    except (ConflictError, FileNotFoundError):
+        # The faster one has removed what it needed no more.
+        status = 3
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+class Trial:
+    """A table of its own, which is converted."""
+
+    def __init__(self, table: SparkTable, kms: MemoryKms, directory: Path) -> None:
+        self.kms, self.place = kms, directory / "table"
+        key_id = table.document["properties"].get("encryption.key-id")
+        source = writable(table, directory / "source")
+        iceberg.relocate_table(source, str(self.place), kms=kms, key_id=key_id)
+        assert table.current is not None
+        self._columns = [*table.current.columns, *LINEAGE]
+        self._rows = self.rows()
+
+    @property
+    def table(self) -> CatalogTable:
+        return catalog_table(None, str(self.place))
+
+    def rows(self) -> list[Any]:
+        return read_rows(self.table, self.kms, self._columns)
+
+    def check(self, *, finished: bool) -> None:
+        assert self.rows() == self._rows, "other rows"
+        if finished:
+            table = self.table
+            iceberg.expire_snapshots(table, kms=self.kms)
+            iceberg.clean(table, kms=self.kms, older_than=NOW)
+            assert self.rows() == self._rows, "other rows after clean"
+            found = beginning_with(self.place, PLAINTEXT)
+            assert not found, f"plaintext: {found}"
+            names = {each.path.removeprefix("file://") for each in _files(table, self.kms)}
+            left = {str(path) for path in self.place.rglob("*") if path.is_file() and path.suffix != ".json"} - names
+            left = {path for path in left if not path.endswith("version-hint.text")}
+            assert not left, f"orphans: {left}"
+            assert not (self.place / "metadata" / "ags1-conversion").exists(), "a journal is left"
+
+
+def _files(table: CatalogTable, kms: MemoryKms) -> Any:
+    from ags1.iceberg._files import walk
+
+    opened = iceberg.open_table(table.load().metadata_location, kms)
+    return walk(opened.metadata_location, opened.io, "all")
+
+
+def kill(table: SparkTable, kms: MemoryKms, chance: random.Random, calls: int) -> bool:
+    """One conversion that is killed, and run again; return whether it was killed before its end."""
+    with tempfile.TemporaryDirectory() as name:
+        trial = Trial(table, kms, Path(name))
+        bomb = _Bomb(chance.randrange(1, calls))
+        status = _ended(_child(lambda: bomb.watch(lambda: _convert(trial.place, kms))))
+        assert status in (0, -signal.SIGKILL), f"the conversion failed: {status}"
+        trial.check(finished=False)
+        _convert(trial.place, kms)
+        trial.check(finished=True)
+        return status != 0
+
+
+def pair(table: SparkTable, kms: MemoryKms) -> None:
+    """Two conversions at once."""
+    with tempfile.TemporaryDirectory() as name:
+        trial = Trial(table, kms, Path(name))
+        children = [_child(lambda: _convert(trial.place, kms)) for _ in range(2)]
+        ends = sorted(_ended(each) for each in children)
+        assert ends[0] == 0, f"both failed: {ends}"
+        assert ends[1] in (0, 3), f"one failed: {ends}"
+        trial.check(finished=True)
+
+
+def count_calls(table: SparkTable, kms: MemoryKms) -> int:
+    """Function calls of a whole conversion."""
+    directory = Path(tempfile.mkdtemp())
+    try:
+        trial = Trial(table, kms, directory)
+        return _Bomb(None).watch(lambda: _convert(trial.place, kms))
+    finally:
+        shutil.rmtree(directory)
+
+
+def main() -> None:
+    """Run as many as were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    kms = MemoryKms(MASTER_KEYS)
+    tables = make_tables()
+    names = ["deletes", "events_plain", "branches"]
+    calls = {name: count_calls(tables[name], kms) for name in names}
+    killed = 0
+    for number in range(options.kills):
+        name, seed = names[number % len(names)], options.seed * 1_000_003 + number
+        try:
+            killed += kill(tables[name], kms, random.Random(seed), calls[name])
+        except BaseException:
+            print(f"failed: table {name}, seed {seed}", flush=True)
+            raise
+    for number in range(options.pairs):
+        pair(tables[names[number % len(names)]], kms)
+    print(f"{options.kills} conversions, {killed} of them killed; {options.pairs} times two at once: all right")
+
+
+if __name__ == "__main__":
+    main()

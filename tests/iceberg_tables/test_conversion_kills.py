@@ -1,0 +1,168 @@
+"""That a conversion that is killed loses and leaves nothing, and that bad tables are refused before it begins."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ags1 import iceberg, parquet
+from ags1.errors import FormatError, KeyAccessError, TruncatedError, UnsupportedError
+from ags1.iceberg._files import walk
+from ags1.iceberg.catalogs import CatalogTable, catalog_table
+from ags1.iceberg.conversion.journal import DIRECTORY, runs
+from ags1.iceberg.conversion.work import FileTask, Places, check
+from ags1.kms import MemoryKms
+from ags1.storage import Location
+from tests.iceberg_tables.conversions import read_rows, writable
+from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.warehouse import SparkTables, local_path
+
+
+@pytest.mark.timeout(600)
+def test_killed_conversions_and_two_at_once_lose_and_leave_nothing(spark_tables: SparkTables) -> None:
+    assert spark_tables
+    command = [sys.executable, "-m", "tests.iceberg_tables.soak_conversions", "--kills", "5", "--pairs", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def plain(spark_tables: SparkTables, tmp_path: Path, table_kms: MemoryKms) -> CatalogTable:
+    """A plaintext table of the test's own."""
+    iceberg.relocate_table(
+        writable(spark_tables["events_plain"], tmp_path / "source"), str(tmp_path / "t"), kms=table_kms
+    )
+    return catalog_table(None, str(tmp_path / "t"))
+
+
+def _data_files(table: CatalogTable, kms: MemoryKms) -> list[Path]:
+    opened = iceberg.open_table(table.load().metadata_location, kms, allow_plaintext=True)
+    return [local_path(each["path"]) for each in opened.files().to_pylist() if each["kind"] == "data"]
+
+
+def test_a_run_goes_on_with_what_one_that_failed_has_done(plain: CatalogTable, table_kms: MemoryKms) -> None:
+    rows = read_rows(plain, table_kms)
+
+    def stop_halfway(done: int, total: int | None) -> None:
+        if total is not None and done > total // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms, progress=stop_halfway, threads=1)
+    place = local_path(plain.load().document.fields["location"])
+    (run,) = runs(Location(str(place / "metadata" / DIRECTORY)))
+    done = list(run.results())
+    assert done
+    plan = iceberg.plan_conversion(plain, key_id="keyA", kms=table_kms)
+    assert plan.finished == len(done)
+    report = iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms)
+    assert report.reused == len(done)
+    assert report.files == plan.files["data"] - len(done)
+    assert read_rows(plain, table_kms) == rows
+    assert not (place / "metadata" / DIRECTORY).exists()
+
+
+def test_the_journal_holds_no_key(plain: CatalogTable, table_kms: MemoryKms) -> None:
+    def stop_late(done: int, total: int | None) -> None:
+        if done == total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms, progress=stop_late, threads=1)
+    place = local_path(plain.load().document.fields["location"])
+    written = b"".join(path.read_bytes() for path in (place / "metadata" / DIRECTORY).rglob("*.json"))
+    iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms)
+    opened = iceberg.open_table(plain.load().metadata_location, table_kms, allow_plaintext=True)
+    keys = [
+        bytes(each.known.key_metadata.encryption_key)
+        for each in walk(opened.metadata_location, opened.io, None)
+        if each.known.key_metadata is not None
+    ]
+    assert written
+    assert keys
+    assert not [
+        key for key in keys if key in written or base64.b64encode(key) in written or key.hex().encode() in written
+    ]
+    # Without the master key the journal is of no use.
+    with pytest.raises(KeyAccessError):
+        iceberg.plan_conversion(plain, data_keys=True, kms=MemoryKms({"other": bytes(16)}))
+
+
+def _refused(table: CatalogTable, kms: MemoryKms, kind: type[Exception], message: str) -> None:
+    place = local_path(table.load().document.fields["location"])
+    before = sorted(place.rglob("*"))
+    plan = iceberg.plan_conversion(table, key_id="keyA", kms=kms)
+    assert len(plan.problems) == 1
+    with pytest.raises(kind, match=message):
+        iceberg.encrypt_table(table, key_id="keyA", kms=kms)
+    assert sorted(place.rglob("*")) == before
+
+
+def test_a_missing_file_is_named_before_anything_is_written(plain: CatalogTable, table_kms: MemoryKms) -> None:
+    _data_files(plain, table_kms)[0].unlink()
+    _refused(plain, table_kms, FileNotFoundError, "the data file is missing, and a snapshot needs it")
+
+
+def test_a_file_of_another_length_is_named_before_anything_is_written(
+    plain: CatalogTable, table_kms: MemoryKms
+) -> None:
+    path = _data_files(plain, table_kms)[0]
+    path.write_bytes(path.read_bytes() + b"x")
+    _refused(plain, table_kms, TruncatedError, "its manifest says")
+
+
+def test_a_file_of_other_rows_is_named(plain: CatalogTable, table_kms: MemoryKms) -> None:
+    path = _data_files(plain, table_kms)[0]
+    task = FileTask(str(path), f"{path}.new", "data", "parquet", path.stat().st_size, 1_000_000)
+    with pytest.raises(FormatError, match=r"rows, but its manifest says 1000000"):
+        check(task, None, Places())
+
+
+def test_a_file_that_is_encrypted_with_another_key_is_named(
+    plain: CatalogTable, tmp_path: Path, table_kms: MemoryKms
+) -> None:
+    path = tmp_path / "other.parquet"
+    parquet.encrypt_file(_data_files(plain, table_kms)[0], path, parquet.EncryptionConfig(b"another key 1234"))
+    task = FileTask(str(path), str(tmp_path / "new"), "data", "parquet", path.stat().st_size, 1)
+    with pytest.raises(FormatError, match=r"other\.parquet: this Parquet file is encrypted, and the table has no key"):
+        check(task, None, Places())
+
+
+@pytest.mark.parametrize(("version", "message"), [(1, "upgrade it to 2 or 3"), (4, "format version 4")])
+def test_versions_that_are_not_written_are_refused(
+    version: int, message: str, plain: CatalogTable, table_kms: MemoryKms
+) -> None:
+    location = local_path(plain.load().metadata_location)
+    fields: dict[str, Any] = json.loads(location.read_bytes())
+    fields["format-version"] = version
+    location.write_text(json.dumps(fields))
+    with pytest.raises(UnsupportedError, match=message):
+        iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms)
+
+
+class _Failing(MemoryKms):
+    """Wraps a few keys, and then no more."""
+
+    left = 1
+
+    def wrap_key(self, key: Any, wrapping_key_id: str) -> bytes:
+        self.left -= 1
+        if self.left < 0:
+            raise ConnectionError("the service is gone")
+        return super().wrap_key(key, wrapping_key_id)
+
+
+def test_a_kms_that_fails_halfway_leaves_the_table_as_it_was(plain: CatalogTable, table_kms: MemoryKms) -> None:
+    rows = read_rows(plain, table_kms)
+    before = plain.load().metadata_location
+    with pytest.raises(KeyAccessError, match="the service is gone"):
+        iceberg.encrypt_table(plain, key_id="keyA", kms=_Failing(MASTER_KEYS))
+    assert plain.load().metadata_location == before
+    assert iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms).reused
+    assert read_rows(plain, table_kms) == rows
