@@ -240,6 +240,59 @@ def test_a_table_that_is_made_here_is_javas_too(hive_lake: HiveLake) -> None:
         hive_lake.sql("DROP TABLE made_here")
 
 
+def test_a_lock_that_others_hold_is_waited_for_and_one_that_was_ended_is_noticed(
+    make: Callable[..., HiveCase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hive_metastore.ttypes import LockComponent, LockLevel, LockRequest, LockType, UnlockRequest
+
+    from ags1.iceberg.catalogs import _hive
+
+    case = make()
+    table = case.open()
+    state = table.load()
+    before = metadata_files(case.directory)
+    request = LockRequest(
+        [LockComponent(LockType.EXCLUSIVE, LockLevel.TABLE, "tables", case.name)], user="x", hostname="y"
+    )
+    with case.catalog._client as client:
+        held = client.lock(request).lockid
+    monkeypatch.setattr(_hive, "_LOCK_SECONDS", 0.1)
+    with pytest.raises(OSError, match="has held the table's lock"):
+        table.commit(state, changed(state, a="1"))
+    assert [each.lockid for each in case.locks()] == [held]
+    monkeypatch.setattr(_hive, "_LOCK_SECONDS", 180.0)
+    waiting = threading.Event()
+    real = _hive.time.sleep
+
+    def sleep(seconds: float) -> None:
+        waiting.set()
+        real(seconds)
+
+    monkeypatch.setattr(_hive.time, "sleep", sleep)
+
+    def release() -> None:
+        waiting.wait()
+        with case.lake.catalog()._client as client:
+            client.unlock(UnlockRequest(lockid=held))
+
+    releasing = threading.Thread(target=release)
+    releasing.start()
+    state = table.commit(state, changed(state, a="1"))
+    releasing.join()
+    assert len(metadata_files(case.directory) - before) == 1
+    real_keep = _hive._Lock.keep
+
+    def ended(self: Any) -> None:
+        self._client.unlock(UnlockRequest(lockid=self._id))
+        real_keep(self)
+
+    monkeypatch.setattr(_hive._Lock, "keep", ended)
+    with pytest.raises(OSError, match="ended the table's lock"):
+        table.commit(state, changed(state, a="2"))
+    assert len(metadata_files(case.directory) - before) == 1
+    assert case.locks() == []
+
+
 class Cutting:
     """A relay to the metastore that breaks the connection at the request for a commit, before or after it is done."""
 

@@ -12,6 +12,7 @@ table never has one. A commit without encrypted snapshots is one request.
 from __future__ import annotations
 
 import json
+import secrets
 
 from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg._metadata import metadata_document
@@ -50,7 +51,18 @@ class RestTable(CatalogTable):
         return self._state(self._ask("GET", self._url("load_table"), params={"snapshots": "all"}))
 
     def check_can_encrypt(self) -> None:
-        """Return: whether the server keeps the keys shows when it has them, and :meth:`commit` looks then."""
+        """Refuse a server that loses entries of encryption-keys.
+
+        A table of format version 3 that has none gets one for a moment. Whether the server keeps the ``key-id`` of
+        snapshots shows when it has one, and :meth:`commit` looks then.
+        """
+        try:
+            state = self.load()
+        except FileNotFoundError:
+            # A table that is to be made.
+            return
+        if state.document.fields.get("format-version", 0) >= 3 and not state.document.entries():
+            self._try_keys(state)
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         """Send the updates that make `fields` of the base."""
@@ -61,6 +73,9 @@ class RestTable(CatalogTable):
             raise conflict(self.name, base.metadata_location, found.metadata_location)
         requirements = requirements_of(before, fields)
         if not any(each["snapshot"].get("key-id") for each in updates.snapshots):
+            if _replaces_keys(updates):
+                # A server that removes the old entry and loses the new one would lock everybody out.
+                found = self._try_keys(found)
             after = self._send(found, requirements, updates.all)
             self._check_keys(after, fields)
             return after
@@ -195,6 +210,22 @@ class RestTable(CatalogTable):
                 "Load the table later, and look, before doing it again"
             ) from error
 
+    def _try_keys(self, state: TableState) -> TableState:
+        """Find out, with an entry that nothing uses, whether the server keeps entries of encryption-keys."""
+        uuid = [{"type": "assert-table-uuid", "uuid": state.document.fields["table-uuid"]}]
+        entry = {"key-id": f"ags1-{secrets.token_hex(16)}", "encrypted-key-metadata": "AAAA", "encrypted-by-id": "none"}
+        self._send(state, uuid, [{"action": "add-encryption-key", "encryption-key": entry}])
+        now = self.load()
+        if entry["key-id"] not in keyed(now.document.fields, "encryption-keys", "key-id"):
+            raise self._loses_keys()
+        return self._send(now, uuid, [{"action": "remove-encryption-key", "key-id": entry["key-id"]}])
+
+    def _loses_keys(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self.name}: this REST server loses entries of encryption-keys, so that it cannot have encrypted "
+            "tables: use a server that keeps them (Apache Polaris does), or a Hive catalog"
+        )
+
     def _check_snapshots(self, now: TableState, fields: Mapping[str, Any], added: Updates) -> None:
         has = keyed(now.document.fields, "snapshots", "snapshot-id")
         for each in added.snapshots:
@@ -212,10 +243,7 @@ class RestTable(CatalogTable):
     def _check_keys(self, now: TableState, fields: Mapping[str, Any]) -> None:
         has = keyed(now.document.fields, "encryption-keys", "key-id")
         if any(has.get(key_id) != entry for key_id, entry in keyed(fields, "encryption-keys", "key-id").items()):
-            raise UnsupportedError(
-                f"{self.name}: this REST server loses entries of encryption-keys, so that it cannot have encrypted "
-                "tables: use a server that keeps them (Apache Polaris does), or a Hive catalog"
-            )
+            raise self._loses_keys()
 
     def _take_back(self, before: Mapping[str, Any], added: Updates) -> None:
         """Remove snapshots and keys that were added and that no ref has."""
@@ -244,6 +272,10 @@ class RestTable(CatalogTable):
 
 
 _CONTENT = ("snapshots", "refs", "encryption-keys", "current-snapshot-id", "snapshot-log")
+
+
+def _replaces_keys(updates: Updates) -> bool:
+    return any(each["action"] == "remove-encryption-key" for each in updates.first)
 
 
 def _requirements_now(requirements: list[Update], now: TableState) -> list[Update]:
