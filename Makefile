@@ -20,6 +20,9 @@ comma := ,
 SPARK_NEWEST := $(VENV)/spark-newest
 STUBBED = $(subst /,.,$(basename $(wildcard ags1/_*.pyi ags1/*/_*.pyi)))
 
+# The tests start hundreds of interpreters: each would compile the package again where nothing may be kept.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help venv build servers test test-spark test-all soak demo check format bench bench-compare wheel fuzz \
 	sanitize clean distclean
@@ -73,7 +76,8 @@ build: $(STAMPS)/tools ## compile the extension modules in place
 
 # tests/README.md says how tests are spread. Those of a kind may be none (exit status 5), when PYTEST_ARGS chooses; where
 # no file has the mark, nothing is collected for it.
-PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --benchmark-disable
+# The slowest are named, so that their next author sees what they cost.
+PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --benchmark-disable --durations=15 --durations-min=5
 
 # What cannot be built here is said here; its tests skip, or fail where nothing may be skipped.
 servers: $(STAMPS)/test ## build the object stores of the tests, once, outside the tree

@@ -81,21 +81,24 @@ def _packaged_java() -> Path | None:
     return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
 
 
-def demonstrate(say: Callable[..., None]) -> None:
+def demonstrate(say: Callable[..., None], size: int = _BIG) -> None:
     """Show it, in the working directory.
 
     Parameters
     ----------
     say : callable
         Prints a command under a title, as ``say(command, title, prompt=">>>")``.
+    size : int
+        Bytes of the one big file, which has at most 64 MiB.
     """
     why = missing()
     if why is not None:
         print(f"\n{why}")
         return
     root = Path("orders").resolve()
-    files, total = _write_orders(root)
-    big = format_bytes(_BIG)
+    size = min(size, _BIG)
+    files, total = _write_orders(root, size)
+    big = format_bytes(size)
     print(f"\nWriting orders/: {files} files of JSON lines by day, {format_bytes(total)}; one of them has {big}")
     kms, other_kms = _keystore("spark-keys"), _keystore("other-keys")
     say("SparkSession.builder.master('local[*]').getOrCreate()", "Spark, with all cores of this machine", prompt=">>>")
@@ -103,7 +106,7 @@ def demonstrate(say: Callable[..., None]) -> None:
     with _session(Path("spark").resolve()) as spark:
         spark.range(0, 64, 1, 2 * spark.sparkContext.defaultParallelism).mapInArrow(_unchanged, "id long").toArrow()
         print(f"Spark {spark.version} and its Python workers started in {time.perf_counter() - started:.1f} s")
-        _encrypt(spark, kms, say)
+        _encrypt(spark, kms, min(_PART, size // 4), say)
         _query(spark, kms, say)
         _without_key(spark, other_kms, say)
 
@@ -113,7 +116,7 @@ def _unchanged(batches: Iterator[Any]) -> Iterator[Any]:
     yield from batches
 
 
-def _encrypt(spark: Any, kms: str, say: Callable[..., None]) -> None:
+def _encrypt(spark: Any, kms: str, part: int, say: Callable[..., None]) -> None:
     import ags1.spark
 
     say(
@@ -122,7 +125,7 @@ def _encrypt(spark: Any, kms: str, say: Callable[..., None]) -> None:
         prompt=">>>",
     )
     result = ags1.spark.encrypt_files(
-        spark, "orders", "orders-vault", kms=kms, key_id="lake", part_bytes=_PART, progress=False
+        spark, "orders", "orders-vault", kms=kms, key_id="lake", part_bytes=part, progress=False
     )
     print(result.summary())
     print("Workers got a wrapped key and the name of the key service, never a key. Killed, it goes on where it was.")
@@ -191,7 +194,7 @@ def _without_key(spark: Any, other_kms: str, say: Callable[..., None]) -> None:
         raise SystemExit(f"{count} rows were read without the key")
 
 
-def _write_orders(root: Path) -> tuple[int, int]:
+def _write_orders(root: Path, size: int) -> tuple[int, int]:
     """Some days of orders in many small files, and one large file; return the number of files, and their bytes."""
     number = total = count = 0
     for day in range(1, _DAYS + 1):
@@ -205,9 +208,9 @@ def _write_orders(root: Path) -> tuple[int, int]:
             total += path.stat().st_size
     path = directory / "backfill.json"
     with path.open("w") as file:
-        while file.tell() < _BIG:
-            file.write(_orders(number, 20_000))
-            number += 20_000
+        while file.tell() < size:
+            file.write(_orders(number, 5_000))
+            number += 5_000
     return count + 1, total + path.stat().st_size
 
 

@@ -106,7 +106,7 @@ def _demonstrate(size: int) -> None:
     _attack()
     _dataset()
     _parquet()
-    _demo_spark.demonstrate(_say)
+    _demo_spark.demonstrate(_say, size)
     print("\nThat was it. `ags1 --help` explains the rest.")
 
 

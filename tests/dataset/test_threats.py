@@ -309,6 +309,14 @@ def test_a_run_that_is_not_to_be_resumed_is_done_again(unfinished: tuple[Path, P
     assert (report.resumed, report.done) == (0, 200)
 
 
+def test_what_was_recorded_under_a_former_master_key_is_done_again(unfinished: tuple[Path, Path]) -> None:
+    vault, more = unfinished
+    with dataset.open(vault, fresh()) as opened:
+        opened.rewrap("new")
+    report = add(vault, more)
+    assert (report.resumed, report.done) == (0, 200)
+
+
 def test_no_key_stands_in_any_file_or_text_but_wrapped(unfinished: tuple[Path, Path]) -> None:
     vault, _ = unfinished
     with dataset.open(vault, fresh()) as opened:

@@ -1,13 +1,15 @@
-"""The examples of README.md that need Spark run, as they stand; those of docs/spark.md are Python, at least."""
+"""The examples of Spark in README.md and docs/batches.md run as they stand; those of docs/spark.md are Python."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+from ags1 import Key
 from ags1.kms import LocalKms
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -27,11 +29,14 @@ def test_the_spark_examples_run_in_order(tmp_path: Path, run_spark: Callable[...
         directory = tmp_path / "raw" / f"day={day}"
         directory.mkdir(parents=True)
         (directory / "sales.json").write_text(f'{{"id": {day}, "amount": {amount}}}\n')
-    blocks = _blocks("README.md", "python spark")
-    assert blocks
+    (tmp_path / "column.key").write_bytes(bytes(Key.generate()))
+    (tmp_path / "column.key").chmod(0o600)
+    pages = [_blocks(name, "python spark") for name in ("README.md", "docs/batches.md")]
+    assert all(pages)
     # The JVM and its workers begin in the current directory of whoever starts them.
-    done = run_spark("\n".join(["import os", f"os.chdir({str(tmp_path)!r})", *blocks]))
+    done = run_spark("\n".join(["import os", f"os.chdir({str(tmp_path)!r})", *itertools.chain(*pages)]))
     assert "2 files" in done.stdout
+    assert "the rows came back" in done.stdout
     (stored,) = (tmp_path / "vault" / "day=1").glob("sales.json.*.ags1")
     assert stored.read_bytes().startswith(b"AGS1")
 

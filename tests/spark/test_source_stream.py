@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,22 +73,25 @@ def lake(spark: SparkSession, kms_url: str, tmp_path: Path) -> Lake:
     return Lake(spark, kms_url, tmp_path)
 
 
-def test_files_of_python_and_of_spark_are_read_exactly_once_across_restarts(lake: Lake) -> None:
+def test_files_of_python_and_of_spark_are_read_exactly_once_across_restarts(lake: Lake, s3: Storage) -> None:
+    lake.path = f"{s3.url}/vault"
     lake.add(a="1\n2", b="3")
     assert lake.read() == [["1", "2", "3"]]
     assert lake.read() == []
     lake.write("4", "5")
     lake.add(c="6")
     assert lake.read() == [["4", "5", "6"]]
-    lake.write("7")
-    assert lake.read() == [["7"]]
 
 
-def test_a_batch_that_failed_is_read_again_and_nothing_else(lake: Lake) -> None:
+def test_a_limit_makes_several_batches_and_one_that_failed_is_read_again_alone(lake: Lake) -> None:
     lake.add(a="1")
-    assert lake.read() == [["1"]]
     lake.add(b="2")
-    assert lake.read() == [["2"]]
+    batches = lake.read(max_versions_per_batch=1)
+    # Before Spark 4.2 that trigger takes one batch, and the next run continues after it.
+    if not LIMITED:
+        assert len(batches) == 1
+        batches += lake.read(max_versions_per_batch=1)
+    assert batches == [["1"], ["2"]]
     # As if it had been killed between its last batch and the note that it was done.
     for name in ("1", ".1.crc"):
         (lake.checkpoint / "commits" / name).unlink(missing_ok=True)
@@ -103,57 +105,6 @@ def test_latest_begins_with_what_comes_from_now_on(lake: Lake) -> None:
     assert lake.read(starting_version="latest") in ([], [[]])
     lake.write("new")
     assert lake.read(starting_version="latest") == [["new"]]
-
-
-def test_a_version_to_start_with_is_read_itself(lake: Lake) -> None:
-    lake.add(a="1")
-    lake.add(b="2")
-    lake.add(c="3")
-    assert lake.read(starting_version=2) == [["2", "3"]]
-
-
-def test_a_limit_makes_several_batches(lake: Lake) -> None:
-    for name in "abc":
-        lake.add(**{name: name})
-    batches = lake.read(max_versions_per_batch=1)
-    # Before Spark 4.2 that trigger takes one batch, and the next run goes on behind it.
-    while not LIMITED and len(batches) < 3:
-        more = lake.read(max_versions_per_batch=1)
-        assert len(more) == 1
-        batches += more
-    assert batches == [["a"], ["b"], ["c"]]
-    assert lake.read(max_versions_per_batch=1) == []
-
-
-def test_a_file_that_was_replaced_comes_as_a_new_one(lake: Lake) -> None:
-    lake.add(a="old", b="same")
-    assert lake.read() == [["old", "same"]]
-    lake.add(a="new and longer")
-    assert lake.read() == [["new and longer"]]
-
-
-def test_an_older_state_of_the_dataset_is_noticed(lake: Lake) -> None:
-    lake.add(a="1")
-    shutil.copytree(lake.path, lake.work / "old")
-    lake.add(b="2")
-    assert lake.read() == [["1", "2"]]
-    shutil.rmtree(lake.path)
-    shutil.copytree(lake.work / "old", lake.path)
-    with pytest.raises(Exception, match="has version 1, but this query has read version 2 of it: an older state"):
-        lake.read()
-
-
-def test_a_dataset_on_an_object_store(spark: SparkSession, kms_url: str, s3: Storage, tmp_path: Path) -> None:
-    ags1.spark.register(spark)
-    lake = Lake(spark, kms_url, tmp_path)
-    lake.path = f"{s3.url}/vault"
-    lake.write("1", "2")
-    assert lake.read() == [["1", "2"]]
-    lake.write("3")
-    assert lake.read() == [["3"]]
-    with dataset.open(lake.path, load(kms_url)) as vault:
-        assert vault.version == 2
-        assert [entry.version for entry in vault.files] == [1, 2] or [e.version for e in vault.files] == [2, 1]
 
 
 # -- without Spark -----------------------------------------------------------------------------------------------------
@@ -227,7 +178,7 @@ def test_a_version_which_nobody_made_is_refused(grown: Callable[..., StreamReade
     fields = json.loads((control / "v-3.json").read_text())
     reader = grown()
     start = reader.initialOffset()
-    with pytest.raises(AuthenticationError, match="has version 3, but this query has read version 9"):
+    with pytest.raises(AuthenticationError, match="has version 3, but this query has read version 9 of it: an older"):
         reader.partitions(start, {**start, "version": 9})
     (control / "v-9.json").write_text(json.dumps({**fields, "version": 9}))
     assert latest(reader, start)["version"] == 9
@@ -292,6 +243,12 @@ def test_wrong_options_are_named(grown: Callable[..., StreamReader], options: di
     given = {name: value for name, value in options.items() if value}
     with pytest.raises(ValueError, match=message):
         grown(**given)
+
+
+def test_a_version_to_start_with_is_read_itself(grown: Callable[..., StreamReader]) -> None:
+    reader = grown(starting_version=2)
+    start = reader.initialOffset()
+    assert rows(reader, start, latest(reader, start)) == ["b", "c"]
 
 
 def test_a_start_behind_the_end_is_refused(grown: Callable[..., StreamReader]) -> None:

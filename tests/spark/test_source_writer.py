@@ -77,6 +77,18 @@ def write(spark: SparkSession, kms_url: str, vault: Path) -> Write:
     return write
 
 
+@pytest.fixture
+def as_a_task(kms_url: str, vault: Path) -> Write:
+    """Writes a DataFrame into the dataset as the one task of a query does, without that query, which takes a second."""
+
+    def write(frame: DataFrame, mode: str = "append", **options: Any) -> None:
+        given = {"path": vault, "kms": kms_url, "key_id": "lake", "decode": "json", **options}
+        writer = writer_for({name: str(value) for name, value in given.items()}, frame.schema, mode == "overwrite")
+        writer.commit([writer.write(iter(frame.toArrow().to_batches()))])
+
+    return write
+
+
 def plain(path: Any, kms_url: str) -> dict[str, bytes]:
     """What plain Python finds in a dataset."""
     with dataset.open(path, load(kms_url)) as opened:
@@ -115,10 +127,10 @@ def test_rows_of_all_types_come_back(spark: SparkSession, write: Write, vault: P
     assert [repr(row) for row in read.orderBy("id").collect()] == [repr(row) for row in frame.collect()]
 
 
-def test_plain_python_reads_what_spark_wrote(spark: SparkSession, write: Write, vault: Path, kms_url: str) -> None:
+def test_plain_python_reads_what_spark_wrote(spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str) -> None:
     frame = spark.range(5).selectExpr("id", "concat('n', id) name").coalesce(1)
     for number, decode in enumerate(("avro", "arrow", "parquet")):
-        write(frame, "overwrite", decode=decode)
+        as_a_task(frame, "overwrite", decode=decode)
         ((path, data),) = plain(vault, kms_url).items()
         assert path.endswith(f".{decode}")
         if decode == "avro":
@@ -133,10 +145,10 @@ def test_plain_python_reads_what_spark_wrote(spark: SparkSession, write: Write, 
     assert_clean(vault)
 
 
-def test_csv_is_quoted_where_it_has_to_be(spark: SparkSession, write: Write, vault: Path, kms_url: str) -> None:
+def test_csv_is_quoted_where_it_has_to_be(spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str) -> None:
     rows = [("plain", 1.5), ('say "x";', None), ("", 2.0), (None, float("nan")), (" blank", -1.0)]
     frame = spark.createDataFrame(rows, "text string, number double").coalesce(1)
-    write(frame, decode="csv", header=True, sep=";")
+    as_a_task(frame, decode="csv", header=True, sep=";")
     (data,) = plain(vault, kms_url).values()
     assert data.decode() == 'text;number\nplain;1.5\n"say ""x"";";\n"";2.0\n;NaN\n" blank";-1.0\n'
     read = spark.read.format("ags1").options(kms=kms_url, decode="csv", header="true", sep=";")
@@ -144,19 +156,19 @@ def test_csv_is_quoted_where_it_has_to_be(spark: SparkSession, write: Write, vau
 
 
 def test_a_null_alone_in_a_line_is_a_row_all_the_same(
-    spark: SparkSession, write: Write, vault: Path, kms_url: str
+    spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str
 ) -> None:
     frame = spark.createDataFrame([("a",), (None,), ("b",)], "text string").coalesce(1)
-    write(frame, decode="csv")
+    as_a_task(frame, decode="csv")
     assert list(plain(vault, kms_url).values()) == [b'a\n""\nb\n']
-    write(frame, "overwrite", decode="text")
+    as_a_task(frame, "overwrite", decode="text")
     assert list(plain(vault, kms_url).values()) == [b"a\n\nb\n"]
 
 
 def test_lines_are_compressed_before_they_are_encrypted(
-    spark: SparkSession, write: Write, vault: Path, kms_url: str
+    spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str
 ) -> None:
-    write(values(spark.range(1), 1000, 1), decode="text", compression="gzip")
+    as_a_task(values(spark.range(1), 1000, 1), decode="text", compression="gzip")
     ((path, data),) = plain(vault, kms_url).items()
     assert path.endswith(".txt.gz")
     assert gzip.decompress(data).decode().splitlines() == [str(index) for index in range(1000)]
@@ -223,9 +235,9 @@ def test_no_rows_are_no_version_and_overwrite_empties(
 
 
 def test_a_task_begins_another_file_when_one_is_large(
-    spark: SparkSession, write: Write, vault: Path, kms_url: str
+    spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str
 ) -> None:
-    write(values(spark.range(1), 1000, 1), decode="text", max_file_bytes="1k")
+    as_a_task(values(spark.range(1), 1000, 1), decode="text", max_file_bytes="1k")
     sizes = [len(data) for data in plain(vault, kms_url).values()]
     assert len(sizes) >= 3
     assert max(sizes) <= 2048
@@ -233,11 +245,11 @@ def test_a_task_begins_another_file_when_one_is_large(
 
 
 def test_columns_become_directories_as_hive_writes_them(
-    spark: SparkSession, write: Write, vault: Path, kms_url: str
+    spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str
 ) -> None:
     rows = [(1, "a/b", 2026), (2, "100% é", 2026), (3, None, None), (4, "a/b", 2027), (5, "", 2026)]
     frame = spark.createDataFrame(rows, "id int, name string, year int").coalesce(1)
-    write(frame, partition_by="year, name")
+    as_a_task(frame, partition_by="year, name")
     found = {path.rpartition("/")[0]: data for path, data in plain(vault, kms_url).items()}
     assert found == {
         "year=2026/name=a%2Fb": b'{"id":1}\n',
@@ -251,10 +263,10 @@ def test_columns_become_directories_as_hive_writes_them(
 
 
 def test_many_directories_are_written_with_few_files_open(
-    spark: SparkSession, write: Write, vault: Path, kms_url: str
+    spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str
 ) -> None:
     frame = spark.range(0, 400, 1, 1).selectExpr("id", "id % 100 p")
-    write(frame, partition_by="p")
+    as_a_task(frame, partition_by="p")
     found = plain(vault, kms_url)
     assert len(found) == 100
     assert all(data.count(b"\n") == 4 for data in found.values())
@@ -287,41 +299,22 @@ def test_a_task_that_fails_leaves_the_dataset_as_it_was(
             if "19" in batch.column(0).to_pylist():
                 raise ValueError("on purpose")
 
-    bad = values(spark.range(1), 20, 4).mapInArrow(failing, "value string")
-    for mode in ("append", "overwrite"):
-        with pytest.raises(Exception, match="on purpose"):
-            write(bad, mode, decode="text", max_file_bytes="1")
-        assert plain(vault, kms_url) == before
-        assert_clean(vault)
-
-
-def test_a_worker_that_is_killed_is_tried_again(
-    spark: SparkSession, write: Write, vault: Path, kms_url: str, tmp_path: Path
-) -> None:
-    mark = tmp_path / "killed"
-
-    def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield batch
-            if "19" in batch.column(0).to_pylist() and not mark.exists():
-                mark.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    write(values(spark.range(1), 20, 2).mapInArrow(once, "value string"), decode="text", max_file_bytes="1")
-    assert mark.exists()
-    assert sorted(map(int, lines(vault, kms_url))) == list(range(20))
+    bad = values(spark.range(1), 20, 2).mapInArrow(failing, "value string")
+    with pytest.raises(Exception, match="on purpose"):
+        write(bad, "overwrite", decode="text", max_file_bytes="1")
+    assert plain(vault, kms_url) == before
     assert_clean(vault)
 
 
 def test_a_writer_that_is_killed_leaves_files_that_nobody_sees(
-    spark: SparkSession, write: Write, vault: Path, kms_url: str
+    spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str
 ) -> None:
     """The driver is gone: nobody commits or aborts. A later run does not mind, and clean removes the rest."""
     schema = spark.range(1).selectExpr("'x' value").schema
     options = {"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": "text"}
     lost = writer_for(options, schema, False)
     lost.write(iter([pa.RecordBatch.from_pydict({"value": ["lost"]})]))
-    write(values(spark.range(1), 1), decode="text")
+    as_a_task(values(spark.range(1), 1), decode="text")
     assert lines(vault, kms_url) == ["0"]
     with dataset.open(vault, load(kms_url)) as opened:
         (left,) = opened.verify().problems
@@ -334,9 +327,9 @@ def test_a_writer_that_is_killed_leaves_files_that_nobody_sees(
 
 
 def test_a_write_that_was_given_up_and_expired_cannot_be_committed(
-    spark: SparkSession, write: Write, vault: Path, kms_url: str
+    spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str
 ) -> None:
-    write(values(spark.range(1), 1), decode="text")
+    as_a_task(values(spark.range(1), 1), decode="text")
     options = {"path": str(vault), "kms": kms_url, "decode": "text"}
     slow = writer_for(options, spark.range(1).selectExpr("'x' value").schema, False)
     message = slow.write(iter([pa.RecordBatch.from_pydict({"value": ["late"]})]))
@@ -347,14 +340,14 @@ def test_a_write_that_was_given_up_and_expired_cannot_be_committed(
 
 
 def test_files_of_a_pattern_are_written_under_its_master_key(
-    spark: SparkSession, write: Write, vault: Path, kms_url: str, tmp_path: Path
+    spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "raw" / "tenant=a").mkdir(parents=True)
     (tmp_path / "raw" / "tenant=a" / "x").write_text("of a")
     keys = {"tenant=a/**": "lake2", "**": "lake"}
     dataset.encrypt(tmp_path / "raw", vault, kms_url, keys=keys).close()
     frame = spark.createDataFrame([("a", "1"), ("b", "2")], "tenant string, value string").coalesce(1)
-    write(frame, decode="text", partition_by="tenant")
+    as_a_task(frame, decode="text", partition_by="tenant")
     with dataset.open(vault, kms_url) as opened:
         of_class = {each.id: each.key_id for each in opened.classes}
         found = {entry.path.partition("/")[0]: of_class[entry.key_class] for entry in opened.files}
@@ -362,7 +355,7 @@ def test_files_of_a_pattern_are_written_under_its_master_key(
     assert lines(vault, kms_url) == ["1", "2", "of a"]
 
 
-def test_a_dataset_on_an_object_store(
+def test_a_worker_that_is_killed_is_tried_again_and_a_task_that_fails_changes_nothing_on_an_object_store(
     spark: SparkSession, write: Write, kms_url: str, s3: Storage, tmp_path: Path
 ) -> None:
     path = f"{s3.url}/vault"
