@@ -8,6 +8,7 @@ import errno
 import functools
 import inspect
 import io
+import itertools
 import mmap
 import os
 import random
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -84,6 +85,21 @@ def every(argument: str, cases: Iterable[Any], ids: Callable[[Any], str] = str) 
         return run  # type: ignore[return-value]
 
     return decorate
+
+
+def covering(*options: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """A few points of a product in which every two values of different options meet; the same for the same arguments.
+
+    What a pair of options does wrong shows in one of them; what takes three at once is for the long runs.
+    """
+    points = list(itertools.product(*map(enumerate, options)))
+    pairs = [set(itertools.combinations(enumerate(number for number, _ in point), 2)) for point in points]
+    missing, chosen = set().union(*pairs), []
+    while missing:
+        best = max(range(len(points)), key=lambda index: len(pairs[index] & missing))
+        chosen.append(tuple(value for _, value in points[best]))
+        missing -= pairs[best]
+    return chosen
 
 
 # -- streams as bytes ----------------------------------------------------------------------------------------

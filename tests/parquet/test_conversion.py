@@ -545,7 +545,7 @@ def test_what_is_in_use_is_not_taken_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["stop", "del", "cycle", "wait"])
 def test_threads_end_with_their_conversion(end: str, tmp_path: Path) -> None:
     before = os_threads()
-    for _ in range(5):
+    for _ in range(2):
         conversion, pages, file, target = started(tmp_path)
         if end == "cycle":
             # Garbage that the collector takes apart in an order of its own.
@@ -566,7 +566,7 @@ def test_threads_end_with_their_conversion(end: str, tmp_path: Path) -> None:
 
 def test_an_exception_between_launch_and_landing(tmp_path: Path) -> None:
     before = os_threads()
-    for _ in range(5):
+    for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             interrupted(tmp_path)
         gc.collect()
