@@ -41,7 +41,7 @@ def test_spark_and_ags1_scan_the_same_rows_and_columns(events):
     narrow = bench_iceberg.Question("some", columns=("id",), where="id < 100")
     everything = bench_iceberg.Question("all")
     with SparkPeer(long_lived=False) as spark:
-        for asked in (everything, narrow, everything):
+        for asked in (narrow, everything):
             mine = bench_iceberg._ours(events.metadata, asked)()
             answer = spark.scan(events.metadata, asked.columns, asked.where, to_python=True)
             assert (answer["rows"], answer["columns"]) == (mine.num_rows, mine.num_columns)

@@ -1,4 +1,7 @@
-"""SIGKILL at any moment: the dataset is its old version or its new one, whole; the next run completes what is left."""
+"""SIGKILL at any moment: the dataset is its old version or its new one, whole; the next run completes what is left.
+
+Here at a few moments, of which half are the last, where the commit is; soak_kills.py has as many as there is time for.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,24 @@ from typing import Any
 import pytest
 
 from ags1 import dataset
-from tests.checks import HANG_SECONDS, pattern
+from tests.checks import pattern
 from tests.dataset.conftest import CONTENTS, Tree, fresh, killed_at, plain_of, read_tree, write_tree
 
 # Some files for each unit of work, and some of more than a megabyte.
 MANY: Tree = {**CONTENTS, **{f"many/{i:03}": pattern(i) for i in range(150)}, "large": pattern(2_500_000)}
 CHANGED: Tree = {"a.txt": b"changed", "many/007": b"changed too", "new/file": b"new", "large": pattern(1_800_000)}
 NEVER = 1 << 30
-KILLS = 24
+# Which are enough to meet a commit before and after its last step.
+KILLS = 8
+LARGE = 40 << 20
+CHANGES = ("add", "sync", "rm", "mv", "rewrap", "expire")
 
 
-def moments(total: int, seed: int) -> list[int]:
+def moments(total: int, seed: int, kills: int) -> list[int]:
     """Moments to be killed at: the last ones, where the commit is, and some before."""
-    last = list(range(max(1, total - KILLS // 2), total + 1))
+    last = list(range(max(1, total - kills // 2), total + 1))
     before = list(range(1, last[0]))
-    return sorted({*last, *random.Random(seed).sample(before, min(KILLS // 2, len(before)))})
+    return sorted({*last, *random.Random(seed).sample(before, min(kills // 2, len(before)))})
 
 
 def encrypting(raw: Path, vault: Path, threads: int | None = None) -> Callable[[], Any]:
@@ -58,16 +64,12 @@ def assert_whole(vault: Path, *contents: Tree) -> Tree:
     return held
 
 
-@pytest.mark.timeout(HANG_SECONDS)
-@pytest.mark.parametrize("threads", [1, None])
-def test_a_first_run_that_is_killed_is_no_dataset_yet_and_the_next_run_completes_it(
-    tmp_path: Path, threads: int | None
-) -> None:
+def first_runs(tmp_path: Path, threads: int | None, seed: int, kills: int = KILLS) -> None:
     raw = write_tree(tmp_path / "raw", MANY)
     total = killed_at(NEVER, encrypting(raw, tmp_path / "counted", threads))
     assert total is not None
     killed = 0
-    for step in moments(total, seed=1):
+    for step in moments(total, seed, kills):
         vault = tmp_path / f"vault-{step}"
         killed += killed_at(step, encrypting(raw, vault, threads)) is None
         if list(vault.glob("_ags1/v-*.json")):
@@ -79,12 +81,17 @@ def test_a_first_run_that_is_killed_is_no_dataset_yet_and_the_next_run_completes
         encrypting(raw, vault, threads)()
         assert_whole(vault, MANY)
         shutil.rmtree(vault)
-    assert killed >= KILLS * 2 // 3
+    assert killed >= kills * 2 // 3
 
 
-@pytest.mark.timeout(HANG_SECONDS)
-@pytest.mark.parametrize("change", ["add", "sync", "rm", "mv", "rewrap", "expire"])
-def test_a_change_that_is_killed_is_done_or_not_and_can_be_done_again(change: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, None])
+def test_a_first_run_that_is_killed_is_no_dataset_yet_and_the_next_run_completes_it(
+    tmp_path: Path, threads: int | None
+) -> None:
+    first_runs(tmp_path, threads, seed=1)
+
+
+def changes(change: str, tmp_path: Path, seed: int, kills: int = KILLS) -> None:
     raw, more, origin = tmp_path / "raw", tmp_path / "more", tmp_path / "origin"
     write_tree(raw, CONTENTS), write_tree(more, {**CHANGED, "b": b"b"})
     encrypting(raw, origin)()
@@ -107,7 +114,7 @@ def test_a_change_that_is_killed_is_done_or_not_and_can_be_done_again(change: st
     total = killed_at(NEVER, opened(tmp_path / "counted", work))
     assert total is not None
     seen = set()
-    for step in moments(total, seed=2):
+    for step in moments(total, seed, kills):
         vault = tmp_path / f"vault-{step}"
         shutil.copytree(origin, vault)
         killed_at(step, opened(vault, work))
@@ -122,8 +129,12 @@ def test_a_change_that_is_killed_is_done_or_not_and_can_be_done_again(change: st
     assert seen == {True, False}
 
 
-@pytest.mark.timeout(HANG_SECONDS)
-def test_a_killed_decryption_leaves_no_half_file_and_is_repeated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_is_killed_is_done_or_not_and_can_be_done_again(change: str, tmp_path: Path) -> None:
+    changes(change, tmp_path, seed=2)
+
+
+def decryptions(tmp_path: Path, seed: int, kills: int = KILLS) -> None:
     raw, vault = write_tree(tmp_path / "raw", MANY), tmp_path / "vault"
     encrypting(raw, vault)()
 
@@ -132,7 +143,7 @@ def test_a_killed_decryption_leaves_no_half_file_and_is_repeated(tmp_path: Path)
 
     total = killed_at(NEVER, decrypting(tmp_path / "counted"))
     assert total is not None
-    for step in moments(total, seed=3):
+    for step in moments(total, seed, kills):
         target = tmp_path / f"back-{step}"
         killed_at(step, decrypting(target))
         for path, data in read_tree(target).items() if target.exists() else ():
@@ -142,7 +153,10 @@ def test_a_killed_decryption_leaves_no_half_file_and_is_repeated(tmp_path: Path)
         shutil.rmtree(target)
 
 
-@pytest.mark.timeout(HANG_SECONDS)
+def test_a_killed_decryption_leaves_no_half_file_and_is_repeated(tmp_path: Path) -> None:
+    decryptions(tmp_path, seed=3)
+
+
 def test_what_was_recorded_before_a_kill_is_not_encrypted_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,13 +191,12 @@ CHILD = """
 """
 
 
-@pytest.mark.timeout(HANG_SECONDS)
-def test_kills_from_outside_at_any_moment_lose_nothing(tmp_path: Path) -> None:
+def kills_from_outside(tmp_path: Path, seed: int, kills: int = KILLS // 2) -> None:
     """Also inside native writes: the child is killed after a random number of its own bytes written."""
-    raw, vault = write_tree(tmp_path / "raw", {**CONTENTS, "large": pattern(40 << 20)}), tmp_path / "vault"
-    generator = random.Random(4)
+    raw, vault = write_tree(tmp_path / "raw", {**CONTENTS, "large": pattern(LARGE)}), tmp_path / "vault"
+    generator = random.Random(seed)
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    for _ in range(12):
+    for _ in range(kills):
         child = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(CHILD), str(raw), str(vault)],
             stdout=subprocess.PIPE, env=environment, text=True,
@@ -199,9 +212,13 @@ def test_kills_from_outside_at_any_moment_lose_nothing(tmp_path: Path) -> None:
             child.communicate()
         if list(vault.glob("_ags1/v-*.json")):
             with dataset.open(vault, fresh()) as found:
-                assert plain_of(found).items() <= {**CONTENTS, "large": pattern(40 << 20)}.items()
+                assert plain_of(found).items() <= {**CONTENTS, "large": pattern(LARGE)}.items()
     encrypting(raw, vault)()
-    assert_whole(vault, {**CONTENTS, "large": pattern(40 << 20)})
+    assert_whole(vault, {**CONTENTS, "large": pattern(LARGE)})
+
+
+def test_kills_from_outside_at_any_moment_lose_nothing(tmp_path: Path) -> None:
+    kills_from_outside(tmp_path, seed=4)
 
 
 def _written(pid: int) -> int:
