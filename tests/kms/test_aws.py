@@ -12,7 +12,7 @@ import pytest
 
 import ags1
 from ags1.kms import AwsKms
-from tests.checks import KEY, KEYS, in_threads
+from tests.checks import KEY, KEYS, every, in_threads
 from tests.kms.loopback import Answer, Between, FakeTime, HangUp, Silence
 
 REGION = "eu-central-1"
@@ -32,9 +32,9 @@ def between(moto_url: str) -> Iterator[Between]:
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def admin(moto_url: str) -> Any:
-    """boto3 of someone who makes keys."""
+    """boto3 of someone who makes keys; a client takes longer to make than all that it does here."""
     return boto3.client("kms", region_name=REGION, endpoint_url=moto_url, **CREDENTIALS)
 
 
@@ -63,7 +63,7 @@ def error(code: str, message: str = "", status: int = 400) -> Answer:
 # -- the calls -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", KEYS)
+@every("length", KEYS)
 def test_what_is_wrapped_is_unwrapped(client: AwsKms, key_id: str, length: int) -> None:
     wrapped = client.wrap_key(KEYS[length], key_id)
     assert KEYS[length] not in wrapped
@@ -181,11 +181,13 @@ PASSING: dict[str, Answer] = {
 }
 
 
-@pytest.mark.parametrize("fault", PASSING)
+@every("fault", PASSING)
 def test_a_passing_fault_is_survived_without_the_sdks_own_retries(
     client: AwsKms, between: Between, key_id: str, time: FakeTime, fault: str
 ) -> None:
     between.script.extend([PASSING[fault]] * 4)
+    between.requests.clear()
+    time.pauses.clear()
     assert client.wrap_key(KEY, key_id)
     assert (len(between.requests), len(time.pauses)) == (5, 4)
 
@@ -213,8 +215,8 @@ def test_a_service_that_is_silent_is_an_error(between: Between, time: FakeTime) 
         client.wrap_key(KEY, "k")
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
+@every(
+    "case",
     [
         (error("AccessDeniedException", "User is not authorized"), "AccessDeniedException: User is not authorized"),
         (error("DisabledException", "k is disabled."), "DisabledException: k is disabled."),
@@ -225,9 +227,11 @@ def test_a_service_that_is_silent_is_an_error(between: Between, time: FakeTime) 
     ],
 )
 def test_a_refusal_is_told_as_it_is_and_not_tried_again(
-    client: AwsKms, between: Between, answer: Answer, message: str
+    client: AwsKms, between: Between, case: tuple[Answer, str]
 ) -> None:
+    answer, message = case
     between.script.append(answer)
+    between.requests.clear()
     with pytest.raises(ags1.KeyAccessError, match=message):
         client.unwrap_key(KEY, "k")
     assert len(between.requests) == 1
@@ -237,7 +241,7 @@ GARBAGE = [b"", b"{}", b"[]", b"null", b"<html>", b"\xff\xfe", b'{"Plaintext": 7
            b'{"Plaintext": "?", "CiphertextBlob": "?"}', b'{"Plaintext": "", "CiphertextBlob": ""}']  # fmt: skip
 
 
-@pytest.mark.parametrize("body", GARBAGE)
+@every("body", GARBAGE)
 def test_garbage_is_an_error(client: AwsKms, between: Between, body: bytes) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: client.wrap_key(KEY, "k"),

@@ -17,7 +17,7 @@ import ags1
 from ags1 import parquet
 from ags1.cli import main
 from ags1.storage import Location, create, open_output, open_source
-from tests.checks import KEY, in_threads
+from tests.checks import KEY, every, in_threads
 from tests.servers.faults import (
     Answer,
     Cut,
@@ -164,9 +164,10 @@ LASTING: dict[str, Fault] = {
 }
 
 
-@pytest.mark.parametrize("fault", PASSING)
-@pytest.mark.parametrize("use", READING)
-def test_a_fault_that_passes_is_not_noticed(lake: Lake, tmp_path: Path, use: str, fault: str) -> None:
+# All read by the same requests, so that one use meets all faults.
+@every("case", [*(("read", fault) for fault in PASSING), *((use, "cut later") for use in READING), ("pread", "stall")])
+def test_a_fault_that_passes_is_not_noticed(lake: Lake, tmp_path: Path, case: tuple[str, str]) -> None:
+    use, fault = case
     kind, count = PASSING[fault]
     for skip in (0, 1):
         lake.proxy.reset()
@@ -176,10 +177,10 @@ def test_a_fault_that_passes_is_not_noticed(lake: Lake, tmp_path: Path, use: str
         assert READING[use](lake, tmp_path)
 
 
-@pytest.mark.parametrize("fault", LASTING)
-@pytest.mark.parametrize("use", ["read", "encrypt_file"])
-def test_a_fault_that_lasts_is_one_error(lake: Lake, tmp_path: Path, use: str, fault: str) -> None:
+@every("case", [*(("read", fault) for fault in LASTING), ("encrypt_file", "cut"), ("encrypt_file", "short")])
+def test_a_fault_that_lasts_is_one_error(lake: Lake, tmp_path: Path, case: tuple[str, str]) -> None:
     """From the first request on, and from the second: bounded requests, and nothing on the disk."""
+    use, fault = case
     for skip in (0, 1):
         lake.proxy.reset()
         lake.proxy.fault(LASTING[fault], method="GET", skip=skip, count=None)
@@ -252,30 +253,32 @@ def test_a_command_over_a_dead_link_ends_with_one_line(
     assert main([command, lake.url("a.ags1"), "--key-file", str(key)]) == 0
 
 
-LARGE = random.Random(8).randbytes(20 * MIB)
+LARGE = random.Random(8).randbytes(17 * MIB)
 BEGIN = {"method": "POST", "path": "uploads"}
 PART = {"method": "PUT", "path": "partNumber=2"}
 COMPLETE = {"method": "POST", "path": "uploadId"}
 
 
-@pytest.mark.parametrize(
-    ("fault", "where"),
-    [
-        (fault, where)
-        for where in (BEGIN, PART, COMPLETE)
-        for fault in (Lost(), Reset(), Answer(503), Answer(503, carried_out=True), Stall())
-    ]
-    + [(CutUpload(1000), PART)],
-    ids=lambda value: repr(value) if isinstance(value, Fault) else str(value["path"]),
-)
-@pytest.mark.parametrize("count", [1, None])
+FAULTS = (Lost(), Reset(), Answer(503), Stall())
+UPLOADS: list[tuple[Fault, dict[str, str], int | None]] = [
+    *((fault, where, 1) for where in (BEGIN, PART, COMPLETE) for fault in (*FAULTS, Answer(503, carried_out=True))),
+    *((fault, where, None) for where in (BEGIN, PART, COMPLETE) for fault in FAULTS[:3]),
+    (Stall(), PART, None),
+    (CutUpload(1000), PART, 1),
+    (CutUpload(1000), PART, None),
+]
+
+
+@every("case", enumerate(UPLOADS))
 def test_an_upload_over_a_broken_link_is_whole_or_not_there(
-    lake: Lake, tmp_path: Path, fault: Fault, where: dict[str, str], count: int | None
+    lake: Lake, case: tuple[int, tuple[Fault, dict[str, str], int | None]]
 ) -> None:
+    number, (fault, where, count) = case
+    lake.proxy.reset()
     lake.proxy.fault(fault, count=count, **where)  # type: ignore[arg-type]
     known = isinstance(fault, (Reset, CutUpload)) or fault == Answer(503) or where is not COMPLETE
     try:
-        with ags1.open(lake.url("new"), "wb", key=KEY, storage_options=lake.shaped) as writer:
+        with ags1.open(lake.url(f"new-{number}"), "wb", key=KEY, storage_options=lake.shaped) as writer:
             writer.write(LARGE)
         assert count == 1
     except OSError as error:
@@ -284,37 +287,41 @@ def test_an_upload_over_a_broken_link_is_whole_or_not_there(
         # It may be there: nobody is told that it is not.
         found = type(error)
         assert found is not FileNotFoundError
-    stored = lake.content("new")
+    stored = lake.content(f"new-{number}")
     if stored is not None:
         assert ags1.decrypt(stored, KEY) == LARGE
     assert count is None or stored is not None
 
 
-@pytest.mark.parametrize("fault", [Lost(), Reset(), Answer(503), CutUpload(30), Stall()], ids=repr)
-@pytest.mark.parametrize("count", [1, None])
-def test_a_small_object_over_a_broken_link_is_whole_or_not_there(lake: Lake, fault: Fault, count: int | None) -> None:
+@every("case", enumerate([*((fault, 1) for fault in (*FAULTS, CutUpload(30))), (Reset(), None), (Lost(), None)]))
+def test_a_small_object_over_a_broken_link_is_whole_or_not_there(
+    lake: Lake, case: tuple[int, tuple[Fault, int | None]]
+) -> None:
+    number, (fault, count) = case
+    lake.proxy.reset()
     lake.proxy.fault(fault, method="PUT", count=count)
     try:
-        ags1.encrypt_file(lake.url("plain"), lake.url("new"), KEY, storage_options=lake.shaped)
+        ags1.encrypt_file(lake.url("plain"), lake.url(f"new-{number}"), KEY, storage_options=lake.shaped)
         assert count == 1
     except OSError as error:
         assert count is None
         assert_one_line(error, "new")
-    stored = lake.content("new")
+    stored = lake.content(f"new-{number}")
     assert stored is None or ags1.decrypt(stored, KEY) == PLAIN
 
 
-@pytest.mark.parametrize(
-    "fault", [Lost(), Reset(), Answer(503), Answer(503, carried_out=True), CutUpload(3), Stall()], ids=repr
-)
-def test_a_creation_whose_answer_was_lost_is_recognised(lake: Lake, fault: Fault) -> None:
+@every("case", enumerate([*FAULTS, Answer(503, carried_out=True), CutUpload(3)]))
+def test_a_creation_whose_answer_was_lost_is_recognised(lake: Lake, case: tuple[int, Fault]) -> None:
+    number, fault = case
+    name = f"pointer-{number}"
+    lake.proxy.reset()
     lake.proxy.fault(fault, method="PUT")
-    create(lake.place("pointer"), b"version 1")
-    assert lake.content("pointer") == b"version 1"
+    create(lake.place(name), b"version 1")
+    assert lake.content(name) == b"version 1"
     lake.proxy.fault(fault, method="PUT")
     with pytest.raises(FileExistsError, match="pointer"):
-        create(lake.place("pointer"), b"version 2")
-    assert lake.content("pointer") == b"version 1"
+        create(lake.place(name), b"version 2")
+    assert lake.content(name) == b"version 1"
 
 
 def test_a_creation_over_a_dead_link_ends(lake: Lake) -> None:
