@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import ags1
-from bench import peer, settings
+from bench import peer, processes, settings
 from bench.bench_memory import name_of
 from bench.conftest import KEY, Record
 from bench.floors import Floors
@@ -98,17 +98,16 @@ def test_encrypt_many(
 
 
 _PEAK = """
-import resource, sys
+import sys
 import numpy as np
 import ags1
+from tests import peak_memory
 count, length = int(sys.argv[1]), int(sys.argv[2])
 data, offsets = np.ones(count * length, np.uint8), np.arange(0, count * length + 1, length, dtype=np.int64)
 items = (data, offsets) if sys.argv[3] == "packed" else [bytes(length) for _ in range(count)]
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_memory.begin()
 batch = ags1.encrypt_many(items, bytes(32))
-unit = 1 if sys.platform == "darwin" else 1024
-peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit
-print(peak, batch.nbytes + batch.offsets.nbytes)
+print(peak_memory.grown(before), batch.nbytes + batch.offsets.nbytes)
 """
 
 
@@ -116,7 +115,7 @@ print(peak, batch.nbytes + batch.offsets.nbytes)
 def test_peak_memory_of_a_batch(form: str, sizes: settings.Settings, record: Record) -> None:
     count = min(sizes.batch_count, sizes.nbytes // 1024)
     command = [sys.executable, "-c", _PEAK, str(count), "1024", form]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(command, check=True, capture_output=True, text=True, env=processes.environment()).stdout
     peak, result = map(int, said.split())
     question = f"peak memory of encrypt_many, {count} items of 1 KiB, from {form}"
     record(None, memory_figure(question, "arena and offsets", peak, result, target=16))
