@@ -636,8 +636,11 @@ def _in_order(plan: Any, columns: Sequence[str] | None, lineage: Collection[str]
     from pyiceberg.schema import Schema
 
     projected = plan.projection()
-    if columns is None or "*" in columns:
+    if columns is None:
         return projected
+    if "*" in columns:
+        further = [LINEAGE[name] for name in dict.fromkeys(columns) if name in lineage]
+        return Schema(*projected.fields, *further, schema_id=projected.schema_id)
     # A column is where it was named first, in parts or as a whole.
     places: dict[int, int] = {}
     fields = list(projected.fields)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow
 
-from tests.iceberg_tables.random_tables import POOLS
+from tests.iceberg_tables.random_tables import POOLS, RandomTable
 
 _DECIMALS = {"decimal(9, 2)": (9, 2), "decimal(20, 2)": (20, 2), "decimal(38, 10)": (38, 10)}
 _TYPES: dict[str, Any] = {
@@ -106,9 +106,26 @@ class RandomRows:
         ids = range(self._next, self._next + count)
         self._next += count
         columns = [pyarrow.array(ids, pyarrow.int64())]
-        columns += [pyarrow.array([value(kind, chance) for _ in ids], _TYPES[kind]) for kind in self.kinds.values()]
+        for name, kind in self.kinds.items():
+            values = [value(kind, chance) for _ in ids]
+            if name in self.partition_by and kind in ("float", "double"):
+                # Java takes the zeros of both signs for different partitions, and then filters by them.
+                values = [None if each is None else each + 0.0 for each in values]
+            columns.append(pyarrow.array(values, _TYPES[kind]))
         columns.append(pyarrow.array([nested(chance) for _ in ids], NESTED))
         return pyarrow.Table.from_arrays(columns, schema=self.schema)
+
+    def filters(self, seed: int) -> RandomTable:
+        """What makes random filters of the columns that are no partition as they are.
+
+        Of those, Java takes null for unequal to anything, which Spark does not.
+        """
+        made = RandomTable("t", seed)
+        names = {kind: name for name, kind in self.kinds.items() if name not in self.partition_by}
+        made.columns = [each for each in made.columns if each.kind in names]
+        for each in made.columns:
+            each.name = names[each.kind]
+        return made
 
 
 def further_types(count: int) -> pyarrow.Table:

@@ -18,7 +18,6 @@ from ags1.kms import MemoryKms
 from tests.iceberg_tables.arrow_tables import RandomRows, further_types
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
 from tests.iceberg_tables.keys import MASTER_KEYS
-from tests.iceberg_tables.random_tables import RandomTable
 
 PLAINTEXT_MAGICS = (b"Obj\x01", b"PAR1", b"PFA1")
 
@@ -157,11 +156,7 @@ def test_a_delete_removes_exactly_what_a_scan_shows(seed: int, tmp_path: Path) -
     table = make(tmp_path / "t", made.schema, made.partition_by, made.sort_by)
     for count in (60, 60):
         table.append(made.rows(count))
-    filters = RandomTable("t", seed)
-    filters.columns = [each for each in filters.columns if each.kind in made.kinds.values()]
-    names = {kind: name for name, kind in made.kinds.items()}
-    for each in filters.columns:
-        each.name = names[each.kind]
+    filters = made.filters(seed)
     left = table.scan().to_arrow()
     for _ in range(6):
         chosen = filters.filter().ours
@@ -398,6 +393,15 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_written(change: Any
     ):
         with pytest.raises(ValueError, match=message):
             method(change(SIMPLE))
+    assert stored(tmp_path) == before
+
+
+def test_numbers_that_are_too_large_for_their_column_are_refused(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", pyarrow.schema([("i", pyarrow.int32()), ("d", pyarrow.decimal128(4, 2))]))
+    table.append(pyarrow.table({"i": [1, None]}))
+    before = stored(tmp_path)
+    with pytest.raises(ValueError, match="column i: a value does not fit into int"):
+        table.append(pyarrow.table({"i": [2**31]}))
     assert stored(tmp_path) == before
 
 

@@ -236,12 +236,9 @@ def _is_moment(given: pyarrow.DataType, *, zone: bool) -> bool:
 
 _FITTING: dict[type, Callable[[pyarrow.DataType, Any], bool]] = {
     iceberg.BooleanType: lambda given, kind: arrow.is_boolean(given),
-    iceberg.IntegerType: lambda given, kind: (
-        arrow.is_integer(given) and given.bit_width <= (32 if arrow.is_signed_integer(given) else 16)
-    ),
-    iceberg.LongType: lambda given, kind: (
-        arrow.is_integer(given) and given.bit_width <= (64 if arrow.is_signed_integer(given) else 32)
-    ),
+    # Python's integers are 64 bits wide in Arrow; those that are too large for the column are found one by one.
+    iceberg.IntegerType: lambda given, kind: arrow.is_integer(given),
+    iceberg.LongType: lambda given, kind: arrow.is_integer(given),
     iceberg.FloatType: lambda given, kind: arrow.is_floating(given) and given.bit_width <= 32,
     iceberg.DoubleType: lambda given, kind: arrow.is_floating(given),
     iceberg.DecimalType: lambda given, kind: (
