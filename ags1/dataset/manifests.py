@@ -19,9 +19,10 @@ import json
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import overload
 
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.entries import Entry
@@ -111,6 +112,96 @@ class Node:
 Item = Node | Entry
 
 
+class Items(Sequence[Item]):
+    """What is directly below a node. An item is made when it is asked for: whoever looks for one file needs one of 512.
+
+    Parameters
+    ----------
+    level : int
+        Of the manifest that has them.
+    fields : list
+        Their JSON.
+    name : str
+        Of the manifest, for errors.
+
+    Attributes
+    ----------
+    keys : list of bytes
+        Sort keys of the first file of each.
+    last : bytes
+        Sort key of the last file.
+    totals : tuple of int
+        Number of all files below, and their bytes of plaintext.
+
+    Raises
+    ------
+    FormatError
+        They are in no order, or have no keys. What else is wrong with an item is found when it is made.
+
+    Notes
+    -----
+    Safe to share between threads: two that make one item make equal ones.
+    """
+
+    __slots__ = ("_fields", "_level", "_made", "_name", "keys", "last", "totals")
+
+    def __init__(self, level: int, fields: list[Any], name: str) -> None:
+        try:
+            if level:
+                ends = [sort_key(end) for each in fields for end in (each[0], each[1])]
+                self.keys, self.last = ends[::2], ends[-1]
+                self.totals = sum(each[2] for each in fields), sum(each[3] for each in fields)
+            else:
+                ends = self.keys = [sort_key(each["path"]) for each in fields]
+                self.last = ends[-1]
+                self.totals = len(fields), sum(part[1] for each in fields for part in each["parts"])
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            raise FormatError(f"{name}: an entry or a node has a field that is missing or of a wrong type") from None
+        if any(a > b for a, b in pairwise(ends)):
+            raise FormatError(f"{name}: the files of this manifest are in no order")
+        self._level, self._fields, self._name = level, fields, name
+        self._made: list[Item | None] = [None] * len(fields)
+
+    @classmethod
+    def of(cls, level: int, items: list[Item]) -> Items:
+        """Items that are there."""
+        made = cls.__new__(cls)
+        made._level, made._fields, made._name, made._made = level, [], "", list(items)
+        made.keys, made.last = [_first(each) for each in items], _last(items[-1])
+        made.totals = (
+            sum(each.file_count if isinstance(each, Node) else 1 for each in items),
+            sum(each.plaintext_bytes if isinstance(each, Node) else each.plaintext_length for each in items),
+        )
+        return made
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        if isinstance(index, slice):
+            return [self._item(each) for each in range(*index.indices(len(self)))]
+        return self._item(range(len(self))[index])
+
+    def _item(self, index: int) -> Item:
+        found = self._made[index]
+        if found is None:
+            fields = self._fields[index]
+            if self._level:
+                found = Node.from_json(fields, self._level - 1, self._name)
+            else:
+                found = Entry.from_json(fields, self._name)
+            self._made[index] = found
+        return found
+
+    def at_or_before(self, key: bytes) -> int:
+        """Index of the last item that begins at or before a key; -1 if there is none."""
+        return bisect_right(self.keys, key) - 1
+
+
 def _is_manifest(name: object) -> bool:
     return isinstance(name, str) and name.startswith(f"{CONTROL}/manifests/") and run_of(name) is not None
 
@@ -135,7 +226,7 @@ class Manifests:
     def __init__(self, location: Location, uuid: str, unsynced: Unsynced | None = None) -> None:
         self.location = location
         self.uuid = uuid
-        self._kept: OrderedDict[str, list[Item]] = OrderedDict()
+        self._kept: OrderedDict[str, Items] = OrderedDict()
         self._lock = threading.Lock()
         self._directory_made = False
         self._unsynced = unsynced
@@ -153,13 +244,13 @@ class Manifests:
             It is missing.
         """
         level, items = self._read(name, metadata.encode(), None)
-        made = Node(level, _first(items[0]), _last(items[-1]), *_totals(items), name, metadata.encode())
+        made = Node(level, items.keys[0], items.last, *items.totals, name, metadata.encode())
         if (made.file_count, made.plaintext_bytes) != (file_count, plaintext_bytes):
             raise FormatError(f"{self.location.join(name)} has other files than its version says")
         self._keep(name, items)
         return made
 
-    def children(self, node: Node) -> list[Item]:
+    def children(self, node: Node) -> Items:
         """The nodes or files directly below a node; shared, so not to be changed.
 
         Raises
@@ -173,20 +264,19 @@ class Manifests:
                 self._kept.move_to_end(node.name)
                 return found
         _, items = self._read(node.name, node.key_metadata, node.level)
-        if (_first(items[0]), _last(items[-1]), *_totals(items)) != (
-            node.first, node.last, node.file_count, node.plaintext_bytes
-        ):  # fmt: skip
+        described = node.first, node.last, node.file_count, node.plaintext_bytes
+        if (items.keys[0], items.last, *items.totals) != described:
             raise FormatError(f"{self.location.join(node.name)} is not the manifest that the one above it describes")
         self._keep(node.name, items)
         return items
 
-    def _keep(self, name: str, items: list[Item]) -> None:
+    def _keep(self, name: str, items: Items) -> None:
         with self._lock:
             self._kept[name] = items
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
 
-    def _read(self, name: str, key_metadata: bytes, level: int | None) -> tuple[int, list[Item]]:
+    def _read(self, name: str, key_metadata: bytes, level: int | None) -> tuple[int, Items]:
         place = self.location.join(name)
         metadata = KeyMetadata.decode(key_metadata)
         if metadata.file_length is None or metadata.file_length > _MAX_BYTES:
@@ -214,15 +304,7 @@ class Manifests:
             or not files
         ):
             raise FormatError(f"{place}: a manifest of another level is in this object")
-        items: list[Item]
-        if found:
-            items = [Node.from_json(each, found - 1, place.text) for each in files]
-        else:
-            items = [Entry.from_json(each, place.text) for each in files]
-        ends = [key for each in items for key in ((each.first, each.last) if isinstance(each, Node) else (each.key,))]
-        if any(a > b for a, b in pairwise(ends)):
-            raise FormatError(f"{place}: the files of this manifest are in no order")
-        return found, items
+        return found, Items(found, files, place.text)
 
     def write(self, level: int, items: list[Item], run: str) -> Node:
         """Write a manifest under a name of its own.
@@ -248,11 +330,9 @@ class Manifests:
             output.commit()
         if self._unsynced is not None:
             self._unsynced.add(name)
-        made = Node(
-            level, _first(items[0]), _last(items[-1]), *_totals(items), name, metadata.with_length(len(data)).encode()
-        )
-        self._keep(name, items)
-        return made
+        kept = Items.of(level, items)
+        self._keep(name, kept)
+        return Node(level, kept.keys[0], kept.last, *kept.totals, name, metadata.with_length(len(data)).encode())
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +342,7 @@ class Manifests:
         key = sort_key(path)
         while isinstance(item, Node):
             below = self.children(item)
-            index = bisect_right(below, key, key=_first) - 1
+            index = below.at_or_before(key)
             item = below[index] if index >= 0 else None
         return item if item is not None and item.key == key else None
 
@@ -270,7 +350,9 @@ class Manifests:
         """The files whose paths begin with `prefix`, in order; leaves are read ahead."""
         key = sort_key(prefix)
         for leaf in self._ahead(self._leaves(root, key)):
-            for item in leaf[bisect_left(leaf, key, key=_first) :]:
+            for index in range(bisect_left(leaf.keys, key), len(leaf)):
+                item = leaf[index]
+                assert isinstance(item, Entry)
                 if not item.key.startswith(key):
                     return
                 yield item
@@ -288,12 +370,10 @@ class Manifests:
             if child.last >= prefix:
                 yield from self._leaves(child, prefix)
 
-    def _ahead(self, leaves: Iterator[Node]) -> Iterator[list[Entry]]:
+    def _ahead(self, leaves: Iterator[Node]) -> Iterator[Items]:
         if self.location.is_local:
-            found: Iterable[list[Item]] = map(self.children, leaves)
-        else:
-            found = in_order(self.children, leaves, at_once=_AHEAD)
-        yield from found  # type: ignore[misc]
+            return map(self.children, leaves)
+        return in_order(self.children, leaves, at_once=_AHEAD)
 
     def has_below(self, root: Node | None, directory: str) -> bool:
         """Whether there are files below a directory."""
@@ -325,7 +405,8 @@ class Manifests:
         if node is None or node.last < key:
             return
         below = self.children(node)
-        for item in below[max(0, bisect_right(below, key, key=_first) - 1) :]:
+        for index in range(max(0, below.at_or_before(key)), len(below)):
+            item = below[index]
             if isinstance(item, Node):
                 yield from self._items_from(item, key)
             elif item.key >= key:
@@ -345,12 +426,6 @@ class Manifests:
 
 def _last(item: Item) -> bytes:
     return item.last if isinstance(item, Node) else item.key
-
-
-def _totals(items: list[Item]) -> tuple[int, int]:
-    count = sum(each.file_count if isinstance(each, Node) else 1 for each in items)
-    size = sum(each.plaintext_bytes if isinstance(each, Node) else each.plaintext_length for each in items)
-    return count, size
 
 
 # -- comparing -----------------------------------------------------------------------------------------------------
