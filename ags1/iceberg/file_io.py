@@ -96,6 +96,7 @@ class EncryptedFileIO(FileIO):
         promised = bool(properties.get("encryption.key-id"))
         self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
         self._inner: dict[str, Any] = {}
+        self._loaded: dict[str, Document] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         if KMS not in self.properties:
@@ -113,6 +114,10 @@ class EncryptedFileIO(FileIO):
             found = self._inner[scheme] = load_file_io(others, location)
         return found
 
+    def hold_metadata(self, location: str, document: Document) -> None:
+        """Take what a catalog has loaded for the metadata file of this location, instead of reading it."""
+        self._loaded[location] = document
+
     def read_metadata(self, location: str) -> Document:
         """Read the metadata file of a table; the keys in it are known from now on.
 
@@ -125,9 +130,11 @@ class EncryptedFileIO(FileIO):
         OSError
             It cannot be read.
         """
-        with self.inner(location).new_input(location).open() as file:
-            data = file.read()
-        document = metadata_document(location, data, self.metadata_hash)
+        document = self._loaded.get(location)
+        if document is None:
+            with self.inner(location).new_input(location).open() as file:
+                data = file.read()
+            document = metadata_document(location, data, self.metadata_hash)
         self.keys.learn_metadata(location, document)
         return document
 

@@ -12,7 +12,6 @@ from ags1.iceberg._scan import EncryptedArrowScan, FileRows
 from ags1.iceberg._table_changes import TableChanges
 from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_file, of_partition
 from ags1.iceberg._variant import metadata_text
-from ags1.iceberg.catalogs._successor import text_hash
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
 
 TYPE_CHECKING = False
@@ -149,7 +148,7 @@ def load_table(
     given = _settings(found.io_properties, length_policy, allow_plaintext)
     if table_key_id is not None:
         given[TABLE_KEY_ID] = table_key_id
-    return EncryptedTable(state.metadata_location, EncryptedFileIO(_vouched(given, state), kms=_client(kms)), found)
+    return EncryptedTable(state.metadata_location, _file_io(given, state, _client(kms)), found)
 
 
 def _client(kms: Any) -> Any:
@@ -165,15 +164,14 @@ def _settings(properties: Mapping[str, str] | None, length_policy: str, allow_pl
     return {**(properties or {}), **policy}
 
 
-def _vouched(properties: dict[str, str], state: TableState) -> dict[str, str]:
-    """The properties with what a catalog vouches for."""
+def _file_io(properties: dict[str, str], state: TableState, kms: Any) -> EncryptedFileIO:
+    """The FileIO of a table at a state, which the catalog has read and compared with what it vouches for."""
     given = {name: text for name, text in properties.items() if name != METADATA_HASH}
-    if state.metadata_hash is not None:
-        # Of the text: the catalog may have the hash of Java's spelling of it.
-        given[METADATA_HASH] = text_hash(state.document.text)
     if state.table_key_id is not None:
         given[TABLE_KEY_ID] = state.table_key_id
-    return given
+    file_io = EncryptedFileIO(given, kms=kms)
+    file_io.hold_metadata(state.metadata_location, state.document)
+    return file_io
 
 
 class EncryptedTable(TableChanges):
@@ -231,8 +229,8 @@ class EncryptedTable(TableChanges):
         """
         # A catalog gives out other credentials every time.
         renewed = {} if self.catalog_table is None else self.catalog_table.io_properties
-        given = _vouched({**self.io.properties, **renewed}, state)
-        return EncryptedTable(state.metadata_location, EncryptedFileIO(given, kms=self.io.kms), self.catalog_table)
+        file_io = _file_io({**self.io.properties, **renewed}, state, self.io.kms)
+        return EncryptedTable(state.metadata_location, file_io, self.catalog_table)
 
     def refresh(self, state: TableState | None = None) -> EncryptedTable:
         """Load the newest state from the catalog; return the table itself.

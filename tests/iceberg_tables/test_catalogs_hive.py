@@ -137,6 +137,31 @@ def test_of_many_committers_at_once_exactly_one_wins(make: Callable[..., HiveCas
     assert case.locks() == []
 
 
+def test_a_commit_between_the_look_and_the_swap_is_seen_by_the_metastore(
+    make: Callable[..., HiveCase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ags1.iceberg.catalogs import _hive
+
+    case = make(properties={"engine.hive.lock-enabled": "false"})
+    mine, other = case.open(), case.open()
+    state = mine.load()
+    real = _hive._changed_parameters
+    winners: list[Any] = []
+
+    def late(*arguments: Any) -> dict[str, str]:
+        if not winners:
+            winners.append(None)
+            winners[0] = other.commit(state, changed(state, who="other"))
+        return real(*arguments)
+
+    monkeypatch.setattr(_hive, "_changed_parameters", late)
+    with pytest.raises(ConflictError, match="somebody else has committed"):
+        mine.commit(state, changed(state, who="me"))
+    assert case.parameters["metadata_location"] == winners[0].metadata_location
+    assert case.parameters[HASH] == winners[0].metadata_hash
+    assert case.parameters["who"] == "other"
+
+
 def test_java_commits_all_the_while_and_nothing_is_lost(make: Callable[..., HiveCase]) -> None:
     case = make(properties={"commit.retry.num-retries": "100", "commit.retry.max-wait-ms": "200"})
     done = threading.Event()
