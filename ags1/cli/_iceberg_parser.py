@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ags1.cli._iceberg_convert_parser import add_actions
 from ags1.cli._parser import (
     UsageError,
     _add_kms,
@@ -264,6 +265,7 @@ def _parser() -> _Parser:
         "--keep", action="append", default=[], metavar="ID", help="a key to keep in any case (may be repeated)"
     )
     _add_change(sub, with_kms=False)
+    add_actions(action, _add_store)
     return parser
 
 

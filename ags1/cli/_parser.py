@@ -162,6 +162,12 @@ actions:
   cat       decrypt one file of it
   rewrap    put it under another master key; no file of it changes
   prune     drop the keys that nothing uses any more
+  encrypt   encrypt it in place, or what was added to it as plaintext
+  decrypt   make a plaintext table of it, in place
+  rekey     give every file of it a new key
+  relocate  copy it to another place, encrypted files byte for byte
+  expire    remove old snapshots, with files and keys that only they need
+  clean     remove files below it that nothing names
 
 examples:
   ags1 iceberg inspect t/metadata/00007-ab.metadata.json --kms local:keys.json

@@ -22,7 +22,10 @@ from ags1.keys import Key, KeyMetadata
 from tests.checks import KEY
 from tests.cli.conftest import Run
 
-ACTIONS = ("inspect", "files", "scan", "audit", "verify", "cat", "rewrap", "prune")
+ACTIONS = (
+    "inspect", "files", "scan", "audit", "verify", "cat", "rewrap", "prune",
+    "encrypt", "decrypt", "rekey", "relocate", "expire", "clean",
+)  # fmt: skip
 
 
 # -- the arguments -------------------------------------------------------------------------------------------------

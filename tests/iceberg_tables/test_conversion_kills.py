@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,24 @@ def test_a_kms_that_fails_halfway_leaves_the_table_as_it_was(plain: CatalogTable
     assert plain.load().metadata_location == before
     assert iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms).reused
     assert read_rows(plain, table_kms) == rows
+
+
+class _Counting(MemoryKms):
+    """Counts the keys that it wraps, each after others had the time to ask for one, too."""
+
+    def __init__(self, keys: Any) -> None:
+        super().__init__(keys)
+        self.wrapped = 0
+
+    def wrap_key(self, key: Any, wrapping_key_id: str) -> bytes:
+        self.wrapped += 1
+        for _ in range(10_000):
+            os.sched_yield()
+        return super().wrap_key(key, wrapping_key_id)
+
+
+def test_all_files_of_a_run_are_under_one_key(plain: CatalogTable) -> None:
+    kms = _Counting(MASTER_KEYS)
+    iceberg.encrypt_table(plain, key_id="keyA", kms=kms)
+    # That of the run, and the table's key encryption key.
+    assert kms.wrapped == 2

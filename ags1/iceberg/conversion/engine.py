@@ -103,6 +103,8 @@ class Conversion:
         self.moved: dict[str, tuple[FileResult, Seal | None]] = {}
         self._manifests: Kept = {}
         self._work_key: WorkKey | None = None
+        self._own_seal: Seal | None = None
+        self._lock = threading.Lock()
         self._journal: Journal | None = None
         self._taken: list[Run] = []
         self._faults: list[Exception] = []
@@ -284,9 +286,12 @@ class Conversion:
         key_id = self.change.key_id or view.metadata.key_id
         if key_id is None:
             return None
-        if self._work_key is None:
-            self._work_key = WorkKey.make(self.kms, key_id)
-        return self._work_key.open(self.kms)
+        with self._lock:
+            # Files are looked at by many threads, and all of a run have one key.
+            if self._own_seal is None:
+                self._work_key = WorkKey.make(self.kms, key_id)
+                self._own_seal = self._work_key.open(self.kms)
+            return self._own_seal
 
     # -- the journal ---------------------------------------------------------------------------------------------
 

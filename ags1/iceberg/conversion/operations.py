@@ -182,6 +182,7 @@ def plan_conversion(
     decrypt: bool = False,
     data_keys: bool = False,
     data_key_length: int | None = None,
+    target_location: str | None = None,
     kms: Any = None,
 ) -> ConversionPlan:
     """What a conversion would do, and what forbids it. Nothing is written.
@@ -196,6 +197,8 @@ def plan_conversion(
         Plan :func:`decrypt_table`.
     data_keys, data_key_length
         Plan :func:`rekey_table`.
+    target_location : str, optional
+        Plan :func:`relocate_table`.
 
     Raises
     ------
@@ -204,18 +207,20 @@ def plan_conversion(
     """
     opened, client = parts_of(table, kms)
     state = opened.load()
-    if decrypt:
+    if target_location is not None:
+        change = _relocation(state, target_location, key_id)
+    elif decrypt:
         change = Change(DECRYPT, None)
     elif data_keys:
         change = Change(REKEY, key_id or TableMetadata(state.document.fields).key_id, data_key_length)
     else:
         if key_id is None:
-            raise ValueError("give key_id, decrypt=True or data_keys=True")
+            raise ValueError("give key_id, decrypt=True, data_keys=True or target_location")
         _refuse_other_key(state, key_id)
         change = Change(ENCRYPT, key_id, data_key_length)
     conversion = Conversion(opened, client, change)
     plan = conversion.plan(conversion.look(state))
-    if change.key_id is not None:
+    if change.key_id is not None and target_location is None:
         try:
             opened.check_can_encrypt()
         except UnsupportedError as error:
@@ -265,10 +270,8 @@ def relocate_table(
     from ags1.iceberg.catalogs import create_in
 
     opened, client = parts_of(table, kms)
-    location = target_location.rstrip("/")
     state = opened.load()
-    master = key_id or TableMetadata(state.document.fields).key_id
-    change = Change(RELOCATE, master, None, location)
+    change = _relocation(state, target_location, key_id)
     conversion = Conversion(
         opened, client, change, threads=threads, progress=progress, target_properties=target_properties
     )
@@ -287,7 +290,7 @@ def relocate_table(
     for name, number in made.items():
         metadata.refs[name] = {**refs[name], "snapshot-id": number}
     try:
-        created = create_in(catalog, location if catalog is None else identifier, metadata.fields)
+        created = create_in(catalog, metadata.location if catalog is None else identifier, metadata.fields)
     except UnsupportedError:
         files.discard()
         raise
@@ -304,6 +307,14 @@ def _steps(steps: Collection[str]) -> set[str]:
     if unknown or not wanted:
         raise ValueError(f"steps must be of {', '.join(STEPS)}; got {', '.join(sorted(unknown)) or 'none'}")
     return wanted
+
+
+def _relocation(state: TableState, target_location: str, key_id: str | None) -> Change:
+    metadata = TableMetadata(state.document.fields)
+    location = target_location.rstrip("/")
+    if not location or location == metadata.location:
+        raise ValueError("target_location must be another directory than the table's own")
+    return Change(RELOCATE, key_id or metadata.key_id, None, location)
 
 
 def _refuse_other_key(state: TableState, key_id: str) -> None:

@@ -1,0 +1,72 @@
+"""``ags1 iceberg encrypt`` and its like: a plan, a question, the work, on real tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ags1 import iceberg
+from ags1.iceberg.catalogs import CatalogTable, catalog_table
+from ags1.kms import MemoryKms
+from tests.iceberg_tables.conversions import ENCRYPTED, PLAINTEXT, beginning_with, read_rows, writable
+from tests.iceberg_tables.test_cli import Run, run  # noqa: F401
+from tests.iceberg_tables.warehouse import SparkTables
+
+
+@pytest.fixture
+def place(spark_tables: SparkTables, tmp_path: Path, table_kms: MemoryKms) -> Path:
+    """The directory of a plaintext table."""
+    source = writable(spark_tables["events_plain"], tmp_path / "source")
+    iceberg.relocate_table(source, str(tmp_path / "table"), kms=table_kms)
+    return tmp_path / "table"
+
+
+def _table(place: Path) -> CatalogTable:
+    return catalog_table(None, str(place))
+
+
+def test_a_table_is_encrypted_and_decrypted_by_two_commands(
+    run: Run,  # noqa: F811
+    place: Path,
+    table_kms: MemoryKms,
+) -> None:
+    rows = read_rows(_table(place), table_kms)
+    command = ["encrypt", str(place), "--key-id", "keyA"]
+    refused = run(*command)
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    planned = run(*command, "--dry-run")
+    assert planned.code == 0, planned.err
+    assert "stay in plaintext until they are expired" in planned.out
+    assert not beginning_with(place, ENCRYPTED)
+    done = run(*command, "--yes", "--expire")
+    assert done.code == 0, done.err
+    assert "snapshot removed" in done.out
+    assert not beginning_with(place, PLAINTEXT)
+    again = run("rekey", str(place), "--key-id", "keyB", "--yes", "--json")
+    assert again.code == 0, again.err
+    said = json.loads(again.out)
+    assert said["report"]["files"] > 0
+    assert said["error"] is None
+    copied = run("relocate", str(place), f"{place}-copy", "--yes", "-q")
+    assert (copied.code, copied.out) == (0, ""), copied.err
+    for action in (["expire", str(place)], ["clean", str(place), "--older-than", "0s"]):
+        done = run(*action, "--yes")
+        assert done.code == 0, done.err
+    for each in (place, Path(f"{place}-copy")):
+        done = run("decrypt", str(each), "--yes", "--expire")
+        assert done.code == 0, done.err
+        assert not beginning_with(each, ENCRYPTED)
+        assert read_rows(_table(each), table_kms) == rows
+
+
+def test_a_plan_with_problems_fails(run: Run, place: Path) -> None:  # noqa: F811
+    next((place / "data").rglob("*.parquet")).unlink()
+    planned = run("encrypt", str(place), "--key-id", "keyA", "--dry-run")
+    assert planned.code == 1
+    assert "problem: " in planned.out
+    done = run("encrypt", str(place), "--key-id", "keyA", "--yes")
+    assert done.code != 0
+    assert "missing" in done.err
