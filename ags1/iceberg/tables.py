@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
-from ags1.iceberg._planning import ScanTask, plan_scan
+from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._row_lineage import LINEAGE
-from ags1.iceberg._scan import EncryptedArrowScan, FileRows
 from ags1.iceberg._table_changes import TableChanges
-from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_file, of_partition
+from ags1.iceberg._table_scan import EncryptedTableScan
 from ags1.iceberg._variant import metadata_text
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
 
@@ -18,14 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    import pandas
     import pyarrow
     from pyiceberg.table import StaticTable
 
     from ags1.files import Progress
     from ags1.iceberg._audit import AuditReport
     from ags1.iceberg._files import Snapshots
-    from ags1.iceberg._row_filter import RowFilter
     from ags1.iceberg._table_tree import TreeNode
     from ags1.iceberg._table_verify import TableVerifyReport
     from ags1.iceberg.catalogs import CatalogTable, TableState
@@ -322,7 +319,6 @@ class EncryptedTable(TableChanges):
         from pyiceberg.table import DataScan
 
         from ags1.iceberg._filter_text import parse_filter
-        from ags1.iceberg._row_filter import RowFilter
 
         if limit is not None and limit < 0:
             raise ValueError(f"limit must not be negative, got {limit}")
@@ -524,132 +520,3 @@ def _problem(error: Exception) -> str:
         return f"format version {tags['tag']} is not one that it reads, which are {tags['expected_tags']}"
     where = ".".join(map(str, first["loc"])) or "format-version"
     return f"{where}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")
-
-
-class EncryptedTableScan:
-    """Rows and columns to be read. :meth:`EncryptedTable.scan` makes it; nothing is read before one asks for rows.
-
-    Attributes
-    ----------
-    plan : pyiceberg.table.DataScan
-        PyIceberg's scan, for what is not here. What it reads itself is filtered as PyIceberg does.
-    schema : pyiceberg.schema.Schema
-        Of the rows.
-    """
-
-    def __init__(
-        self, plan: Any, row_filter: RowFilter, columns: Sequence[str] | None = None, lineage: Collection[str] = ()
-    ) -> None:
-        self.plan = plan
-        self._filter = row_filter
-        self.schema = _in_order(plan, columns, lineage)
-
-    def plan_files(self) -> list[ScanTask]:
-        """Data files that are to be read, with the deletes that apply to them.
-
-        Raises
-        ------
-        FormatError, AuthenticationError
-            A manifest is damaged, or one of the files cannot be read: named, instead of left out.
-        KeyAccessError
-            A key cannot be had, or a file is plaintext and must not be.
-        """
-        return plan_scan(self.plan, self._filter)
-
-    def _arrow_scan(self, *, narrow: bool = False) -> EncryptedArrowScan:
-        from pyiceberg.expressions import AlwaysTrue
-
-        plan = self.plan
-        schema = self.schema
-        if narrow:
-            # One column is enough to count by, but there must be one.
-            simple = next((each.name for each in schema.fields if each.field_type.is_primitive), None)
-            schema = schema if simple is None else schema.select(simple)
-        row_filter = None if isinstance(plan.row_filter, AlwaysTrue) else self._filter
-        return EncryptedArrowScan(plan.table_metadata, plan.io, schema, row_filter, plan.limit)
-
-    def covers(self, task: ScanTask) -> bool:
-        """Whether metadata alone says that every row of a file passes the filter."""
-        fields = self.plan.table_metadata.specs()[task.file.spec_id].fields
-
-        def ranges(column: FilteredColumn) -> list[ValueRange]:
-            return [of_file(column, task.file), *of_partition(column, fields, task.file.partition)]
-
-        return self._filter.possible(ranges) == {True}
-
-    def by_file(self, tasks: list[ScanTask]) -> Generator[FileRows, None, None]:
-        """Rows of each of the tasks, in their order, in bounded memory; `limit` does not count.
-
-        Raises
-        ------
-        FormatError, AuthenticationError, KeyAccessError, OSError
-            A file cannot be read.
-        """
-        return self._arrow_scan().by_file(tasks)
-
-    def to_arrow(self) -> pyarrow.Table:
-        """All rows."""
-        return self._arrow_scan().to_table(self.plan_files())
-
-    def to_record_batches(self) -> pyarrow.RecordBatchReader:
-        """Rows batch by batch, in bounded memory: a few files are read at a time, in order."""
-        import pyarrow
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-        schema = schema_to_pyarrow(self.schema, include_field_ids=False)
-        batches: Iterator[Any] = self._arrow_scan().to_record_batches(self.plan_files())
-        return pyarrow.RecordBatchReader.from_batches(schema, batches)
-
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """All rows as a pandas DataFrame; `options` are those of ``pyarrow.Table.to_pandas``."""
-        return self.to_arrow().to_pandas(**options)
-
-    def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
-        """Register all rows as a table of a DuckDB connection, which is returned."""
-        try:
-            import duckdb
-        except ImportError:
-            raise ImportError("to_duckdb() needs DuckDB: pip install duckdb") from None
-        connection = duckdb.connect() if connection is None else connection
-        connection.register(table_name, self.to_arrow())
-        return connection
-
-    def count(self) -> int:
-        """How many rows there are; from metadata alone, where that is exact."""
-        from pyiceberg.expressions import AlwaysTrue
-
-        total: int = 0
-        to_read = []
-        for task in self.plan_files():
-            if task.residual == AlwaysTrue() and not task.delete_files:
-                total += task.file.record_count
-            else:
-                to_read.append(task)
-        total += sum(batch.num_rows for batch in self._arrow_scan(narrow=True).to_record_batches(to_read))
-        return total if self.plan.limit is None else min(total, self.plan.limit)
-
-
-def _in_order(plan: Any, columns: Sequence[str] | None, lineage: Collection[str]) -> Any:
-    """The schema of a scan, with its columns in the order in which they were asked for, lineage columns too."""
-    from pyiceberg.schema import Schema
-
-    projected = plan.projection()
-    if columns is None:
-        return projected
-    if "*" in columns:
-        further = [LINEAGE[name] for name in dict.fromkeys(columns) if name in lineage]
-        return Schema(*projected.fields, *further, schema_id=projected.schema_id)
-    # A column is where it was named first, in parts or as a whole.
-    places: dict[int, int] = {}
-    fields = list(projected.fields)
-    for place, name in enumerate(columns):
-        if name in lineage:
-            if LINEAGE[name].field_id not in places:
-                fields.append(LINEAGE[name])
-                places[LINEAGE[name].field_id] = place
-            continue
-        wanted = projected.find_field(name, plan.case_sensitive).field_id
-        for field in projected.fields:
-            if wanted in Schema(field).field_ids:
-                places.setdefault(field.field_id, place)
-    return Schema(*sorted(fields, key=lambda field: places[field.field_id]), schema_id=projected.schema_id)
