@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ags1.cli._iceberg_convert_parser import add_actions
+from ags1.cli._iceberg_write_parser import add_write_actions
 from ags1.cli._parser import (
     UsageError,
     _add_kms,
@@ -266,6 +267,7 @@ def _parser() -> _Parser:
     )
     _add_change(sub, with_kms=False)
     add_actions(action, _add_store)
+    add_write_actions(action, _add_open, _add_new)
     return parser
 
 
@@ -298,6 +300,11 @@ def _add_open(parser: argparse.ArgumentParser) -> None:
         help="AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them (trusted), "
         "take the length that the file above says, or the file's own",
     )
+    _add_store(parser)
+
+
+def _add_new(parser: argparse.ArgumentParser) -> None:
+    _add_kms(parser)
     _add_store(parser)
 
 

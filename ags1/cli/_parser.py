@@ -168,6 +168,9 @@ actions:
   relocate  copy it to another place, encrypted files byte for byte
   expire    remove old snapshots, with files and keys that only they need
   clean     remove files below it that nothing names
+  create    make an empty encrypted table
+  append    add the rows of files to a table
+  delete    delete the rows that pass a filter
 
 examples:
   ags1 iceberg inspect t/metadata/00007-ab.metadata.json --kms local:keys.json

@@ -73,6 +73,8 @@ def new_metadata(
         raise ValueError(f"encrypted tables have format version {_VERSION}: leave out the property {_FORMAT_VERSION}")
     # PyIceberg's own conversion, which gives columns their ids in their order.
     wanted: Any = Catalog._convert_schema_if_needed(schema, _VERSION)
+    if not wanted.fields:
+        raise ValueError("a table needs at least one column")
     fresh = assign_fresh_schema_ids(wanted)
     if isinstance(schema, pyarrow.Schema):
         wanted = fresh

@@ -1,0 +1,116 @@
+"""``ags1 iceberg create``, ``append`` and ``delete``, of tables in directories."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from ags1 import Key
+from ags1.cli import main
+from ags1.kms import LocalKms
+from tests.cli.conftest import Result
+from tests.iceberg_tables.keys import MASTER_KEYS
+
+Run = Callable[..., Result]
+ROWS = pyarrow.table(
+    {
+        "id": pyarrow.array(range(6), pyarrow.int64()),
+        "c": ["a", "b", None, "a", "b", ""],
+        "at": pyarrow.array(range(0, 6 * 10**12, 10**12), pyarrow.timestamp("us", "UTC")),
+    }
+)
+
+
+@pytest.fixture
+def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command in this process, in an empty directory, with a local keystore."""
+    directory = tmp_path / "work"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(range(32)))
+    secret.chmod(0o600)
+    with LocalKms(tmp_path / "keys.json", key_file=secret) as client:
+        client.make({key_id: Key(key) for key_id, key in MASTER_KEYS.items()})
+    monkeypatch.setenv("AGS1_KMS", f"local:{tmp_path / 'keys.json'}?key_file={secret}")
+    pyarrow.parquet.write_table(ROWS, "rows.parquet")
+    pyarrow.csv.write_csv(ROWS, "rows.csv")
+    pyarrow.feather.write_feather(ROWS, "rows.arrow")
+
+    def run_(*arguments: str | os.PathLike[str]) -> Result:
+        code = main(["iceberg", *(os.fspath(each) for each in arguments)])
+        captured = capsysbinary.readouterr()
+        return Result(code, captured.out, captured.err.decode())
+
+    return run_
+
+
+def test_a_table_is_made_filled_and_emptied_from_the_command_line(run: Run) -> None:
+    made = run("create", "t", "--schema", "rows.parquet", "--partition-by", "day(at)", "--key-id", "keyA", "--json")
+    assert made.code == 0, made.err
+    assert json.loads(made.out)["metadata_location"].endswith(".metadata.json")
+    for name in ("rows.parquet", "rows.csv", "rows.arrow"):
+        found = run("append", "t", name, "--json", "--quiet")
+        assert found.code == 0, found.err
+        assert json.loads(found.out)["added_rows"] == 6
+    assert run("append", "t", "rows.parquet", "rows.parquet", "-q").code == 0
+    scanned = run("scan", "t", "--format", "json", "--filter", "id = 2", "-q")
+    lines = [json.loads(line) for line in scanned.out.splitlines()]
+    assert [(each["id"], each["c"]) for each in lines] == [(2, None)] * 5
+    assert len({each["at"] for each in lines}) == 1
+    found = run("delete", "t", "--filter", "c = 'a'", "--dry-run", "-q", "--json")
+    assert json.loads(found.out)["would_delete"] == 10
+    refused = run("delete", "t", "--filter", "c = 'a'")
+    assert refused.code == 2
+    assert "Delete 10 of 30 rows? Nobody can be asked here: say --yes" in refused.err
+    found = run("delete", "t", "--filter", "c = 'a'", "--yes")
+    assert found.code == 0
+    assert "10 rows deleted" in found.out
+    found = run("delete", "t", "--filter", "c = 'a'", "--yes")
+    assert "nothing to do" in found.out
+    assert run("verify", "t", "-q").code == 0
+
+
+def test_a_schema_in_icebergs_json_is_taken(run: Run) -> None:
+    schema = {
+        "type": "struct",
+        "schema-id": 0,
+        "fields": [{"id": 1, "name": "c", "required": True, "type": "string"}],
+    }
+    Path("s.json").write_text(json.dumps(schema))
+    assert run("create", "t", "--schema", "s.json", "--key-id", "keyA", "-q").code == 0
+    refused = run("append", "t", "rows.parquet", "--json", "-q")
+    assert refused.code != 0
+    assert "id is no column of the table" in json.loads(refused.out)["error"]
+    Path("s.json").write_text("[]")
+    assert "Iceberg's JSON" in run("create", "u", "--schema", "s.json", "--key-id", "keyA").err
+    Path("s.json").write_text("{}")
+    assert "at least one column" in run("create", "u", "--schema", "s.json", "--key-id", "keyA").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["create", "t", "--schema", "rows.txt", "--key-id", "keyA"], "does not say what it is"),
+        (["create", "t", "--schema", "rows.csv", "--key-id", "none"], "none"),
+        (["create", "t", "--schema", "rows.csv", "--key-id", "keyA", "--set", "x"], "--set needs NAME=VALUE"),
+        (
+            ["create", "t", "--schema", "rows.csv", "--key-id", "keyA", "--partition-by", "week(at)"],
+            "no transform week",
+        ),
+        (["append", "t", "rows.csv", "rows.parquet"], "must be of one format"),
+    ],
+)
+def test_what_makes_no_sense_is_said(arguments: list[str], message: str, run: Run) -> None:
+    found = run(*arguments)
+    assert found.code != 0
+    assert message in found.err
+    assert not Path("t").exists()
