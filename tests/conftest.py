@@ -69,6 +69,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Millions of objects that stay until the end: without them, a collection of garbage takes a tenth of the time.
     gc.collect()
     gc.freeze()
+    session.config.add_cleanup(gc.unfreeze)
     ungrouped = [item.nodeid for item in session.items if "@" not in item.nodeid]
     if getattr(session.config.option, "loadgroup", False) and ungrouped:
         raise pytest.UsageError(f"pytest-xdist did not group {len(ungrouped)} tests: this pytest is too new for it")
