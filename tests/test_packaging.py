@@ -6,7 +6,6 @@ import dataclasses
 import email.parser
 import hashlib
 import io
-import itertools
 import json
 import os
 import re
@@ -80,7 +79,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     (sdist,) = out.glob("*.tar.gz")
     shutil.rmtree(source)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", out, sdist], empty)
+    # As fast as it is built, not as it runs.
+    run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", out, sdist], empty, CFLAGS="-O1")
     (wheel,) = out.glob("*.whl")
     home = tmp_path_factory.mktemp("stranger") / "venv"
     venv.create(home, with_pip=False)
@@ -281,8 +281,12 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(NEIGHBOURS)), ids="-".join)
-def test_neighbours_in_one_process(order: tuple[str, ...], certificate: Path, tmp_path: Path) -> None:
+# Each is the first of one of these, and before and after each other.
+ORDERS = [[NEIGHBOURS[index] for index in order] for order in ((0, 1, 2, 3), (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1))]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+def test_neighbours_in_one_process(order: list[str], certificate: Path, tmp_path: Path) -> None:
     """Each of these brings or loads an OpenSSL: in whatever order they come, each uses its own and works."""
     script = HERE / "roundtrips.py"
     assert run([sys.executable, "-W", "error", script, certificate, *order], tmp_path) == "ok\n"
