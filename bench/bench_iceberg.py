@@ -1,8 +1,8 @@
-"""Scans of encrypted Iceberg tables, beside PyIceberg on the same tables unencrypted, and beside Spark.
+"""Scans of encrypted Iceberg tables, beside PyIceberg on the same tables unencrypted, and beside Spark; and appends.
 
-Spark makes the tables: encrypted ones of format version 3, with a deletion vector, and their plaintext twins of
-version 2, with a position delete file. They hold the same rows, of which one in a thousand is deleted. A scan begins
-with the metadata file, for all sides: keys are unwrapped and manifests read each time.
+Spark makes the tables of the scans: encrypted ones of format version 3, with a deletion vector, and their plaintext
+twins of version 2, with a position delete file. They hold the same rows, of which one in a thousand is deleted. A scan
+begins with the metadata file, for all sides: keys are unwrapped and manifests read each time.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ pytest.importorskip("pyiceberg")
 pytest.importorskip("fastavro")
 
 TARGET = 1.2
+APPEND_TARGET = 1.15
 WARM_UP = 2
 JVM_WARM_UP = 6
 FORMATS = ("Parquet", "Avro")
@@ -177,6 +178,74 @@ def test_iceberg_spark(
         figure(run, words, names[False], kind="peer", measure="time", note=note),
         figure(run, words, names[True], kind="peer", measure="time"),
     )
+
+
+def _made_rows(count: int) -> Any:
+    """Numbers, times and text, as tables of events have them."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    chance = [compute.random(count, initializer=seed) for seed in range(4)]
+    places = compute.floor(compute.multiply(chance[2], 4)).cast(pyarrow.int32())
+    names = compute.floor(compute.multiply(chance[3], 1_000_000)).cast(pyarrow.int64()).cast(pyarrow.string())
+    moments = compute.add(compute.multiply(chance[1], 1e15).cast(pyarrow.int64()), 10**15)
+    return pyarrow.table(
+        {
+            "id": pyarrow.array(range(count), pyarrow.int64()),
+            "amount": compute.round(compute.multiply(chance[0], 1000), 2),
+            "ts": moments.cast(pyarrow.timestamp("us")),
+            "country": pyarrow.array(["CH", "DE", "FR", "IT"]).take(places),
+            "name": compute.binary_join_element_wise("name", names, " "),
+        }
+    )
+
+
+def test_iceberg_append(
+    sizes: settings.Settings, interleave: Callable[..., Run], record: Record, tmp_path: Path
+) -> None:
+    import shutil
+
+    import pyiceberg
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    from ags1.iceberg import create_table
+    from ags1.kms import MemoryKms
+
+    count = 200_000 if sizes.quick else 10_000_000
+    data = _made_rows(count)
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=(tmp_path / "lake").as_uri())
+    catalog.create_namespace("t")
+    kms = MemoryKms({"master": bytes(16)})
+    found: dict[str, Any] = {}
+
+    def fresh(name: str, make: Callable[[str], Any]) -> Callable[[], None]:
+        def before() -> None:
+            # Without the files of the round before, and without waiting for the disk to have them.
+            shutil.rmtree(tmp_path / "lake" / "t", ignore_errors=True)
+            for each in catalog.list_tables("t"):
+                catalog.drop_table(each)
+            found[name] = make(f"t.{name}")
+
+        return before
+
+    def ours(name: str) -> Any:
+        return create_table(catalog, name, data.schema, kms=kms, key_id="master")
+
+    peer = f"PyIceberg {pyiceberg.__version__}, not encrypted"
+    run = interleave(
+        {
+            "ags1": Subject(lambda: found["ours"].append(data), before=fresh("ours", ours)),
+            peer: Subject(
+                lambda: found["theirs"].append(data),
+                before=fresh("theirs", lambda name: catalog.create_table(name, data.schema)),
+            ),
+        },
+        min_rounds=3,
+        warm_up=1,
+    )
+    words = f"append to an Iceberg table, {count:,} rows of {size_name(data.nbytes)} in Arrow"
+    note = "ags1 waits until its files are on the disk, PyIceberg does not"
+    record(run, figure(run, words, peer, kind="peer", measure="time", target=APPEND_TARGET, note=note))
 
 
 def _words(table: Any, file_format: str, asked: Question, rows: int) -> str:
