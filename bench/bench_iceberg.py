@@ -188,7 +188,7 @@ def _made_rows(count: int) -> Any:
     chance = [compute.random(count, initializer=seed) for seed in range(4)]
     places = compute.floor(compute.multiply(chance[2], 4)).cast(pyarrow.int32())
     names = compute.floor(compute.multiply(chance[3], 1_000_000)).cast(pyarrow.int64()).cast(pyarrow.string())
-    moments = compute.add(compute.multiply(chance[1], 1e15).cast(pyarrow.int64()), 10**15)
+    moments = compute.add(compute.floor(compute.multiply(chance[1], 1e15)).cast(pyarrow.int64()), 10**15)
     return pyarrow.table(
         {
             "id": pyarrow.array(range(count), pyarrow.int64()),
