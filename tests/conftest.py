@@ -32,6 +32,8 @@ GROUPS = {
     "azure_server": "azure",
     "gcs_server": "gcs",
 }
+# Files that take a minute or more: they come before all others, so that none of them is left to one process at the end.
+LONG = ("test_packaging", "cli/test_demo", "test_bench_iceberg", "spark/test_leaks")
 _ROOT = Path(__file__).parent
 
 
@@ -46,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test its group: its own mark's, that of a fixture, or that of its file."""
     if moving := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"names of tests with addresses, which differ between processes: {moving}")
-    order = list(dict.fromkeys(GROUPS.values()))
+    order = list(dict.fromkeys((*GROUPS.values(), *LONG)))
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             used = getattr(item, "fixturenames", ())
