@@ -59,7 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
         committed, run it again; 130 interrupted; 141 the reader of standard output went away before it had everything,
         as `head` does.
     """
-    from ags1.cli._parser import UsageError, parse
+    from ags1._command_line import UsageError
+    from ags1.cli._parser import parse
 
     _prepare_streams()
     try:

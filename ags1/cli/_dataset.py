@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Callable
 
+from ags1._command_line import UsageError
 from ags1.cli import OutputClosed, describe, exit_code, printable, say, warn, worst_code
-from ags1.cli._parser import UsageError
 from ags1.cli._report import Reporter, files, format_bytes, in_time
 
 TYPE_CHECKING = False

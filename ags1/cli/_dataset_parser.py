@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from ags1.cli._parser import _add_kms, _add_show, _Formatter, _json_fields, _lazily, _Parser, _size
+from ags1._command_line import CommandParser, Formatter, UsageError, refuse_option
+from ags1.cli._parser import _add_kms, _add_show, _json_fields, _lazily, _size
 
-__all__ = ["parse"]
+__all__ = ["command_parser", "parse"]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 _RUN_FIELDS = (
@@ -86,11 +87,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    return _parser().parse_args(arguments)
+    parser = command_parser()
+    options, rest = parser.parse_known_args(arguments)
+    for argument in rest:
+        if argument.startswith("-") and argument != "-":
+            refuse_option(parser, options.action, argument)
+    if rest:
+        raise UsageError(f"too many arguments (see `ags1 dataset {options.action} --help`)")
+    return options
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="ags1 dataset", formatter_class=_Formatter, allow_abbrev=False)
+def command_parser() -> CommandParser:
+    parser = CommandParser(prog="ags1 dataset", formatter_class=Formatter, allow_abbrev=False)
     actions = parser.add_subparsers(metavar="ACTION", dest="action", prog="ags1 dataset", required=True)
 
     def action(name: str, run: str, summary: str, usage: str, more: str, fields: str = "") -> argparse.ArgumentParser:
@@ -100,7 +108,7 @@ def _parser() -> _Parser:
             usage=f"ags1 dataset {name} {usage} [--kms URL] [options]",
             description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
             epilog=(_json_fields(fields) if fields else "") + f"\nexamples:\n{_EXAMPLES[name]}",
-            formatter_class=_Formatter,
+            formatter_class=Formatter,
             allow_abbrev=False,
         )
         sub.set_defaults(run=_lazily(run))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 
+from ags1._command_line import UsageError
 from ags1.cli import EXIT_DATA, EXIT_IO, EXIT_KEY, OutputClosed, describe, exit_code, printable, say, warn, worst_code
 from ags1.cli._dataset import client, open_dataset, to_json
-from ags1.cli._parser import UsageError
 from ags1.cli._report import Reporter, files, format_bytes, in_time
 
 TYPE_CHECKING = False

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 
 from ags1 import layout
+from ags1._command_line import UsageError
 from ags1.cli import EXIT_DATA, EXIT_IO, describe, printable, say, warn
 from ags1.cli._keys import Keys
-from ags1.cli._parser import UsageError
 from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, shown
 from ags1.cli._report import files, format_bytes, in_time
 from ags1.cli._transfer import work_through

@@ -6,9 +6,9 @@ import argparse
 import json
 import time
 
+from ags1._command_line import UsageError
 from ags1.cli import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, OutputClosed, describe, exit_code, printable, say, warn
 from ags1.cli._iceberg_open import Opened, in_words, opened, wanted_snapshots
-from ags1.cli._parser import UsageError
 from ags1.cli._report import Reporter, in_time
 from ags1.cli._report import files as count_of_files
 

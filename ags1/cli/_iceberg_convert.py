@@ -7,9 +7,9 @@ import datetime
 import json
 import sys
 
+from ags1._command_line import UsageError
 from ags1.cli import OutputClosed, describe, exit_code, printable, say
 from ags1.cli._iceberg_open import Opened, opened, properties_of
-from ags1.cli._parser import UsageError
 from ags1.cli._report import Reporter
 from ags1.errors import KeyAccessError
 

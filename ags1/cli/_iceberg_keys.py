@@ -6,9 +6,9 @@ import argparse
 import contextlib
 import json
 
+from ags1._command_line import UsageError
 from ags1.cli import OutputClosed, describe, exit_code, printable, say, warn
 from ags1.cli._iceberg_open import Opened, opened
-from ags1.cli._parser import UsageError
 from ags1.errors import FormatError
 
 TYPE_CHECKING = False

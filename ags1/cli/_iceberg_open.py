@@ -8,8 +8,8 @@ import os
 import re
 from collections.abc import Iterator
 
+from ags1._command_line import UsageError
 from ags1.cli import warn
-from ags1.cli._parser import UsageError
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 
 TYPE_CHECKING = False

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+from ags1._command_line import CommandParser, Formatter, UsageError, option_name, refuse_option
 from ags1.cli._iceberg_convert_parser import add_actions
 from ags1.cli._iceberg_write_parser import add_write_actions
-from ags1.cli._parser import (
-    UsageError,
-    _add_kms,
-    _count,
-    _Formatter,
-    _json_fields,
-    _lazily,
-    _option_name,
-    _Parser,
-)
+from ags1.cli._parser import _add_kms, _count, _json_fields, _lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import datetime
 
-__all__ = ["parse"]
+__all__ = ["command_parser", "parse"]
 
 _TABLE_HELP = """\
 table:
@@ -87,21 +79,22 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    options, rest = _parser().parse_known_args(arguments)
+    parser = command_parser()
+    options, rest = parser.parse_known_args(arguments)
     see = f"(see `ags1 iceberg {options.action} --help`)"
     for argument in rest:
         if argument.startswith("-") and argument != "-":
-            option = _option_name(argument)
+            option = option_name(argument)
             if option in ("--key", "--key-env", "--key-metadata"):
                 raise UsageError(f"there is no {option}: a table's keys come from its KMS, --kms URL {see}")
-            raise UsageError(f"unknown option {option} {see}")
+            refuse_option(parser, options.action, argument)
     if rest:
         raise UsageError(f"too many arguments {see}")
     return options
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="ags1 iceberg", formatter_class=_Formatter, allow_abbrev=False)
+def command_parser() -> CommandParser:
+    parser = CommandParser(prog="ags1 iceberg", formatter_class=Formatter, allow_abbrev=False)
     actions = parser.add_subparsers(metavar="ACTION", dest="action", prog="ags1 iceberg", required=True)
 
     def action(
@@ -113,7 +106,7 @@ def _parser() -> _Parser:
             usage=f"ags1 iceberg {name} TABLE {usage}",
             description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
             epilog=_TABLE_HELP + epilog,
-            formatter_class=_Formatter,
+            formatter_class=Formatter,
             allow_abbrev=False,
         )
         sub.set_defaults(run=_lazily(run))

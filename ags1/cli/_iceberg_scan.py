@@ -8,10 +8,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
+from ags1._command_line import UsageError
 from ags1.cli import warn
 from ags1.cli._iceberg_open import opened
 from ags1.cli._parquet_rows import _Csv, _Json, _Table, _values
-from ags1.cli._parser import UsageError
 from ags1.cli._paths import STANDARD, is_url
 from ags1.errors import FormatError
 

@@ -8,9 +8,9 @@ import json
 import os
 import sys
 
+from ags1._command_line import UsageError
 from ags1.cli import OutputClosed, describe, exit_code, say, warn
 from ags1.cli._iceberg_open import in_options, opened, properties_of
-from ags1.cli._parser import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

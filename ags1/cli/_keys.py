@@ -7,10 +7,10 @@ import os
 import stat
 import sys
 
+from ags1._command_line import UsageError
 from ags1._gcm import Key
 from ags1._key_files import from_base64, from_hex, key_of_variable, parse_key, read_key_file
 from ags1.cli import say, warn
-from ags1.cli._parser import UsageError
 from ags1.cli._paths import SUFFIX, base_name
 from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata

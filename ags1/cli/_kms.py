@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 
+from ags1._command_line import UsageError
 from ags1.cli import printable, say
 from ags1.cli._keys import write_private
-from ags1.cli._parser import UsageError
 from ags1.cli._paths import STANDARD, shown
 from ags1.errors import KeyAccessError
 

@@ -8,9 +8,9 @@ import sys
 import time
 from collections.abc import Callable
 
+from ags1._command_line import UsageError
 from ags1.cli import say, warn
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing, column_names, in_options
-from ags1.cli._parser import UsageError
 from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, shown, size_of
 from ags1.cli._report import files, in_time
 from ags1.cli._transfer import (

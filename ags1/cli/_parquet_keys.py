@@ -7,12 +7,12 @@ import os
 import re
 import stat
 
+from ags1._command_line import UsageError
 from ags1._gcm import Key
 from ags1._key_files import key_of_variable, parse_key, read_key_file
 from ags1.cli import warn
 from ags1.cli._keys import Keys as MetadataKeys
 from ags1.cli._keys import _note, _refuse_key_as_name, aad_prefix
-from ags1.cli._parser import UsageError
 from ags1.errors import Ags1Error
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from ags1.cli._parser import (
-    UsageError,
-    _add_files,
-    _add_kms,
-    _add_show,
-    _add_work,
-    _count,
-    _Formatter,
-    _json_fields,
-    _lazily,
-    _option_name,
-    _Parser,
-)
+from ags1._command_line import CommandParser, Formatter, UsageError, option_name, refuse_option
+from ags1.cli._parser import _add_files, _add_kms, _add_show, _add_work, _count, _json_fields, _lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["parse"]
+__all__ = ["command_parser", "parse"]
 
 _KEY_HELP = """\
 keys:
@@ -132,24 +121,25 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    options, rest = _parser().parse_known_args(arguments)
-    _take_rest(options, rest)
+    parser = command_parser()
+    options, rest = parser.parse_known_args(arguments)
+    _take_rest(parser, options, rest)
     return options
 
 
-def _take_rest(options: argparse.Namespace, rest: list[str]) -> None:
+def _take_rest(parser: CommandParser, options: argparse.Namespace, rest: list[str]) -> None:
     """Sort what argparse left over: files behind an option are files, anything else is an error."""
     name = f"ags1 parquet {options.action}"
     see = f"(see `{name} --help`)"
     for argument in rest:
         if argument.startswith("-") and argument != "-":
-            option = _option_name(argument)
+            option = option_name(argument)
             if option in ("--key", "--key-env"):
                 raise UsageError(
                     f"there is no {option}: name keys with --footer-key and --column-key, as file:PATH or env:NAME "
                     f"{see}"
                 )
-            raise UsageError(f"unknown option {option} {see}")
+            refuse_option(parser, options.action, argument)
     if hasattr(options, "target"):
         paths = [*options.sources, *([] if options.target is None else [options.target]), *rest]
         options.sources, options.target = paths[:-1], paths[-1] if paths else None
@@ -160,8 +150,8 @@ def _take_rest(options: argparse.Namespace, rest: list[str]) -> None:
         options.files = [*options.files, *rest]
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="ags1 parquet", formatter_class=_Formatter, allow_abbrev=False)
+def command_parser() -> CommandParser:
+    parser = CommandParser(prog="ags1 parquet", formatter_class=Formatter, allow_abbrev=False)
     actions = parser.add_subparsers(metavar="ACTION", dest="action", prog="ags1 parquet", required=True)
 
     def action(
@@ -173,7 +163,7 @@ def _parser() -> _Parser:
             usage=f"ags1 parquet {name} {usage}",
             description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
             epilog=epilog or None,
-            formatter_class=_Formatter,
+            formatter_class=Formatter,
             allow_abbrev=False,
         )
         sub.set_defaults(run=_lazily(run))

@@ -7,10 +7,10 @@ import os
 import time
 from collections.abc import Callable
 
+from ags1._command_line import UsageError
 from ags1.cli import EXIT_DATA, NotProtected, printable, say, warn
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, column_names, in_options
-from ags1.cli._parser import UsageError
 from ags1.cli._paths import Job
 from ags1.cli._report import in_time
 from ags1.cli._transfer import work_through

@@ -5,19 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from ags1._command_line import CommandParser, Formatter, UsageError, option_name, refuse_option
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
-__all__ = ["UsageError", "parse"]
+__all__ = ["command_parser", "parse"]
 
 _MAX_BLOCK_LENGTH = (1 << 31) - 1
-_COMMANDS = (
-    *("keygen", "encrypt", "decrypt", "cat", "inspect", "verify", "info", "bench", "kms", "dataset", "parquet"),
-    *("iceberg", "spark"),
-)
-# Text is hard to read in longer lines.
-_WIDEST = 100
 
 _EPILOG = """\
 exit codes:
@@ -212,41 +208,18 @@ JSON, one object a line:
   `error` is null, or says what failed; then the other fields may be missing.
 """
 
+_COMPLETION_HELP = """
+examples:
+  ags1 completion bash > ~/.local/share/bash-completion/completions/ags1
+  ags1 completion zsh > ~/.zfunc/_ags1       (~/.zfunc is in fpath)
+
+It needs shtab: pip install 'ags1[cli]'
+"""
+
 _TREES = (
     "A directory stands for {what} below it, and TARGET gets the same tree; links to directories are not "
     "followed. Every target appears whole or not at all. "
 )
-
-
-class UsageError(Exception):
-    """The arguments make no sense together."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        if message.startswith("argument COMMAND: "):
-            message = f"there is no such command; there are {', '.join(_COMMANDS)}"
-        raise UsageError(f"{message} (see `{self.prog} --help`)")
-
-
-class _Formatter(argparse.HelpFormatter):
-    """Fills the description, leaves the epilog's lines as they are."""
-
-    def __init__(self, prog: str) -> None:
-        # argparse makes one for each argument, to check it; the width costs an import and matters only for help.
-        super().__init__(prog, width=_WIDEST)
-
-    def format_help(self) -> str:
-        import shutil
-
-        self._width = max(20, min(shutil.get_terminal_size().columns - 2, _WIDEST))
-        self._max_help_position = min(26, max(self._width - 20, 4))
-        return super().format_help()
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n" in text:
-            return text
-        return super()._fill_text(text, width, indent)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -261,7 +234,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    parser = _parser()
+    parser = command_parser()
     options, rest = parser.parse_known_args(arguments)
     if options.version:
         from ags1._version import version
@@ -270,25 +243,24 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         raise SystemExit(0)
     if options.command is None:
         if rest:
-            parser.error(f"unknown option {_option_name(rest[0])}")
+            refuse_option(parser, None, rest[0])
         parser.print_help()
         raise SystemExit(2)
-    _take_rest(options, rest)
+    _take_rest(parser, options, rest)
     return options
 
 
-def _take_rest(options: argparse.Namespace, rest: list[str]) -> None:
+def _take_rest(parser: CommandParser, options: argparse.Namespace, rest: list[str]) -> None:
     """Sort what argparse left over: files behind an option are files, anything else is an error."""
     see = f"(see `ags1 {options.command} --help`)"
     for argument in rest:
         if argument.startswith("-") and argument != "-":
-            name = _option_name(argument)
-            if name == "--key" and hasattr(options, "key_file"):
+            if option_name(argument) == "--key" and hasattr(options, "key_file"):
                 raise UsageError(
                     "there is no --key: other users could read a key in the arguments; use --key-file or "
                     f"--key-env {see}"
                 )
-            raise UsageError(f"unknown option {name} {see}")
+            refuse_option(parser, options.command, argument)
     if hasattr(options, "target"):
         paths = [*options.sources, *([] if options.target is None else [options.target]), *rest]
         options.sources, options.target = paths[:-1], paths[-1] if paths else None
@@ -301,16 +273,12 @@ def _take_rest(options: argparse.Namespace, rest: list[str]) -> None:
         raise UsageError(f"too many arguments {see}")
 
 
-def _option_name(argument: str) -> str:
-    return argument.partition("=")[0] if argument.startswith("--") else argument[:2]
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
+def command_parser() -> CommandParser:
+    parser = CommandParser(
         prog="ags1",
         description="Encrypt, decrypt and examine AES GCM Stream (AGS1) files, the format of encrypted Iceberg tables.",
         epilog=_EPILOG,
-        formatter_class=_Formatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="show the version and exit")
@@ -326,7 +294,7 @@ def _parser() -> _Parser:
             usage=f"ags1 {name} {usage}",
             description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
             epilog=epilog or None,
-            formatter_class=_Formatter,
+            formatter_class=Formatter,
             allow_abbrev=False,
         )
         sub.set_defaults(run=_lazily(run))
@@ -517,6 +485,15 @@ def _parser() -> _Parser:
         epilog=_SPARK_HELP,
     )
     sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to do, and with what")
+
+    sub = command(
+        "completion",
+        "_completion:completion",
+        "print what makes a shell complete the commands and options of ags1",
+        "SHELL",
+        epilog=_COMPLETION_HELP,
+    )
+    sub.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
     return parser
 
 

@@ -8,8 +8,8 @@ import stat
 import sys
 from collections import namedtuple
 
+from ags1._command_line import UsageError
 from ags1.cli import warn
-from ags1.cli._parser import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

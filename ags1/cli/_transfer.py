@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from ags1._command_line import UsageError
 from ags1._open import open as open_stream
 from ags1.cli import OutputClosed, describe, exit_code, refuses_everything, warn, worst_code
 from ags1.cli._keys import KEY_METADATA_SUFFIX, Keys, aad_prefix, read_metadata, write_private
-from ags1.cli._parser import UsageError
 from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, is_url, pair_up, shown, size_of
 from ags1.cli._report import Reporter, files, in_time
 from ags1.cli._standard import StandardOutput, standard_output

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 
 import ags1.spark
+from ags1._command_line import UsageError
 from ags1.errors import Ags1Error, BackendError, KeyAccessError
-from ags1.spark._job_parser import JOB_OPTIONS, UsageError, parse
+from ags1.spark._job_parser import JOB_OPTIONS, parse
 from ags1.spark._job_session import SparkFailed, as_error, make_session
 
 TYPE_CHECKING = False

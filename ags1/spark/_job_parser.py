@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
+from ags1._command_line import CommandParser, Formatter, UsageError, option_name, refuse_option
 from ags1.spark._job_options import (
     Patterns,
     Setting,
@@ -32,14 +33,13 @@ from ags1.spark._job_options import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    pass
 
-__all__ = ["JOB_OPTIONS", "UsageError", "parse"]
+__all__ = ["JOB_OPTIONS", "command_parser", "parse"]
 
 # Options of the job itself; all others are handed on to a function of ags1.spark.
 JOB_OPTIONS = frozenset({"command", "function", "json", "report", "traceback", "master", "remote", "conf"})
 
-_WIDEST = 100
 _LOOKS_LIKE_A_KEY = re.compile(r"key|secret|passw|passphrase|token", re.IGNORECASE)
 
 _SEE = {
@@ -103,30 +103,6 @@ _LOCAL_KMS = "--kms local:keys.json?key_file=k"
 _AWS = "--kms aws:?region=eu-central-1"
 
 
-class UsageError(Exception):
-    """The arguments make no sense together."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        if message.startswith("argument COMMAND: invalid choice"):
-            message = "there is no such command"
-        raise UsageError(f"{message} (see `{self.prog} --help`)")
-
-
-class _Formatter(argparse.HelpFormatter):
-    """Fills the description, leaves the epilog's lines as they are."""
-
-    def __init__(self, prog: str) -> None:
-        import shutil
-
-        super().__init__(prog, width=max(20, min(shutil.get_terminal_size().columns - 2, _WIDEST)))
-        self._max_help_position = min(26, max(self._width - 20, 4))
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if "\n" in text else super()._fill_text(text, width, indent)
-
-
 def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse the arguments.
 
@@ -145,7 +121,7 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     arguments = list(arguments)
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    parser = _parser(prog)
+    parser = command_parser(prog)
     options, rest = parser.parse_known_args(arguments)
     if options.path:
         import ags1.spark
@@ -154,12 +130,12 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
         raise SystemExit(0)
     if options.command is None:
         if rest:
-            parser.error(f"unknown option {_name_of(rest[0])}")
+            refuse_option(parser, None, rest[0])
         parser.print_help()
         raise SystemExit(2)
     del options.path
     see = f"(see `{prog} {options.command} --help`)"
-    _refuse_unknown(rest, see)
+    _refuse_unknown(parser, options.command, rest, see)
     _take_places(options, rest, see)
     if "kms" in vars(options) and options.kms is None:
         options.kms = os.environ.get("AGS1_KMS") or None
@@ -175,18 +151,18 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     return options
 
 
-def _refuse_unknown(rest: list[str], see: str) -> None:
+def _refuse_unknown(parser: CommandParser, command: str, rest: list[str], see: str) -> None:
     for argument in rest:
         if not argument.startswith("-") or argument == "-":
             continue
-        name = _name_of(argument)
+        name = option_name(argument)
         if name.startswith("--") and _LOOKS_LIKE_A_KEY.search(name):
             instead = _SEE.get(name[2:], "--key-id ID")
             raise UsageError(
                 f"there is no {name}: other users, Spark's pages and its event log would show a key; name the master "
                 f"key ({instead}) and the service that has it (--kms URL) {see}"
             )
-        raise UsageError(f"unknown option {name} {see}")
+        refuse_option(parser, command, argument)
 
 
 def _take_places(options: argparse.Namespace, rest: list[str], see: str) -> None:
@@ -214,19 +190,15 @@ def _merge_prefixes(options: argparse.Namespace, see: str) -> None:
             raise UsageError(f"--{name.replace('_', '-')}-hex is not hexadecimal {see}") from None
 
 
-def _name_of(argument: str) -> str:
-    return argument.partition("=")[0] if argument.startswith("--") else argument[:2]
-
-
 # -- the commands --------------------------------------------------------------------------------------------------
 
 
-def _parser(prog: str) -> _Parser:
-    parser = _Parser(
+def command_parser(prog: str) -> CommandParser:
+    parser = CommandParser(
         prog=prog,
         description="Encrypt, decrypt and verify trees of files with Spark; work with encrypted Parquet and Iceberg.",
         epilog=_EPILOG.format(prog=prog),
-        formatter_class=_Formatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     parser.add_argument("--path", action="store_true", help="print the path of the file for spark-submit, and exit")
@@ -252,7 +224,7 @@ def _parser(prog: str) -> _Parser:
             usage=f"{prog} {name} {names}{required} [options]",
             description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
             epilog=_COMMAND_EPILOG.format(prog=prog, local=f"{prog} {name} {local}", remote=f"{name} {remote}"),
-            formatter_class=_Formatter,
+            formatter_class=Formatter,
             allow_abbrev=False,
         )
         sub.set_defaults(function=function, place_names=tuple(places), needed=tuple(needed))

@@ -254,7 +254,7 @@ def test_each_kind_of_failure_has_its_exit_code(
         (["cat", "vault", "a.txt", "sub/a.txt", "--offset", "1"], 2, "are for one file"),
         (["expire", "vault", "--older-than", "5"], 2, "is not a time such as 90s, 30m, 24h, 5d or 2w"),
         (["expire", "vault", "--keep", "0"], 2, "the last version always stays"),
-        (["nonsense"], 2, "invalid choice"),
+        (["nonsense"], 2, "there is no such action"),
         ([], 2, "ACTION"),
         (["ls", "vault", "--kms", "nonsense:"], 2, "there is no KMS 'nonsense'"),
     ):

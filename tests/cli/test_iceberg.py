@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyiceberg")
 
 from ags1.cli._iceberg_open import in_options, warnings_as_lines
-from ags1.cli._iceberg_parser import _parser, parse
+from ags1.cli._iceberg_parser import command_parser, parse
 from ags1.cli._iceberg_show import Node, _draw_richly, _lines
 from ags1.errors import FormatError, KeyAccessError
 from ags1.iceberg._file_keys import KnownFile
@@ -39,7 +39,7 @@ def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: R
     assert result.out.startswith(f"usage: ags1 iceberg {action} TABLE")
     assert max(map(len, result.out.splitlines())) <= 80
     assert run("iceberg", "help", action).out == result.out
-    choices = next(each.choices for each in _parser()._actions if each.dest == "action")
+    choices = next(each.choices for each in command_parser()._actions if each.dest == "action")
     assert isinstance(choices, dict)
     assert set(choices) == set(ACTIONS)
     for option in (name for each in choices[action]._actions for name in each.option_strings):
@@ -51,7 +51,7 @@ def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: R
     ("arguments", "message"),
     [
         ("", "required: ACTION"),
-        ("nonsense t", "invalid choice"),
+        ("nonsense t", "there is no such action; there are inspect, "),
         ("scan", "required: TABLE"),
         ("scan a b", "too many arguments (see `ags1 iceberg scan --help`)"),
         ("scan a --frob", "unknown option --frob (see `ags1 iceberg scan --help`)"),

@@ -309,14 +309,14 @@ ACTIONS = ("encrypt", "decrypt", "rekey", "rotate", "inspect", "verify", "cat", 
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: Run, action: str) -> None:
-    from ags1.cli._parquet_parser import _parser
+    from ags1.cli._parquet_parser import command_parser
 
     result = run("parquet", action, "--help")
     assert result.code == 0
     assert result.out.startswith(f"usage: ags1 parquet {action}")
     assert max(map(len, result.out.splitlines())) <= 80
     assert run("parquet", "help", action).out == result.out
-    choices = next(each.choices for each in _parser()._actions if each.dest == "action")
+    choices = next(each.choices for each in command_parser()._actions if each.dest == "action")
     assert isinstance(choices, dict)
     for option in (name for each in choices[action]._actions for name in each.option_strings):
         assert option in result.out
@@ -327,7 +327,7 @@ def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: R
     ("arguments", "message"),
     [
         ("", "ACTION"),
-        ("nonsense", "invalid choice"),
+        ("nonsense", "there is no such action; there are encrypt, "),
         ("encrypt", "a SOURCE and a TARGET are needed: ags1 parquet encrypt SOURCE TARGET"),
         ("encrypt a", "a TARGET is needed"),
         ("encrypt a b --frob", "unknown option --frob (see `ags1 parquet encrypt --help`)"),

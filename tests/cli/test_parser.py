@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ags1._command_line import UsageError
 from ags1.cli import _parser
-from ags1.cli._parser import UsageError, parse
+from ags1.cli._parser import parse
 from tests.cli.conftest import Run
 
 KEY_TEXT = "00112233445566778899aabbccddeeff"
@@ -41,12 +42,13 @@ OPTIONS = {
     "parquet": set(),
     "iceberg": set(),
     "spark": set(),
+    "completion": set(),
 }
 
 
 def options_of(command: str) -> set[str]:
     """Every option that the parser of a command takes."""
-    parser = _parser._parser()
+    parser = _parser.command_parser()
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return {name for action in commands.choices[command]._actions for name in action.option_strings}
 
@@ -54,8 +56,8 @@ def options_of(command: str) -> set[str]:
 def test_there_are_the_documented_commands(run: Run) -> None:
     shown = run("--help").out
     for command in OPTIONS:
-        assert re.search(rf"^    {command} +\w", shown, re.MULTILINE)
-    assert set(_parser._COMMANDS) == set(OPTIONS)
+        assert re.search(rf"^    {command}\s+\w", shown, re.MULTILINE)
+    assert set(_parser.command_parser().choices()) == set(OPTIONS)
 
 
 @pytest.mark.parametrize("command", OPTIONS)
@@ -127,7 +129,7 @@ def test_help_lists_the_fields_of_json(run: Run, command: str) -> None:
         ("encrypt a b --key-file x --key-env y", "not allowed with argument --key-file"),
         ("encrypt a b --aad-prefix x --aad-prefix-hex 00", "not allowed with argument --aad-prefix"),
         ("encrypt a b --progress maybe", "argument --progress: invalid choice"),
-        ("encrypt a b --key-f x", "unknown option --key-f "),
+        ("encrypt a b --key-f x", "unknown option --key-f: did you mean --key-file\\? "),
         ("verify", "required: FILE"),
         ("verify a --length -5", "argument --length"),
         ("verify a --length 5x", "'5x' is not a number of bytes"),

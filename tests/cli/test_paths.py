@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from ags1._command_line import UsageError
 from ags1.cli import _paths
-from ags1.cli._parser import UsageError
 from ags1.cli._paths import Job, pair_up, size_of
 from ags1.cli._paths import expand as expand_all
 from tests.cli.conftest import make_tree

@@ -92,7 +92,8 @@ def test_a_plan_is_made_without_spark(run: Run, work: Path) -> None:
 @pytest.mark.usefixtures("_spark_is_there")
 def test_exit_codes_and_messages_are_those_of_the_job(run: Run, work: Path) -> None:
     result = run("spark", "frobnicate")
-    assert (result.code, result.err) == (2, "ags1: there is no such command (see `ags1 spark --help`)\n")
+    assert result.code == 2
+    assert result.err.startswith("ags1: there is no such command; there are encrypt, ")
     result = run("spark", "clean", "nothing")
     assert result.code == 3
     assert "there is no ags1 dataset here, and nothing of an interrupted run" in result.err

@@ -17,8 +17,9 @@ pytest.importorskip("pandas")
 pytest.importorskip("pyspark")
 
 import ags1.spark
+from ags1._command_line import UsageError
 from ags1.spark._job import main
-from ags1.spark._job_parser import JOB_OPTIONS, UsageError, _parser, parse
+from ags1.spark._job_parser import JOB_OPTIONS, command_parser, parse
 
 PROG = "python -m ags1.spark"
 COMMANDS = {
@@ -80,7 +81,7 @@ def job(capsys: pytest.CaptureFixture[str]) -> Job:
 
 
 def parsers() -> dict[str, Any]:
-    choices = next(each.choices for each in _parser(PROG)._actions if each.dest == "command")
+    choices = next(each.choices for each in command_parser(PROG)._actions if each.dest == "command")
     assert isinstance(choices, dict)
     return choices
 

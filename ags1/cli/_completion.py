@@ -1,0 +1,54 @@
+"""``ags1 completion``: what a shell completes, made by shtab from the parsers themselves."""
+
+from __future__ import annotations
+
+import argparse
+
+from ags1._command_line import CommandParser
+from ags1.cli import say
+
+__all__ = ["completion"]
+
+# What stands for files; anything else that has no choices is not completed.
+_FILES = frozenset(
+    ("SOURCE", "TARGET", "FILE", "FILES", "KEYFILE", "DATASET", "DIRECTORY", "TABLE", "PATH", "VAULT", "STORE")
+)
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Run ``ags1 completion``."""
+    try:
+        import shtab
+    except ImportError:
+        raise ImportError("shell completion needs shtab: pip install 'ags1[cli]'") from None
+    parser = _whole()
+    _complete_files(parser, shtab.FILE)
+    say(shtab.complete(parser, options.shell))
+    return 0
+
+
+def _whole() -> CommandParser:
+    """The parser of all commands, with the actions of those that have a parser of their own."""
+    from ags1.cli import _dataset_parser, _iceberg_parser, _parquet_parser, _parser
+
+    parser = _parser.command_parser()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            commands: dict[str, CommandParser] = action._name_parser_map
+            commands["dataset"] = _dataset_parser.command_parser()
+            commands["iceberg"] = _iceberg_parser.command_parser()
+            commands["parquet"] = _parquet_parser.command_parser()
+            try:
+                from ags1.spark import _job_parser
+            except ImportError:
+                continue
+            commands["spark"] = _job_parser.command_parser("ags1 spark")
+    return parser
+
+
+def _complete_files(parser: CommandParser, files: object) -> None:
+    for action in parser._actions:
+        if isinstance(action.metavar, str) and action.metavar in _FILES:
+            action.complete = files  # type: ignore[attr-defined]
+    for command in parser.choices().values():
+        _complete_files(command, files)
