@@ -136,7 +136,7 @@ def _add_work(
     group.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     group.add_argument("-y", "--yes", action="store_true", help="do it without asking")
     if threads:
-        group.add_argument("--threads", type=_count, default=None, metavar="N", help="files at once (every CPU)")
+        group.add_argument("--threads", type=_count, default=None, metavar="N", help="files at once (two a CPU)")
     group.add_argument("--json", action="store_true", help="one JSON object, for machines")
     group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     group.add_argument(

@@ -79,7 +79,7 @@ class Conversion:
     kms : object
     change : Change
     threads : int, optional
-        Files that are moved at once; by default one for each usable CPU.
+        Files that are moved at once; by default two for each usable CPU.
     progress : callable, optional
         Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once.
     target_properties : mapping, optional
@@ -238,10 +238,10 @@ class Conversion:
     def _workers(self, tasks: list[FileTask]) -> tuple[int, int]:
         """Files at once, and threads for each."""
         cpus = self.threads or usable_cpus()
-        remote = not all(
-            each.is_local for each in (self.places.of_source(tasks[0].source), self.places.of_target(tasks[0].target))
-        )
-        at_once = min(len(tasks), max(cpus, _REMOTE_FILES) if remote and self.threads is None else cpus)
+        ends = self.places.of_source(tasks[0].source), self.places.of_target(tasks[0].target)
+        # While some wait for the disk, others are encrypted; a store lets them wait longer.
+        usual = 2 * cpus if all(each.is_local for each in ends) else max(2 * cpus, _REMOTE_FILES)
+        at_once = min(len(tasks), self.threads or usual)
         return at_once, max(1, cpus // at_once)
 
     def _task(self, view: View, entry: Entry) -> FileTask:

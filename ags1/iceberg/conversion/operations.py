@@ -60,7 +60,7 @@ def encrypt_table(
         allow. "convert": the files of all branches and tags. "expire": the snapshots that none of them needs are
         removed, with their files. Without "expire", the plaintext files stay until somebody expires their snapshots.
     threads : int, optional
-        Files that are converted at once.
+        Files that are converted at once; by default two for each usable CPU.
     progress : callable, optional
         Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once. An exception from
         it stops the work.

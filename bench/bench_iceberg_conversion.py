@@ -1,0 +1,98 @@
+"""A plaintext Iceberg table, encrypted in place, beside a durable copy of its data files.
+
+64 Parquet files of random numbers, which PyIceberg has added to a table of format version 2. The conversion reads the
+metadata, looks at every file, moves it, looks at the result, writes manifests and commits; all of it is durable. The
+floor reads and writes as many bytes: `cp -r`, and then the file system is synced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import settings
+from bench.conftest import Record
+from bench.measure import Run, Subject, figure
+from bench.parquet_samples import size_name
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyiceberg")
+pytest.importorskip("fastavro")
+
+TARGET = 1.5
+FILES = 64
+KEYS = {"lake": b"a key for a lake"}
+
+
+@pytest.fixture(scope="module")
+def table(directory: Path, sizes: settings.Settings) -> dict[str, Any]:
+    """The metadata of the table; its files are in ``directory / "files"``."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    files = directory / "files"
+    files.mkdir()
+    generator = np.random.default_rng(3)
+    count = sizes.file_bytes // FILES // 24
+    for number in range(FILES):
+        columns = {"id": np.arange(count) + number * count, "amount": generator.random(count)}
+        columns["code"] = generator.integers(0, 1 << 62, count)
+        pq.write_table(pa.table(columns), files / f"{number:02}.parquet")
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{directory}/catalog.db", warehouse=directory.as_uri())
+    catalog.create_namespace("db")
+    made = catalog.create_table("db.numbers", pq.read_schema(files / "00.parquet"))
+    made.add_files([str(path) for path in sorted(files.iterdir())])
+    fields: dict[str, Any] = json.loads(Path(made.metadata_location.removeprefix("file://")).read_bytes())
+    return fields
+
+
+def _sync(directory: Path) -> None:
+    """Return when all that was written to the file system of a directory is on its disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), "syncfs failed", str(directory))
+    finally:
+        os.close(descriptor)
+
+
+def test_iceberg_conversion(
+    table: dict[str, Any], directory: Path, interleave: Callable[..., Run], record: Record
+) -> None:
+    from ags1 import iceberg
+    from ags1.iceberg.catalogs import catalog_table
+    from ags1.kms import MemoryKms
+
+    place, copy, files = directory / "converted", directory / "copied", directory / "files"
+    start = place / "metadata" / "00000-start.metadata.json"
+    stored = sum(path.stat().st_size for path in files.iterdir())
+
+    def fresh() -> None:
+        for each in (place, copy):
+            shutil.rmtree(each, ignore_errors=True)
+        start.parent.mkdir(parents=True)
+        start.write_text(json.dumps({**table, "location": str(place)}))
+        _sync(directory)
+
+    def convert() -> None:
+        report = iceberg.encrypt_table(catalog_table(None, str(start)), key_id="lake", kms=MemoryKms(KEYS))
+        assert report.files == FILES
+
+    def durable_copy() -> None:
+        subprocess.run(["cp", "-r", files, copy], check=True)
+        _sync(directory)
+
+    floor = "cp -r and syncfs"
+    run = interleave({"ags1": Subject(convert, before=fresh), floor: Subject(durable_copy, before=fresh)}, min_rounds=3)
+    words = f"encryption of an Iceberg table in place: {FILES} Parquet files, {size_name(stored)}"
+    record(run, figure(run, words, floor, kind="floor", measure="time", target=TARGET, note=f"{settings.cpus()} CPUs"))
