@@ -24,8 +24,8 @@ STUBBED = $(subst /,.,$(basename $(wildcard ags1/_*.pyi ags1/*/_*.pyi)))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-spark test-all soak demo check format bench bench-compare wheel fuzz \
-	sanitize clean distclean
+.PHONY: help venv build servers test test-spark test-all soak demo check docs format bench bench-compare wheel \
+	fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,7 +54,8 @@ endef
 $(eval $(call install,package,))
 $(eval $(call install,test,[all$(comma)test]))
 $(eval $(call install,demo,[cli$(comma)arrow$(comma)spark]))
-$(eval $(call install,check,[all$(comma)check]))
+$(eval $(call install,check,[all$(comma)check$(comma)docs]))
+$(eval $(call install,docs,[docs]))
 $(eval $(call install,bench,[all$(comma)bench]))
 
 # Spark needs Java 17 or later; where the machine has none, PyPI has one that tests/interop/jvm.py finds.
@@ -114,12 +115,19 @@ test-spark: build $(STAMPS)/test $(STAMPS)/java $(STAMPS)/spark-newest ## run th
 demo: build $(STAMPS)/demo $(STAMPS)/java ## encrypt, decrypt, seek and attack files, and say how fast
 	$(BIN)/python -m ags1.cli.demo
 
-check: build $(STAMPS)/check ## format, lint and type checks
+check: build $(STAMPS)/check ## format, lint and type checks, and the links of the documentation
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ags1 include
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --concise $(STUBBED)
+	$(MKDOCS)
+
+# The variable silences an advertisement.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+docs: $(STAMPS)/docs ## build the documentation in build/docs; a link that leads nowhere is an error
+	$(MKDOCS)
 
 format: build $(STAMPS)/check ## format the sources
 	$(BIN)/ruff check --fix

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import report
+from bench import headlines, report
 
 HERE = Path(__file__).resolve().parent
 
@@ -96,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not results:
         print("No benchmark was run.", file=sys.stderr)
         return status or 1
+    if options.output == HERE / "results" and not options.quick:
+        headlines.main()
+        written.append(headlines.README)
     print()
     print(report.table(report.figures_of(results)))
     for path in written:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,40 @@ def table(figures: Figures) -> str:
         )
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+
+
+HEADLINES = (
+    ("encrypt_into, 1 MiB blocks, 1 thread", "C loop"),
+    ("encrypt_into, 4 KiB blocks, 2 threads", "cryptography"),
+    ("ags1 encrypt of a 1 GiB file, start-up included", "cp"),
+    ("decrypt a 1 GiB file, in process", "Iceberg Java"),
+    ("encrypt a Parquet file of 0.99 GiB, a key for each column", "parquet-java"),
+    ("scan of an encrypted Iceberg table, 2,000,000 rows in 141 MiB of Parquet: all rows and columns", "PyIceberg"),
+)
+"""Questions and peers that README.md shows."""
+
+_FIGURES = re.compile(r"(?<=<!-- figures -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
+
+
+def headlines(results: Mapping[str, Any]) -> str:
+    """Render the figures that README.md shows, as a Markdown table."""
+    machine = results["machine_info"]
+    lines = [
+        f"| {machine['cpu_model']}, {machine['cores']} cores | ags1 | floor or peer | ratio |",
+        "|---|---|---|---|",
+    ]
+    for question, peer in HEADLINES:
+        for entry in figures_of(results):
+            if entry["question"] == question and entry["reference"].startswith(peer):
+                ratio = f"{_value(entry, 'value')} {_UNITS[entry['measure']]}"
+                ours, theirs = (entry[name].partition(" ±")[0] for name in ("subject_text", "reference_text"))
+                lines.append(f"| {question} | {ours} | {entry['reference']}: {theirs} | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_headlines(page: str, results: Mapping[str, Any]) -> str:
+    """Return README.md with the figures of these results."""
+    return _FIGURES.sub(lambda _: headlines(results), page)
 
 
 def markdown(results: Mapping[str, Any], *, quick: bool, picture: bool, parquet: bool = False) -> str:

@@ -201,12 +201,17 @@ class TestWheel:
             "LICENSE",
             "CHANGELOG.md",
             "README.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "mkdocs.yml",
+            "bench/results/throughput.svg",
+            "docs/results/results.md",
             "buildtools/openssl.py",
         ):
             assert name in names
-        for tree in ("ags1", "include", "tests"):
+        for tree in ("ags1", "bench", "docs", "examples", "include", "tests"):
             for path in (ROOT / tree).rglob("*"):
-                wanted = path.suffix in {".py", ".pyi", ".pyx", ".pxd", ".h"} and "target" not in path.parts
+                wanted = path.suffix in {".py", ".pyi", ".pyx", ".pxd", ".h", ".md"} and "target" not in path.parts
                 if wanted:
                     assert path.relative_to(ROOT).as_posix() in names
         assert [name for name in names if name.endswith((".so", ".pyc"))] == []

@@ -1,4 +1,4 @@
-"""The examples of Spark in README.md and docs/batches.md run as they stand; those of docs/spark.md are Python."""
+"""What docs/spark.md and examples/ have for Spark runs, as it stands; what is for a cluster is Python, at least."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def _blocks(name: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def test_the_spark_examples_run_in_order(tmp_path: Path, run_spark: Callable[..., CompletedProcess[str]]) -> None:
+def test_the_spark_examples_of_the_pages_and_the_script_of_the_guide_run(
+    tmp_path: Path, run_spark: Callable[..., CompletedProcess[str]]
+) -> None:
     (tmp_path / "keys.key").write_text("00" * 32)
     (tmp_path / "keys.key").chmod(0o600)
     with LocalKms.create(tmp_path / "keys.json", key_file=tmp_path / "keys.key") as client:
@@ -31,11 +33,14 @@ def test_the_spark_examples_run_in_order(tmp_path: Path, run_spark: Callable[...
         (directory / "sales.json").write_text(f'{{"id": {day}, "amount": {amount}}}\n')
     (tmp_path / "column.key").write_bytes(bytes(Key.generate()))
     (tmp_path / "column.key").chmod(0o600)
-    pages = [_blocks(name, "python spark") for name in ("README.md", "docs/batches.md")]
+    pages = [_blocks(name, "python spark") for name in ("docs/spark.md", "docs/batches.md")]
     assert all(pages)
-    # The JVM and its workers begin in the current directory of whoever starts them.
-    done = run_spark("\n".join(["import os", f"os.chdir({str(tmp_path)!r})", *itertools.chain(*pages)]))
+    (tmp_path / "guide").mkdir()
+    # The JVM and its workers begin in the current directory of whoever starts them; the guide's script does not mind.
+    guide = [f"os.chdir({str(tmp_path / 'guide')!r})", (ROOT / "examples" / "spark_cluster.py").read_text()]
+    done = run_spark("\n".join(["import os", f"os.chdir({str(tmp_path)!r})", *itertools.chain(*pages), *guide]))
     assert "2 files" in done.stdout
+    assert "3 files" in done.stdout
     assert "the rows came back" in done.stdout
     (stored,) = (tmp_path / "vault" / "day=1").glob("sales.json.*.ags1")
     assert stored.read_bytes().startswith(b"AGS1")

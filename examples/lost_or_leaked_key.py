@@ -1,0 +1,51 @@
+"""What to do when a key has leaked or is lost: first find out which files it opens, then encrypt those anew."""
+
+import shutil
+from pathlib import Path
+
+import ags1
+from ags1 import dataset
+
+for name in ("a", "b"):
+    Path("raw", name).mkdir(parents=True)
+    Path("raw", name, "data.csv").write_text(f"id\n{name}\n")
+
+names = ("lake", "tenant-a", "lake-new", "tenant-a-new")
+master_keys = {name: bytes(ags1.Key.generate()) for name in names}  # of a key service
+keys = ags1.kms.MemoryKms(master_keys)
+dataset.encrypt("raw", "vault", keys, keys={"a/**": "tenant-a", "**": "lake"}).close()
+
+# The key of one file has leaked: encrypt that file anew, and remove the old object.
+with dataset.open("vault", keys) as vault:
+    leaked = "a/data.csv"
+    old = vault.key_metadata(leaked)
+    vault.decrypt("rescue", include=leaked)
+    vault.rm(leaked)
+    vault.add("rescue")
+    vault.expire(keep=1, older_than=None, grace=0)
+    assert bytes(vault.key_metadata(leaked).encryption_key) != bytes(old.encryption_key)
+    print(f"{leaked} has another key")
+shutil.rmtree("rescue")
+
+# A master key has leaked. Whoever has it and a copy of the dataset can read that copy for ever. A new dataset under
+# new master keys has fresh keys for every file, so the leaked one opens nothing of it.
+with dataset.open("vault", keys) as vault:
+    vault.decrypt("plain", durable=True)
+with dataset.encrypt("plain", "vault-new", keys, keys={"a/**": "tenant-a-new", "**": "lake-new"}) as new:
+    assert new.verify().ok
+    print("under", sorted(each.key_id for each in new.classes))
+shutil.rmtree("plain")
+shutil.rmtree("vault")
+
+# A master key is lost. Nobody can read its files; verify names them, and the others stay readable.
+del master_keys["tenant-a-new"]
+with dataset.open("vault-new", ags1.kms.MemoryKms(master_keys)) as vault:
+    for problem in vault.verify().problems:
+        print(problem.path, "is", problem.kind)
+    assert vault.open("b/data.csv").read() == b"id\nb\n"
+
+# Whoever has the source encrypts it anew, under master keys that exist.
+shutil.rmtree("vault-new")
+with dataset.encrypt("raw", "vault-new", ags1.kms.MemoryKms(master_keys), "lake-new") as vault:
+    assert vault.verify().ok
+    print("encrypted anew:", vault.report.done, "files")

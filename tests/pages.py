@@ -1,0 +1,59 @@
+"""What the tests of README.md and docs/ share: finding the blocks of a page, and running them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the blocks whose fence says exactly this; an indented block counts too."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, block in found]
+
+
+def languages(page: Path) -> set[str]:
+    """Return what the fences of a page say."""
+    fences = re.findall(r"^ *```(.*)$", page.read_text(), re.MULTILINE)
+    return set(fences[::2])
+
+
+def commands(pages: Iterable[Path]) -> set[str]:
+    """Return the first words of all commands ``ags1 WORD`` in blocks of shells."""
+    return {
+        name
+        for page in pages
+        for language in ("sh", "sh s3")
+        for block in blocks(page, language)
+        for name in re.findall(r"^ags1 ([a-z]+)", block, re.MULTILINE)
+    }
+
+
+def _run(command: list[str], directory: Path) -> str:
+    tools = directory.parent / "bin"
+    tools.mkdir(exist_ok=True)
+    (tools / "ags1").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ags1 "$@"\n')
+    (tools / "ags1").chmod(0o755)
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AGS1_K")}
+    environment = {**inherited, "PYTHONPATH": str(ROOT), "PATH": path}
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def run_python(program: str | Path, directory: Path) -> str:
+    """Run a program or a file in a directory, and return what it prints."""
+    what = [str(program)] if isinstance(program, Path) else ["-c", program]
+    return _run([sys.executable, "-W", "error::DeprecationWarning", *what], directory)
+
+
+def run_shell(script: str, directory: Path) -> str:
+    """Run a script, in which ``ags1`` is this one, in a directory, and return what it prints."""
+    return _run(["sh", "-eu", "-c", script], directory)

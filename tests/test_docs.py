@@ -1,0 +1,56 @@
+"""The pages in docs/ are true: their blocks run in order, and `help` knows every public name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ROOT, blocks, languages, run_python, run_shell
+
+DOCS = ROOT / "docs"
+RUN_HERE = ("batches.md", "command-line.md", "files.md", "formats.md", "index.md", "parquet.md")
+"""Pages whose blocks need nothing; their Python runs first, in one process, then their shell, in the same directory."""
+RUN_ELSEWHERE = {
+    "dataset.md": "tests/dataset/test_docs.py",
+    "dataset-format.md": "tests/dataset/test_docs.py",
+    "spark.md": "tests/spark/test_docs.py",
+    "storage.md": "tests/storage/test_docs.py",
+}
+MODULES = ("", ".arrow", ".avro", ".dataset", ".iceberg", ".kms", ".layout", ".parquet", ".spark", ".fs")
+
+
+@pytest.mark.parametrize("name", RUN_HERE)
+def test_the_blocks_of_the_page_run_in_order(name: str, tmp_path: Path) -> None:
+    for needed in ("cryptography", "pandas", "polars", "pyarrow"):
+        pytest.importorskip(needed)
+    work = tmp_path / "work"
+    work.mkdir()
+    run_python("\n".join(blocks(DOCS / name, "python")), work)
+    run_shell("\n".join(blocks(DOCS / name, "sh")), work)
+
+
+def test_no_block_is_forgotten() -> None:
+    """Guides are run by tests/test_examples.py."""
+    for page in DOCS.glob("*.md"):
+        if {"python", "sh"} & languages(page) and page.name not in RUN_HERE:
+            assert page.name in (ROOT / RUN_ELSEWHERE[page.name]).read_text(), page.name
+    for page in (DOCS / "guides").glob("*.md"):
+        assert languages(page) <= {"", "sh", f'python title="examples/{_script(page)}"'}, page.name
+
+
+def _script(page: Path) -> str:
+    return page.read_text().split('title="examples/')[1].split('"')[0]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_help_knows_every_public_name_at_run_time(name: str) -> None:
+    """The reference is made from docstrings; native modules have them in their sources, not only in stubs."""
+    module = importlib.import_module(f"ags1{name}")
+    assert inspect.getdoc(module)
+    for each in module.__all__:
+        value = getattr(module, each)
+        if not isinstance(value, (int, float, str, bytes)):
+            assert inspect.getdoc(value), f"{module.__name__}.{each}"

@@ -1,0 +1,48 @@
+"""Every script of examples/ runs in an empty directory, then the commands of its guide on the data that it has made."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ROOT, blocks, run_python, run_shell
+
+GUIDES = {
+    match[1]: page
+    for page in (ROOT / "docs" / "guides").glob("*.md")
+    if (match := re.search(r'^--8<-- "examples/(\w+)\.py"$', page.read_text(), re.MULTILINE))
+}
+NEED_SPARK = {"spark_cluster"}
+"""They run in tests/spark/test_docs.py."""
+
+
+def test_every_guide_has_a_script_and_every_script_a_guide() -> None:
+    scripts = {script.stem for script in (ROOT / "examples").glob("*.py")}
+    assert scripts == set(GUIDES)
+    assert len(GUIDES) == len(list((ROOT / "docs" / "guides").glob("*.md")))
+
+
+@pytest.mark.parametrize("name", sorted(set(GUIDES) - NEED_SPARK))
+def test_the_guide_runs_as_pasted(name: str, tmp_path: Path) -> None:
+    for needed in ("pyarrow", "cryptography"):
+        pytest.importorskip(needed)
+    work = tmp_path / "work"
+    work.mkdir()
+    run_python(ROOT / "examples" / f"{name}.py", work)
+    run_shell("\n".join(blocks(GUIDES[name], "sh")), work)
+
+
+def test_the_schedule_names_a_changed_and_a_plaintext_file(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    work = tmp_path / "work"
+    work.mkdir()
+    script = ROOT / "examples" / "verify_on_a_schedule.py"
+    run_python(script, work)
+    (stored,) = (work / "vault").glob("sales.csv.*")
+    stored.write_bytes(stored.read_bytes()[:-1] + b"!")
+    (work / "tables" / "plain.parquet").write_bytes((work / "plain.parquet").read_bytes())
+    with pytest.raises(AssertionError, match=r"FOUND sales\.csv replaced") as caught:
+        run_python(script, work)
+    assert "FOUND tables/plain.parquet not protected" in str(caught.value)
