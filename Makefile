@@ -124,9 +124,9 @@ check: build $(STAMPS)/check ## format, lint and type checks, and the links of t
 	$(MKDOCS)
 
 # The variable silences an advertisement.
-MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-docs: $(STAMPS)/docs ## build the documentation in build/docs; a link that leads nowhere is an error
+docs: build $(STAMPS)/docs ## build the documentation in build/docs; a link that leads nowhere is an error
 	$(MKDOCS)
 
 format: build $(STAMPS)/check ## format the sources

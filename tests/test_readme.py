@@ -1,4 +1,4 @@
-"""README.md is always true: its blocks run in an empty directory, its links lead somewhere, its figures are measured."""
+"""README.md is true: its blocks run in an empty directory, its links lead somewhere, its figures are measured."""
 
 from __future__ import annotations
 
