@@ -13,12 +13,6 @@ from tests.pages import ROOT, blocks, languages, run_python, run_shell
 DOCS = ROOT / "docs"
 RUN_HERE = ("batches.md", "command-line.md", "files.md", "formats.md", "index.md", "parquet.md")
 """Pages whose blocks need nothing; their Python runs first, in one process, then their shell, in the same directory."""
-RUN_ELSEWHERE = {
-    "dataset.md": "tests/dataset/test_docs.py",
-    "dataset-format.md": "tests/dataset/test_docs.py",
-    "spark.md": "tests/spark/test_docs.py",
-    "storage.md": "tests/storage/test_docs.py",
-}
 MODULES = ("", ".arrow", ".avro", ".dataset", ".iceberg", ".kms", ".layout", ".parquet", ".spark", ".fs")
 
 
@@ -33,10 +27,11 @@ def test_the_blocks_of_the_page_run_in_order(name: str, tmp_path: Path) -> None:
 
 
 def test_no_block_is_forgotten() -> None:
-    """Guides are run by tests/test_examples.py."""
+    """A page that needs a server or Spark is named by a test elsewhere; guides are run by tests/test_examples.py."""
+    tests = "".join(test.read_text() for test in (ROOT / "tests").glob("*/test_docs*.py"))
     for page in DOCS.glob("*.md"):
         if {"python", "sh"} & languages(page) and page.name not in RUN_HERE:
-            assert page.name in (ROOT / RUN_ELSEWHERE[page.name]).read_text(), page.name
+            assert f'"{page.name}"' in tests or f"docs/{page.name}" in tests, page.name
     for page in (DOCS / "guides").glob("*.md"):
         assert languages(page) <= {"", "sh", f'python title="examples/{_script(page)}"'}, page.name
 
