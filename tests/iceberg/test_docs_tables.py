@@ -21,8 +21,10 @@ def test_the_code_runs_from_top_to_bottom(tmp_path: Path, capsys: pytest.Capture
     catalog.create_namespace("db")
     names: dict[str, Any] = {"kms": MemoryKms({"lake": bytes(16)}), "catalog": catalog}
     blocks = re.findall(r"^```python\n(.*?)^```$", DOCS.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     exec("\n".join(blocks), names)
     assert names["table"].scan(row_filter="amount = 0.5").count() == 3
-    assert "100 rows added in 1 file" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "100 rows added in 1 file" in shown
+    assert "NOT" not in shown
     catalog.engine.dispose()
