@@ -29,6 +29,7 @@ LEVELS = {
     "_key_files": 1,
     "_secrets": 1,
     "_command_line": 1,
+    "_parallel": 1,
     "_typing": 1,
     "_arrow_threads": 1,
     "_forks": 1,

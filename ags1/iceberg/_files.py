@@ -11,10 +11,9 @@ than it is. Source: Iceberg table spec, "Snapshots", "Manifest Lists" and "Manif
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
+from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
@@ -49,9 +48,8 @@ if TYPE_CHECKING:
     from ags1.iceberg._deletion_vectors import DeletionVector
     from ags1.iceberg.file_io import EncryptedFileIO
 
-    Snapshots: TypeAlias = int | Literal["all"] | None
-    Item = TypeVar("Item")
     Result = TypeVar("Result")
+    Snapshots: TypeAlias = int | Literal["all"] | None
 
 __all__ = [
     "BLOCK_LENGTH",
@@ -328,29 +326,6 @@ def foreign_blocks(path: str, block_length: int | None) -> FormatError | None:
 def stored_size(file_io: EncryptedFileIO, path: str) -> int:
     """Bytes of a file as it is stored now."""
     return len(file_io.new_input(path))
-
-
-def in_parallel(
-    work: Callable[[Item], Result], items: Iterable[Item], threads: int, *, stop: Callable[[], None] | None = None
-) -> Iterator[Result]:
-    """Results in order, with no more than a few of them under way or waiting.
-
-    Whatever ends it, `stop` is called before it waits for the work that is under way.
-    """
-    waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ags1-table") as executor:
-        try:
-            for item in items:
-                waiting.append(executor.submit(work, item))
-                if len(waiting) >= 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            if stop is not None:
-                stop()
-            for future in waiting:
-                future.cancel()
 
 
 # -- metadata.json -------------------------------------------------------------------------------------------

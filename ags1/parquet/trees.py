@@ -16,9 +16,14 @@ What a file is, its contents say, and its name where they cannot:
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ags1._blocks import usable_cpus
+from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error
 from ags1.files import Progress
 from ags1.kms import ServiceRefusal
@@ -51,6 +56,9 @@ if TYPE_CHECKING:
     from ags1.parquet.operations import Decryption, Encryption
 
     FilePath: TypeAlias = str | os.PathLike[str]
+
+# Each waits for its requests most of the time.
+_REMOTE_FILES = 16
 
 __all__ = ["TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"]
 
@@ -157,7 +165,9 @@ def encrypt_tree(
         Pass over files that an earlier run of the same work has finished: the target is newer than the source, and
         its footer has the algorithm, mode and stored AAD prefix, and the key where that was given, that it would have.
     threads : int, optional
-        Threads for each file; by default every usable CPU.
+        Threads in all, for several files at once or within large ones; by default every usable CPU. Sixteen files of
+        an object store are worked on at once in any case, and functions that make configurations are called by
+        several threads.
     progress : callable, optional
         Called as ``progress(done, total)`` with bytes of all files. An exception from it stops the work.
     durable : bool
@@ -302,64 +312,130 @@ def verify_tree(
     report = TreeReport(is_verification=True)
     files = _listed(source, None, storage_options)
     known = {each.name for each in files}
-    kinds = [classify(each.location, each.name, known) for each in files]
-    advance = _Advance(progress, sum(each.size for each, kind in zip(files, kinds, strict=True) if kind[0] == PARQUET))
-    for each, (kind, reason) in zip(files, kinds, strict=True):
-        if kind != PARQUET:
-            report.left_out.append((each.name, reason))
-            continue
+    at_once, _ = _shares(files, threads)
+    kinds = list(in_parallel(lambda each: classify(each.location, each.name, known), files, at_once))
+    report.left_out += [
+        (each.name, reason) for each, (kind, reason) in zip(files, kinds, strict=True) if kind != PARQUET
+    ]
+    chosen = [each for each, (kind, _) in zip(files, kinds, strict=True) if kind == PARQUET]
+    advance = _Advance(progress, sum(each.size for each in chosen))
+    at_once, share = _shares(chosen, threads)
+
+    def verify(each: Entry) -> VerifyReport | Exception:
         config = decryption(each.name) if callable(decryption) else decryption
-        prefix = None
-        try:
-            found = verify_file(
-                each.location,
-                config,
-                missing_keys=missing_keys,
-                require_encrypted=required,
-                allow_unauthenticated_pages=allow_unauthenticated_pages,
-                threads=threads,
-                progress=advance.within,
-            )
-            report.results[each.name] = found
-            prefix = found.aad_prefix
-        except (Ags1Error, OSError, ValueError) as error:
-            if on_error == "fail" or isinstance(error, ServiceRefusal):
-                raise
-            report.errors.append((each.name, error))
-        else:
-            report.done.append(each.name)
-            report.done_bytes += each.size
-        if wanted is not None:
-            checked = each.name in report.results and report.results[each.name].failure_count == 0
-            why = wanted.take(each.name, prefix, checked=checked)
-            if why is not None:
-                report.unexpected.append((each.name, why))
-        advance.past(each.size)
+        with advance.file(each.size) as within:
+            try:
+                return verify_file(
+                    each.location,
+                    config,
+                    missing_keys=missing_keys,
+                    require_encrypted=required,
+                    allow_unauthenticated_pages=allow_unauthenticated_pages,
+                    threads=share,
+                    progress=within,
+                )
+            except (Ags1Error, OSError, ValueError) as error:
+                if on_error == "fail" or isinstance(error, ServiceRefusal):
+                    advance.fail(error)
+                    raise
+                return error
+
+    with advance.errors(), contextlib.closing(in_parallel(verify, chosen, at_once, stop=advance.stop)) as outcomes:
+        for each, found in zip(chosen, outcomes, strict=True):
+            prefix = None
+            if isinstance(found, Exception):
+                report.errors.append((each.name, found))
+            else:
+                report.results[each.name] = found
+                prefix = found.aad_prefix
+                report.done.append(each.name)
+                report.done_bytes += each.size
+            if wanted is not None:
+                checked = not isinstance(found, Exception) and found.failure_count == 0
+                why = wanted.take(each.name, prefix, checked=checked)
+                if why is not None:
+                    report.unexpected.append((each.name, why))
     if wanted is not None:
         report.missing = wanted.missing()
     return report
 
 
+class _Stopped(Exception):
+    """Another file of the tree has failed, or the call was interrupted."""
+
+
 class _Advance:
-    """Progress over all files, from that of each."""
+    """Progress over all files, several of which are worked on at once."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress = progress
         self._total = total
-        self._before = 0
+        self._done = 0
+        self._stopped = False
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
         if progress is not None:
             progress(0, total)
 
-    def within(self, done: int, total: int | None) -> None:
-        """So far in the current file."""
-        if self._progress is not None:
-            self._progress(min(self._before + done, self._total), self._total)
+    def resume(self) -> None:
+        """Let the work on further files begin."""
+        self._stopped = False
 
-    def past(self, size: int) -> None:
-        """The current file is dealt with."""
-        self._before += size
-        if self._progress is not None:
-            self._progress(min(self._before, self._total), self._total)
+    def stop(self) -> None:
+        """Make the work on every file end: the next piece of progress in it raises."""
+        self._stopped = True
+
+    def fail(self, error: BaseException) -> None:
+        """The same, because of an error: it is the one that the tree's work ends with."""
+        if self._error is None:
+            self._error = error
+        self._stopped = True
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise the first error, wherever it was met, instead of the news that the work was stopped."""
+        try:
+            yield
+        except _Stopped:
+            assert self._error is not None
+            raise self._error from None
+
+    @contextlib.contextmanager
+    def file(self, size: int) -> Iterator[Progress]:
+        """Progress within one file, whose bytes are all done at the end of the context."""
+        before = 0
+        if self._stopped:
+            raise _Stopped
+
+        def within(done: int, total: int | None) -> None:
+            nonlocal before
+            if self._stopped:
+                raise _Stopped
+            done = min(done, size)
+            self._add(done - before)
+            before = done
+
+        yield within
+        self._add(size - before)
+
+    def _add(self, count: int) -> None:
+        with self._lock:
+            self._done += count
+            if self._progress is None:
+                return
+            try:
+                self._progress(self._done, self._total)
+            except BaseException as error:
+                self.fail(error)
+                raise
+
+
+def _shares(files: list[Entry], threads: int | None) -> tuple[int, int | None]:
+    """How many files to work on at once, and the threads for each."""
+    usable = usable_cpus() if threads is None else threads
+    wanted = max(usable, _REMOTE_FILES) if any(not each.location.is_local for each in files) else usable
+    at_once = max(1, min(len(files), wanted))
+    return at_once, threads if at_once == 1 else max(1, usable // at_once)
 
 
 def _run(
@@ -377,7 +453,8 @@ def _run(
     _check_choice(on_error, ("fail", "collect"), "on_error")
     report = TreeReport()
     known = {each.name for each in files}
-    plan = [(each, *classify(each.location, each.name, known)) for each in files]
+    at_once, _ = _shares(files, threads)
+    plan = list(in_parallel(lambda each: (each, *classify(each.location, each.name, known)), files, at_once))
     if others == "error":
         names = [each.name for each, kind, _ in plan if kind == OTHER]
         refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
@@ -387,30 +464,61 @@ def _run(
     chosen = [(each, kind) for each, kind, _ in kept if kind == PARQUET]
     chosen += [(each, kind) for each, kind, _ in kept if kind == COPY]
     advance = _Advance(progress, sum(each.size for each, _ in chosen))
-    for each, kind in chosen:
+    files = [each for each, kind in chosen if kind == PARQUET]
+    at_once, share = _shares(files, threads)
+
+    def convert(each: Entry) -> bool | Exception:
+        """Do the work on a file; return whether there was any, or what failed."""
         place = target.join(each.name)
-        if kind == COPY and report.errors:
-            report.left_out.append((each.name, "a file before it failed"))
-            advance.past(each.size)
-            continue
-        try:
-            if kind == PARQUET and resume and work.is_finished(each.location, place, each.name):
-                report.finished_before.append(each.name)
-            else:
+        with advance.file(each.size) as within:
+            try:
+                if resume and work.is_finished(each.location, place, each.name):
+                    return False
                 make_parent(place)
-                if kind == COPY:
-                    copy_file(each.location, place, progress=advance.within, durable=durable)
-                    report.copied.append(each.name)
-                else:
-                    work.run(each.location, place, each.name, threads=threads, progress=advance.within, durable=durable)
-                    report.done.append(each.name)
-                    report.done_bytes += each.size
-        except (Ags1Error, OSError, ValueError) as error:
-            if on_error == "fail" or isinstance(error, ServiceRefusal):
-                raise
-            report.errors.append((each.name, error))
-        advance.past(each.size)
+                work.run(each.location, place, each.name, threads=share, progress=within, durable=durable)
+            except (Ags1Error, OSError, ValueError) as error:
+                if on_error == "fail" or isinstance(error, ServiceRefusal):
+                    advance.fail(error)
+                    raise
+                return error
+        return True
+
+    with advance.errors(), contextlib.closing(in_parallel(convert, files, at_once, stop=advance.stop)) as outcomes:
+        for each, outcome in zip(files, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                report.errors.append((each.name, outcome))
+            elif outcome:
+                report.done.append(each.name)
+                report.done_bytes += each.size
+            else:
+                report.finished_before.append(each.name)
+    _copy(chosen, target, report, advance, on_error, durable)
     return report
+
+
+def _copy(
+    chosen: list[tuple[Entry, str]], target: Location, report: TreeReport, advance: _Advance, on_error: str,
+    durable: bool,
+) -> None:  # fmt: skip
+    """Copy what is not Parquet, unless a file before it failed."""
+    advance.resume()
+    for each, kind in chosen:
+        if kind != COPY:
+            continue
+        with advance.file(each.size) as within:
+            if report.errors:
+                report.left_out.append((each.name, "a file before it failed"))
+                continue
+            place = target.join(each.name)
+            try:
+                make_parent(place)
+                copy_file(each.location, place, progress=within, durable=durable)
+            except (Ags1Error, OSError, ValueError) as error:
+                if on_error == "fail":
+                    raise
+                report.errors.append((each.name, error))
+            else:
+                report.copied.append(each.name)
 
 
 def _listed(source: FilePath, target: FilePath | None, storage_options: Mapping[str, Any] | None) -> list[Entry]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
+import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -222,8 +225,30 @@ def test_the_first_failure_stops_it_and_what_was_done_stays(lake: Path, tmp_path
     add(lake, "p=1/a.parquet", b"PAR1 damaged PAR1")
     vault = tmp_path / "vault"
     with pytest.raises(FormatError, match=r"p=1/a\.parquet"):
-        parquet.encrypt_tree(lake, vault, from_kms())
+        parquet.encrypt_tree(lake, vault, from_kms(), threads=1)
     assert below(vault) == ["b.parquet"]
+
+
+def test_nothing_appears_after_an_interrupt(lake: Path, tmp_path: Path) -> None:
+    """Other files were being written when the exception came: they are given up before the call returns."""
+    for index in range(40):
+        shutil.copy(lake / NAMES[0], lake / f"more-{index}.parquet")
+    vault, calls = tmp_path / "vault", itertools.count()
+
+    def interrupt(done: int, total: int | None) -> None:
+        if next(calls) == 5:
+            raise KeyboardInterrupt
+
+    threads = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        parquet.encrypt_tree(lake, vault, from_kms(), threads=4, progress=interrupt)
+    assert set(threading.enumerate()) == threads
+    names = below(vault)
+    assert len(names) < 40
+    assert all(name.endswith(".parquet") for name in names), "no unfinished file is left"
+    report = parquet.encrypt_tree(lake, vault, from_kms(), threads=4)
+    assert sorted(report.finished_before) == sorted(names)
+    assert parquet.verify_tree(vault, reading(), threads=4).ok
 
 
 def test_failures_are_collected_if_that_is_said(lake: Path, tmp_path: Path) -> None:
@@ -263,8 +288,8 @@ def test_a_service_that_refuses_everything_ends_the_run_at_the_first_file(way: s
     kms = RefusingKms(MASTERS)
     decryption = parquet.DecryptionConfig.from_kms(kms)
     work: dict[str, Callable[[], object]] = {
-        "decrypt": lambda: parquet.decrypt_tree(vault, tmp_path / "back", decryption, on_error="collect"),
-        "verify": lambda: parquet.verify_tree(vault, decryption, on_error="collect"),
+        "decrypt": lambda: parquet.decrypt_tree(vault, tmp_path / "back", decryption, on_error="collect", threads=1),
+        "verify": lambda: parquet.verify_tree(vault, decryption, on_error="collect", threads=1),
     }
     with pytest.raises(ServiceRefusal, match="the password is wrong"):
         work[way]()
