@@ -6,6 +6,7 @@ clean    files below the table --> that neither its metadata nor a snapshot nor 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import time
 from collections.abc import Iterable, Mapping
@@ -23,20 +24,21 @@ from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot_files import SnapshotFiles, kind_of
 from ags1.iceberg.writing.table_files import TableFiles
-from ags1.storage import Location, list_files, remove
+from ags1.storage import Location, list_files, remove, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ags1.iceberg.catalogs import CatalogTable, TableState
+    from ags1.storage import Entry
 
 __all__ = ["clean", "expire_snapshots"]
 
 _READERS = 8
 _OLD = datetime.timedelta(days=3)
 _GC = "gc.enabled"
-_HINT = "version-hint.text"
+_METADATA_SUFFIX, _HINT = ".metadata.json", "version-hint.text"
 
 
 def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> ExpiryReport:
@@ -120,34 +122,39 @@ def clean(
     ------
     Ags1Error, OSError
         The table cannot be read: nothing is removed then.
+    UnsupportedError
+        Another table lies below this one's location.
     """
     opened, client = parts_of(table, kms)
     limit = time.time_ns() - int(older_than.total_seconds() * 1_000_000_000)
-    # The listing comes first: what is written after it is not in it.
-    state = opened.load()
-    metadata = TableMetadata(state.document.fields)
-    names = TableFiles(metadata, lambda path: location_of(path, opened.io_properties))
-    roots = {metadata.location, names.new_metadata_path("")[:-1], names.new_data_path("").rpartition("/")[0]}
-    listed = {
-        _identity(entry.location): entry
-        for root in sorted(roots)
-        for entry in _listed(location_of(root, opened.io_properties))
-    }
-    state = opened.load()
-    metadata = TableMetadata(state.document.fields)
-    named = {_identity(location_of(path, opened.io_properties)) for path in _named(opened, client, state)}
-    report = CleanReport(opened.name, dry_run=dry_run)
-    journals = location_of(names.new_metadata_path(DIRECTORY), opened.io_properties)
-    given_up = []
+
+    def located(path: str) -> Location:
+        return location_of(path, opened.io_properties)
+
+    metadata = TableMetadata(opened.load().document.fields)
+    names = TableFiles(metadata, located)
+    # The listing comes before the state that names files: what is committed meanwhile is not in it, or is named.
+    listed = {_identity(each.location): each for each in _listed(located(metadata.location))}
+    journals = located(names.new_metadata_path(DIRECTORY))
+    under_way, given_up = set(), []
     for run in runs(journals):
-        if run.modified <= limit:
-            given_up.append(run)
+        if run.modified > limit:
+            under_way |= {_identity(located(each.target)) for each in run.results()}
             continue
-        named |= {_identity(location_of(each.target, opened.io_properties)) for each in run.results()}
+        given_up.append(run)
+        for each in run.results():
+            # Of what lies elsewhere, only what a journal names is looked at: others may have files there.
+            with contextlib.suppress(FileNotFoundError):
+                entry = status(located(each.target))
+                listed[_identity(entry.location)] = entry
+    named = {_identity(located(path)) for path in _named(opened, client, opened.load())}
+    own = [located(names.new_metadata_path("")[:-1]), located(f"{metadata.location}/metadata")]
+    _refuse_other_tables(listed.values(), own, opened.name)
+    report = CleanReport(opened.name, dry_run=dry_run)
     inside = f"{_identity(journals)}/"
     orphans = []
     for identity, entry in listed.items():
-        if identity in named or identity.startswith(inside) or entry.name.endswith(_HINT):
+        if identity in named or identity in under_way or identity.startswith(inside) or entry.name.endswith(_HINT):
             continue
         if entry.modified > limit:
             report.recent += 1
@@ -160,6 +167,16 @@ def clean(
         for run in given_up:
             run.remove()
     return report
+
+
+def _refuse_other_tables(entries: Iterable[Entry], directories: list[Location], name: str) -> None:
+    own = tuple(f"{_identity(each)}/" for each in directories)
+    for each in entries:
+        if each.name.endswith(_METADATA_SUFFIX) and not _identity(each.location).startswith(own):
+            raise UnsupportedError(
+                f"{name}: {each.path} is the metadata of another table below this one's location, so nobody can say "
+                "whose the files are that this table does not name: nothing was removed"
+            )
 
 
 def _source(table: CatalogTable, kms: Any, state: TableState) -> SnapshotFiles:
@@ -199,7 +216,7 @@ def _remove(table: CatalogTable, paths: Iterable[str]) -> None:
     remove(location_of(path, table.io_properties) for path in paths)
 
 
-def _listed(location: Location) -> Iterable[Any]:
+def _listed(location: Location) -> list[Entry]:
     try:
         return list_files(location)
     except FileNotFoundError:

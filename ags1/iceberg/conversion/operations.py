@@ -286,12 +286,20 @@ def relocate_table(
         "table-uuid": str(uuid.uuid4()), "current-snapshot-id": None, "snapshots": [], "refs": {},
         "snapshot-log": [], "metadata-log": [], "statistics": [], "partition-statistics": [],
     }  # fmt: skip
-    made = conversion.write(view, metadata, files)
-    for name, number in made.items():
-        metadata.refs[name] = {**refs[name], "snapshot-id": number}
     try:
-        created = create_in(catalog, metadata.location if catalog is None else identifier, metadata.fields)
-    except UnsupportedError:
+        made = conversion.write(view, metadata, files)
+        for name, number in made.items():
+            metadata.refs[name] = {**refs[name], "snapshot-id": number}
+        created = create_in(
+            catalog,
+            metadata.location if catalog is None else identifier,
+            metadata.fields,
+            storage_options=conversion.places.target,
+        )
+    except OSError:
+        # The catalog may have made the table.
+        raise
+    except BaseException:
         files.discard()
         raise
     new = created.load()
@@ -329,12 +337,12 @@ def _changed_metadata(table: CatalogTable, kms: Any, change: Change) -> Conversi
 
     def attempt(state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:
         conversion.report.attempts += 1
-        old = metadata.key_id
         if change.name == REKEY and change.key_id is not None:
             keys = EncryptionKeys.from_table_metadata(metadata.fields)
             metadata.fields["encryption-keys"] = keys.rewrap(kms, change.key_id).to_list()
+        before = dict(metadata.properties)
         change.apply(metadata)
-        return change.name == REKEY or old != change.key_id
+        return change.name == REKEY or before != metadata.properties
 
     return conversion.finished(commit(table, conversion.places.of_target, attempt))
 
