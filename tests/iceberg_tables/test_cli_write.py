@@ -12,6 +12,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from ags1 import Key
 from ags1.cli import main
@@ -77,6 +78,22 @@ def test_a_table_is_made_filled_and_emptied_from_the_command_line(run: Run) -> N
     found = run("delete", "t", "--filter", "c = 'a'", "--yes")
     assert "nothing to do" in found.out
     assert run("verify", "t", "-q").code == 0
+
+
+def test_a_table_of_a_catalog_is_called_by_its_name(run: Run, tmp_path: Path) -> None:
+    properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": tmp_path.as_uri()}
+    catalog = load_catalog("work", **properties)
+    catalog.create_namespace("db")
+    catalog.engine.dispose()  # type: ignore[attr-defined]
+    named = ["db.events", "--catalog", "work"]
+    for name, text in properties.items():
+        named += ["--property", f"{name}={text}"]
+    assert run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA", "--set", "a=b", "-q").code == 0
+    assert json.loads(run("append", named[0], "rows.csv", *named[1:], "--json").out)["added_rows"] == 6
+    assert json.loads(run("delete", *named, "--filter", "id < 2", "--yes", "--json").out)["deleted_rows"] == 2
+    again = run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA")
+    assert again.code != 0
+    assert "db.events: the catalog has something of this name already" in again.err
 
 
 def test_a_schema_in_icebergs_json_is_taken(run: Run) -> None:

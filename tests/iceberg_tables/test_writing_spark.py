@@ -57,7 +57,7 @@ class Written:
         assert self.table.verify().ok
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_spark_reads_what_was_appended_and_prunes_as_ags1_does(seed: int, hive_lake: HiveLake) -> None:
     made = RandomRows(seed)
     written = Written(hive_lake, f"appended_{seed}", made.schema, made.partition_by, made.sort_by)
@@ -120,7 +120,7 @@ def test_java_changes_what_ags1_made_and_ags1_what_java_made(hive_lake: HiveLake
     written.check()
 
 
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", [11])
 def test_the_same_change_by_spark_leaves_the_same_rows(seed: int, hive_lake: HiveLake) -> None:
     made = RandomRows(seed)
     ours = Written(hive_lake, f"ours_{seed}", made.schema, made.partition_by)
