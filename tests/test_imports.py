@@ -402,3 +402,8 @@ def test_get_include_has_the_contract() -> None:
 def test_every_public_name_is_documented() -> None:
     for name in {*SIGNATURES, *MEMBERS}:
         assert inspect.getdoc(public(name)), name
+
+
+def test_every_long_run_ends_after_the_seconds_that_it_is_given() -> None:
+    long_runs = [path for path in Path(__file__).parent.rglob("soak_*.py") if '"--seconds"' not in path.read_text()]
+    assert long_runs == [], "make test-all takes a sample of each by this option"
