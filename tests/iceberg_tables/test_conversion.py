@@ -18,6 +18,10 @@ from tests.iceberg_tables.spark_tables import DEFINITIONS
 from tests.iceberg_tables.warehouse import SparkReader, SparkTable, SparkTables
 
 CONVERTED = [each.name for each in DEFINITIONS if not {"no snapshot", "unsupported files"} & set(each.features)]
+COPIED = (
+    "events", "events_plain", "events_avro", "types", "evolution_avro", "deletes", "deletes_avro", "vector_removed",
+    "branches", "fixed_partitions", "added",
+)  # fmt: skip
 NOW = datetime.timedelta(0)
 
 
@@ -51,7 +55,7 @@ def test_new_keys_for_all_files_change_no_row_no_row_id_and_no_ref(
     assert iceberg.open_table(made.load().metadata_location, table_kms).verify(snapshot_id=None).ok
 
 
-@pytest.mark.parametrize("name", CONVERTED)
+@pytest.mark.parametrize("name", COPIED)
 def test_a_copy_at_another_place_and_its_plaintext_have_the_same_rows(
     name: str, spark_tables: SparkTables, spark_reader: SparkReader, tmp_path: Path, table_kms: MemoryKms
 ) -> None:
@@ -172,6 +176,18 @@ def test_another_master_key_alone_moves_no_file(
     assert not (tmp_path / "data").exists()
     only = MemoryKms({"keyB": b"1123456789012345"})
     _check(table, made, only, spark_reader)
+
+
+def test_a_plaintext_table_is_not_decrypted_and_has_no_keys_to_change(
+    spark_tables: SparkTables, tmp_path: Path, table_kms: MemoryKms
+) -> None:
+    made = writable(spark_tables["events_plain"], tmp_path)
+    with pytest.raises(ValueError, match="is not encrypted"):
+        iceberg.decrypt_table(made, kms=table_kms)
+    for call in (iceberg.rekey_table, iceberg.plan_conversion):
+        with pytest.raises(ValueError, match="is not encrypted: use encrypt_table"):
+            call(made, data_keys=True, kms=table_kms)
+    assert made.load().document.fields["format-version"] == 2
 
 
 @pytest.mark.parametrize(

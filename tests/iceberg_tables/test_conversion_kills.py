@@ -5,19 +5,22 @@ from __future__ import annotations
 import base64
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 from ags1 import iceberg, parquet
-from ags1.errors import FormatError, KeyAccessError, TruncatedError, UnsupportedError
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError, UnsupportedError
 from ags1.iceberg._files import walk
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.conversion.journal import DIRECTORY, runs
-from ags1.iceberg.conversion.work import FileTask, Places, check
+from ags1.iceberg.conversion.sealing import WorkKey
+from ags1.iceberg.conversion.work import FileTask, Places, check, run
 from ags1.kms import MemoryKms
 from ags1.storage import Location
 from tests.iceberg_tables.conversions import read_rows, writable
@@ -57,8 +60,8 @@ def test_a_run_goes_on_with_what_one_that_failed_has_done(plain: CatalogTable, t
     with pytest.raises(KeyboardInterrupt):
         iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms, progress=stop_halfway, threads=1)
     place = local_path(plain.load().document.fields["location"])
-    (run,) = runs(Location(str(place / "metadata" / DIRECTORY)))
-    done = list(run.results())
+    (before,) = runs(Location(str(place / "metadata" / DIRECTORY)))
+    done = list(before.results())
     assert done
     plan = iceberg.plan_conversion(plain, key_id="keyA", kms=table_kms)
     assert plan.finished == len(done)
@@ -178,7 +181,7 @@ class _Counting(MemoryKms):
 
     def wrap_key(self, key: Any, wrapping_key_id: str) -> bytes:
         self.wrapped += 1
-        for _ in range(10_000):
+        for _ in range(100):
             os.sched_yield()
         return super().wrap_key(key, wrapping_key_id)
 
@@ -188,3 +191,32 @@ def test_all_files_of_a_run_are_under_one_key(plain: CatalogTable) -> None:
     iceberg.encrypt_table(plain, key_id="keyA", kms=kms)
     # That of the run, and the table's key encryption key.
     assert kms.wrapped == 2
+
+
+def test_a_task_goes_to_another_process_and_back_without_a_key(
+    plain: CatalogTable, tmp_path: Path, table_kms: MemoryKms
+) -> None:
+    source = _data_files(plain, table_kms)[0]
+    rows = pyarrow.parquet.read_metadata(source).num_rows
+    wrapped = WorkKey.make(table_kms, "keyA")
+    task = FileTask(str(source), str(tmp_path / "1"), "data", "parquet", source.stat().st_size, rows, None, 128)
+    first = run(task, wrapped.open(table_kms), Places())
+    key = wrapped.open(table_kms).open(first.key or b"", first.target)
+    sealed = wrapped.open(table_kms).seal(key, first.target)
+    again = FileTask(first.target, str(tmp_path / "2"), "data", "parquet", first.length, rows, sealed, 256)
+    sent = pickle.dumps((again, wrapped, Places(), first))
+    for secret in (bytes(key.encryption_key), MASTER_KEYS["keyA"]):
+        assert secret not in sent
+        assert secret.hex() not in repr((again, wrapped, first))
+    task, wrapped, places, _ = pickle.loads(sent)
+    second = run(task, wrapped.open(MemoryKms(MASTER_KEYS)), places)
+    assert len(second.split_offsets or ()) == 1
+    new = wrapped.open(table_kms).open(second.key or b"", second.target)
+    assert new.file_length == Path(second.target).stat().st_size
+    view = parquet.open(second.target, parquet.DecryptionConfig.for_iceberg(new))
+    assert pyarrow.parquet.read_table(view).equals(pyarrow.parquet.read_table(source, partitioning=None))
+    # A sealed key is that of one file alone.
+    with pytest.raises(AuthenticationError):
+        wrapped.open(table_kms).open(second.key or b"", first.target)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(wrapped.open(table_kms))

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Mapping
 
 from ags1.errors import UnsupportedError
+from ags1.iceberg._metadata import claims_encryption
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.engine import Conversion
 from ags1.iceberg.conversion.expiry import expire_snapshots
@@ -115,10 +116,14 @@ def decrypt_table(
 
     Raises
     ------
+    ValueError
+        The table is not encrypted.
     Ags1Error, OSError
         As for :func:`encrypt_table`.
     """
     opened, client = parts_of(table, kms)
+    if not claims_encryption(opened.load().document.fields):
+        raise ValueError(f"{opened.name} is not encrypted")
     report = Conversion(opened, client, Change(DECRYPT, None), threads=threads, progress=progress).run()
     return _expired(report, opened, client) if expire else report
 
@@ -159,15 +164,13 @@ def rekey_table(
         As for :func:`encrypt_table`.
     """
     opened, client = parts_of(table, kms)
-    metadata = TableMetadata(opened.load().document.fields)
-    if metadata.key_id is None:
-        raise ValueError(f"{opened.name} is not encrypted: use encrypt_table")
+    old = _encrypted(opened.load(), opened.name)
     if data_key_length is not None and not data_keys:
         raise ValueError("data_key_length is for new data keys: give data_keys=True")
     if key_id is None and not data_keys:
         raise ValueError("give another master key as key_id, or data_keys=True, or both")
     opened.check_can_encrypt()
-    change = Change(REKEY, key_id or metadata.key_id, data_key_length)
+    change = Change(REKEY, key_id or old, data_key_length)
     if data_keys:
         report = Conversion(opened, client, change, threads=threads, progress=progress).run()
     else:
@@ -212,7 +215,7 @@ def plan_conversion(
     elif decrypt:
         change = Change(DECRYPT, None)
     elif data_keys:
-        change = Change(REKEY, key_id or TableMetadata(state.document.fields).key_id, data_key_length)
+        change = Change(REKEY, key_id or _encrypted(state, opened.name), data_key_length)
     else:
         if key_id is None:
             raise ValueError("give key_id, decrypt=True, data_keys=True or target_location")
@@ -315,6 +318,14 @@ def _steps(steps: Collection[str]) -> set[str]:
     if unknown or not wanted:
         raise ValueError(f"steps must be of {', '.join(STEPS)}; got {', '.join(sorted(unknown)) or 'none'}")
     return wanted
+
+
+def _encrypted(state: TableState, name: str) -> str:
+    """The table's master key."""
+    found = TableMetadata(state.document.fields).key_id
+    if found is None:
+        raise ValueError(f"{name} is not encrypted: use encrypt_table")
+    return found
 
 
 def _relocation(state: TableState, target_location: str, key_id: str | None) -> Change:
