@@ -29,7 +29,7 @@ def commands(pages: Iterable[Path]) -> set[str]:
     return {
         name
         for page in pages
-        for language in ("sh", "sh s3")
+        for language in ("sh", 'sh title="S3"')
         for block in blocks(page, language)
         for name in re.findall(r"^ags1 ([a-z]+)", block, re.MULTILINE)
     }

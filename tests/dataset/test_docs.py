@@ -69,7 +69,7 @@ def test_the_shell_blocks_run_in_order(work: Path) -> None:
 
 
 def test_the_blocks_of_object_stores_run(work: Path, s3_server: S3Server) -> None:
-    (script,) = blocks(GUIDE, "sh s3")
+    (script,) = blocks(GUIDE, 'sh title="S3"')
     for name in ("raw", "vault"):
         script = script.replace(f"s3://{name}", f"s3://{s3_server.make_bucket(f'datasets-{name}')}")
     (url,) = set(re.findall(r"s3://datasets-raw\S*", script))

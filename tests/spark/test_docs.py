@@ -33,7 +33,7 @@ def test_the_spark_examples_of_the_pages_and_the_script_of_the_guide_run(
         (directory / "sales.json").write_text(f'{{"id": {day}, "amount": {amount}}}\n')
     (tmp_path / "column.key").write_bytes(bytes(Key.generate()))
     (tmp_path / "column.key").chmod(0o600)
-    pages = [_blocks(name, "python spark") for name in ("docs/spark.md", "docs/batches.md")]
+    pages = [_blocks(name, 'python title="Spark"') for name in ("docs/spark.md", "docs/batches.md")]
     assert all(pages)
     (tmp_path / "guide").mkdir()
     # The JVM and its workers begin in the current directory of whoever starts them; the guide's script does not mind.

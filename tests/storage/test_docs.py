@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_commands_of_the_page_run(tmp_path: Path, s3_server: S3Server) -> None:
     text = (ROOT / "docs" / "storage.md").read_text()
-    (script,) = re.findall(r"^```sh s3\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (script,) = re.findall(r'^```sh title="S3"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL)
     raw, vault = (
         Location(f"s3://{s3_server.make_bucket(name)}", s3_server.storage_options()) for name in ("raw", "vault")
     )
