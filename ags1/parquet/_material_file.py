@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from ags1.errors import FormatError, KeyAccessError
-from ags1.storage import Location, file_system_of, is_url, open_output, read_whole
+from ags1.storage import Location, is_directory, is_url, list_files, open_output, read_whole, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "find_key_material",
     "is_key_material_name",
+    "key_material_location",
     "key_material_path",
     "read_key_material",
     "read_key_material_file",
@@ -46,6 +47,11 @@ def is_key_material_name(path: str) -> bool:
     return name.startswith(_PREFIX) and name.endswith(_SUFFIX) and len(name) > len(_PREFIX) + len(_SUFFIX)
 
 
+def key_material_location(source: Location) -> Location:
+    """Location of the key material file of a Parquet file, reached as that is."""
+    return Location(key_material_path(source.text), source.storage_options)
+
+
 def read_key_material(source: Any) -> bytes:
     """The key material file of a Parquet file.
 
@@ -63,81 +69,67 @@ def read_key_material(source: Any) -> bytes:
         It is far too long for one.
     """
     file_system = getattr(source, "fs", None)
-    given = source.text if isinstance(source, Location) else source if file_system is None else source.path
-    path = key_material_path(given)
-    options = source.storage_options if isinstance(source, Location) else None
     try:
-        return read_key_material_file(path, file_system, options)
+        if file_system is None:
+            path = key_material_path(source.text if isinstance(source, Location) else source)
+            return read_key_material_file(Location(path, getattr(source, "storage_options", None)))
+        path = key_material_path(source.path)
+        with file_system.open(path, "rb") as file:
+            data: bytes = file.read(_LONGEST + 1)
     except FileNotFoundError:
         raise KeyAccessError(
             f"its key material is stored outside of it, and there is no file {path}: it was lost, or not moved "
             "together with the Parquet file"
         ) from None
-
-
-def read_key_material_file(path: str, file_system: Any = None, storage_options: Any = None) -> bytes:
-    """The contents of a key material file, in a given fsspec file system or by path or URL."""
-    if file_system is None:
-        try:
-            return bytes(memoryview(read_whole(Location(path, storage_options), _LONGEST)))
-        except FormatError:
-            raise _too_long(path) from None
-    with file_system.open(path, "rb") as file:
-        data: bytes = file.read(_LONGEST + 1)
     if len(data) > _LONGEST:
         raise _too_long(path)
     return data
+
+
+def read_key_material_file(place: Location) -> bytes:
+    """The contents of a key material file."""
+    try:
+        return bytes(memoryview(read_whole(place, _LONGEST)))
+    except FormatError:
+        raise _too_long(place.text) from None
 
 
 def _too_long(path: str) -> FormatError:
     return FormatError(f"{path} is longer than {_LONGEST} bytes, which no key material is")
 
 
-def write_key_material_file(path: str, data: bytes) -> None:
+def write_key_material_file(place: Location, data: bytes) -> None:
     """Replace a key material file, whole or not at all; local files survive a power cut.
 
     On a remote file system it is replaced as atomically as that can: S3, GCS and Azure publish an object when it is
     complete.
     """
-    with open_output(path) as output:
+    with open_output(place) as output:
         output.write(data)
         output.commit(durable=True)
 
 
-def find_key_material(where: str, *, recursive: bool) -> list[str]:
-    """Paths of the key material files that a path or URL means: those in a directory, one itself, or a Parquet file's.
+def find_key_material(where: Location, *, recursive: bool) -> list[Location]:
+    """The key material files that a location means: those in a directory, one itself, or a Parquet file's.
 
     Raises
     ------
     FileNotFoundError
         There is no such directory or file.
+    OSError
+        A directory cannot be listed: one that was passed over would keep its old master key unnoticed.
     """
-    if is_url(where) and not where.startswith("file://"):
-        return _find_remote(where, recursive=recursive)
-    path = where.removeprefix("file://")
-    if not os.path.isdir(path):
-        one = path if is_key_material_name(path) else key_material_path(path)
-        if not os.path.exists(one):
-            raise FileNotFoundError(2, "there is no such key material file, nor a directory of that name", one)
+    if not is_directory(where):
+        one = where if is_key_material_name(where.text) else key_material_location(where)
+        try:
+            status(one)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                2, "there is no such key material file, nor a directory of that name", one.text
+            ) from None
         return [one]
-    found = []
-
-    def stop(error: OSError) -> None:
-        # A directory that was passed over would keep its old master key unnoticed.
-        raise error
-
-    for directory, directories, names in os.walk(path, onerror=stop):
-        directories[:] = sorted(directories) if recursive else []
-        found += [os.path.join(directory, name) for name in sorted(names) if is_key_material_name(name)]
-    return found
-
-
-def _find_remote(url: str, *, recursive: bool) -> list[str]:
-    file_system, path = file_system_of(Location(url))
-    if not file_system.isdir(path):
-        one = url if is_key_material_name(url) else key_material_path(url)
-        if not file_system.exists(file_system_of(Location(one))[1]):
-            raise FileNotFoundError(2, "there is no such key material file, nor a directory of that name", one)
-        return [one]
-    names = file_system.find(path, maxdepth=None if recursive else 1)
-    return [file_system.unstrip_protocol(name) for name in sorted(names) if is_key_material_name(name)]
+    return [
+        each.location
+        for each in list_files(where)
+        if is_key_material_name(each.name) and (recursive or "/" not in each.name)
+    ]

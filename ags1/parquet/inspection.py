@@ -19,9 +19,11 @@ from ags1.parquet._schema import SchemaNode, schema_tree
 from ags1.parquet._source_file import SourceChunk, SourceFile
 from ags1.parquet._thrift import Struct
 from ags1.parquet.footer import CREATED_BY, KEY_VALUES, NUM_ROWS
+from ags1.storage import located
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from ags1.parquet.properties import DecryptionConfig
@@ -206,7 +208,9 @@ class Inspection:
         return inspection_text(self)
 
 
-def inspect(source: Any, decryption: DecryptionConfig | None = None) -> Inspection:
+def inspect(
+    source: Any, decryption: DecryptionConfig | None = None, *, storage_options: Mapping[str, Any] | None = None
+) -> Inspection:
     """Look at a Parquet file, encrypted or not, with whatever keys there are.
 
     Parameters
@@ -215,6 +219,8 @@ def inspect(source: Any, decryption: DecryptionConfig | None = None) -> Inspecti
         The file.
     decryption : DecryptionConfig, optional
         Keys. Those that it has are used, and so checked; those that it has not are no error.
+    storage_options : mapping, optional
+        What is needed to reach a URL and is not in the environment: endpoint, credentials.
 
     Raises
     ------
@@ -231,7 +237,7 @@ def inspect(source: Any, decryption: DecryptionConfig | None = None) -> Inspecti
     -----
     Only what is in the footer and in column metadata is authenticated: :func:`ags1.parquet.verify_file` checks it all.
     """
-    with SourceFile(source, decryption, optional=True, any_protection=True) as file:
+    with SourceFile(located(source, storage_options), decryption, optional=True, any_protection=True) as file:
         footer = file.footer
         found = Inspection(file.name, footer.size, footer.size - footer.start, encryption=_encryption(file))
         metadata = footer.metadata

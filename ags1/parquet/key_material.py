@@ -22,6 +22,7 @@ from ags1.parquet._material_file import (
     read_key_material_file,
     write_key_material_file,
 )
+from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def rotate_master_keys(
     cache_seconds: float = CACHE_SECONDS,
     recursive: bool = True,
     on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
 ) -> RotationReport:
     """Wrap the data keys of files with external key material anew; neither they nor the Parquet files change.
 
@@ -98,6 +100,8 @@ def rotate_master_keys(
     on_error : str
         "raise" stops at the first file that fails; "collect" goes on and reports. A key management service that would
         refuse every file, or cannot be reached, is raised all the same.
+    storage_options : mapping, optional
+        What is needed to reach a URL and is not in the environment: endpoint, credentials.
 
     Raises
     ------
@@ -112,9 +116,10 @@ def rotate_master_keys(
         kms, master_key_ids, double_wrapping=double_wrapping, kek_bits=kek_bits, cache_seconds=cache_seconds
     )
     report = RotationReport()
-    for path in find_key_material(os.fsdecode(where), recursive=recursive):
+    for place in find_key_material(Location(where, storage_options), recursive=recursive):
+        path = place.text
         try:
-            materials = _rotate_file(rewrapper, path)
+            materials = _rotate_file(rewrapper, place)
         except (Ags1Error, OSError) as error:
             if on_error == "raise" or isinstance(error, ServiceRefusal):
                 if isinstance(error, Ags1Error):
@@ -128,10 +133,10 @@ def rotate_master_keys(
     return report
 
 
-def _rotate_file(rewrapper: KeyMetadataRewrapper, path: str) -> dict[str, KeyMaterial]:
-    old = parse_store(read_key_material_file(path))
+def _rotate_file(rewrapper: KeyMetadataRewrapper, place: Location) -> dict[str, KeyMaterial]:
+    old = parse_store(read_key_material_file(place))
     new = {name: rewrapper.rewrap_material(material) for name, material in old.items()}
-    write_key_material_file(path, encode_store(new))
+    write_key_material_file(place, encode_store(new))
     return new
 
 

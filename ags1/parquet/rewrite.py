@@ -7,11 +7,11 @@ import os
 from ags1.errors import FormatError
 from ags1.files import Progress, _refuse_same
 from ags1.parquet._columns import ColumnNames, names_in_list
-from ags1.parquet._material_file import key_material_path, read_key_material_file, write_key_material_file
+from ags1.parquet._material_file import key_material_location, read_key_material_file, write_key_material_file
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
 from ags1.parquet._thrift import Struct
-from ags1.storage import Output, is_url, located, open_output
+from ags1.storage import Location, Output, located, open_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -323,36 +323,35 @@ def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> No
     """Commit a file, and before it what is stored beside it."""
     material = made.external_key_material() if made is not None else None
     if material is not None:
-        if output.path is None:
+        if output.location is None:
             raise ValueError(
                 "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
                 "internal_key_material=True"
             )
-        _commit_with_material(output, output.path, material, durable=durable)
+        _commit_with_material(output, output.location, material, durable=durable)
         return
     output.commit(durable=durable)
 
 
-def _commit_with_material(output: Output, path: str, material: bytes, *, durable: bool) -> None:
+def _commit_with_material(output: Output, target: Location, material: bytes, *, durable: bool) -> None:
     """Store key material, and commit the file whose keys it holds.
 
     The material comes first, because a file without it is lost. So is the file that is there already if the commit
     fails after its own material was replaced: that is put back then, where it is known that the old file is the one
     that is there, which is on local file systems.
     """
-    beside, target = key_material_path(path), path.removeprefix("file://")
-    known = not is_url(target)
-    before = _identity(target) if known else None
+    beside, known = key_material_location(target), target.is_local
+    before = _identity(target.path) if known else None
     old = _material_at(beside) if known else None
     write_key_material_file(beside, material)
     try:
         output.commit(durable=durable)
     except BaseException:
-        if known and _identity(target) == before:
+        if known and _identity(target.path) == before:
             if old is not None:
                 write_key_material_file(beside, old)
             else:
-                os.unlink(beside.removeprefix("file://"))
+                os.unlink(beside.path)
         raise
 
 
@@ -364,9 +363,9 @@ def _identity(path: str) -> tuple[int, int, int] | None:
     return state.st_dev, state.st_ino, state.st_mtime_ns
 
 
-def _material_at(path: str) -> bytes | None:
+def _material_at(place: Location) -> bytes | None:
     try:
-        return read_key_material_file(path)
+        return read_key_material_file(place)
     except FileNotFoundError:
         return None
 

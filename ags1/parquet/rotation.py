@@ -17,7 +17,7 @@ from ags1.parquet._material import KeyMaterial, parse_key_metadata
 from ags1.parquet._thrift import BINARY, Struct
 from ags1.parquet.footer import ROW_GROUPS, Footer, encode_footer, read_footer
 from ags1.parquet.key_material import KeyMetadataRewrapper
-from ags1.storage import PipeSource, open_output, open_source
+from ags1.storage import PipeSource, located, open_output, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def rotate_file(
     aad_prefix: Buffer | None = None,
     progress: Progress | None = None,
     durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, int]:
     """Wrap the data keys in a Parquet file with other master keys; everything but the footer is copied as it is.
 
@@ -64,7 +65,7 @@ def rotate_file(
         The size of that.
     aad_prefix : buffer, optional
         For a file that does not contain its own; it stays what it is.
-    progress, durable
+    progress, durable, storage_options
         As :func:`encrypt_file`.
 
     Returns
@@ -84,6 +85,7 @@ def rotate_file(
         rewrapper = KeyMetadataRewrapper(kms, master_key_ids, double_wrapping=double_wrapping, kek_bits=kek_bits)
     elif master_key_ids is not None or double_wrapping is not None or kek_bits != 128:
         raise ValueError("a KeyMetadataRewrapper brings master_key_ids, double_wrapping and kek_bits itself")
+    source, target = located(source, storage_options), located(target, storage_options)
     opened = open_source(source)
     try:
         if isinstance(opened, PipeSource):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
@@ -44,6 +44,7 @@ def write_table(
     row_group_size: int | None = None,
     threads: int | None = None,
     durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
     """Write a table to an encrypted Parquet file.
@@ -65,6 +66,8 @@ def write_table(
         Threads to encrypt with; by default every usable CPU.
     durable : bool
         Wait until a local target is on the disk before this returns.
+    storage_options : mapping, optional
+        What is needed to reach a URL and is not in the environment: endpoint, credentials.
     **options
         Of ``pyarrow.parquet.write_table``: compression, data_page_version, write_page_index, bloom_filter_options, ...
 
@@ -87,7 +90,9 @@ def write_table(
     >>> write_table(table, "out.parquet", encryption, compression="zstd", write_page_index=True)
     """
     found = _as_table(table)
-    with ParquetWriter(target, found.schema, encryption, threads=threads, durable=durable, **options) as writer:
+    with ParquetWriter(
+        target, found.schema, encryption, threads=threads, durable=durable, storage_options=storage_options, **options
+    ) as writer:
         writer.write_table(found, row_group_size)
 
 
@@ -99,7 +104,7 @@ class ParquetWriter:
 
     Parameters
     ----------
-    target, encryption, threads, durable, **options
+    target, encryption, threads, durable, storage_options, **options
         As for :func:`write_table`.
     schema : pyarrow.Schema
         Of everything that will be written; its metadata goes into the file.
@@ -137,6 +142,7 @@ class ParquetWriter:
         *,
         threads: int | None = None,
         durable: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self.is_open = False
@@ -159,7 +165,7 @@ class ParquetWriter:
                 "internal_key_material=True"
             )
         self.statistics: list[Any] = []
-        self._output = open_output(target)
+        self._output = open_output(target, storage_options)
         self._abort = weakref.finalize(self, self._output.abort)
         try:
             self._target = TargetFile(self._output, self._made, threads=threads)

@@ -40,8 +40,8 @@ class Output:
     ----------
     name : str or None
         Path or URL, or the name that a file object gives itself.
-    path : str or None
-        Path or URL; None for a file object.
+    location : Location or None
+        None for a file object.
     position : int
         Bytes written so far.
     descriptor : int or None
@@ -53,7 +53,7 @@ class Output:
     """
 
     name: str | None = None
-    path: str | None = None
+    location: Location | None = None
     position: int = 0
     descriptor: int | None = None
     is_ours: bool = True
@@ -140,7 +140,7 @@ def open_output(
         file = Location(file, storage_options)
     if isinstance(file, Location):
         output = _of_location(file, expected, mode)
-        output.path = file.text
+        output.location = file
         return output
     if not hasattr(file, "write"):
         raise TypeError(f"a path, a URL or a binary file object is needed to write to, not {type(file).__name__}")

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from ags1.kms import MemoryKms
 from ags1.parquet import (
     DecryptionConfig,
     EncryptionConfig,
     ParquetView,
+    ParquetWriter,
     dataset,
     decrypt_file,
     decrypt_tree,
     encrypt_file,
     encrypt_tree,
+    inspect,
     read_table,
     rekey_file,
     rekey_tree,
+    rotate_file,
+    rotate_master_keys,
     verify_file,
     verify_tree,
 )
@@ -45,6 +52,34 @@ def test_every_function_of_files_takes_storage_options(s3_server: S3Server, s3_b
     assert found.count_rows() == 2 * expected.num_rows
     decrypt_file(f"{where}/b.parquet", tmp_path / "back.parquet", reading, storage_options=options)
     assert read_table(tmp_path / "back.parquet", None).equals(expected)
+    with ParquetWriter(f"{where}/w.parquet", expected.schema, EncryptionConfig(KEY), storage_options=options) as writer:
+        writer.write_table(expected)
+    assert read_table(f"{where}/w.parquet", reading, storage_options=options).equals(expected)
+    assert inspect(f"{where}/w.parquet", reading, storage_options=options).encryption is not None
+
+
+@pytest.mark.parametrize("internal", [True, False])
+def test_master_keys_rotate_with_storage_options(
+    internal: bool, s3_server: S3Server, s3_bucket: str, tmp_path: Path
+) -> None:
+    options, where = s3_server.storage_options(), f"s3://{s3_bucket}/lake"
+    kms = MemoryKms({"old": bytes(16), "new": bytes(range(16))})
+    plain = tmp_path / "plain.parquet"
+    plain.write_bytes(corpus.build(NAME))
+    config = EncryptionConfig.from_kms(kms, "old", internal_key_material=internal)
+    encrypt_file(plain, f"{where}/p=1/a.parquet", config, storage_options=options)
+    if internal:
+        counts = rotate_file(
+            f"{where}/p=1/a.parquet", f"{where}/p=1/a.parquet", kms, master_key_ids={"old": "new"},
+            storage_options=options,
+        )  # fmt: skip
+        assert counts.keys() == {"new"}
+    else:
+        report = rotate_master_keys(kms, where, master_key_ids={"old": "new"}, storage_options=options)
+        assert [name for name, _ in report.rotated] == [f"{where}/p=1/_KEY_MATERIAL_FOR_a.parquet.json"]
+        assert report.master_keys.keys() == {"new"}
+    reading = DecryptionConfig.from_kms(MemoryKms({"new": bytes(range(16))}))
+    assert read_table(f"{where}/p=1/a.parquet", reading, storage_options=options).equals(plain_table(NAME))
 
 
 def test_every_function_of_trees_takes_storage_options(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> None:
