@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -338,19 +339,17 @@ class Cutting:
 
     def _relay(self, client: socket.socket) -> None:
         with client, socket.create_connection(self._target) as server:
-            while request := client.recv(1 << 20):
-                cut = b"alter_table_with_environment_context" in request
-                if cut and not self._after:
-                    self.cuts += 1
-                    return
-                server.sendall(request)
-                server.settimeout(0.2 if not cut else 30)
-                with contextlib.suppress(TimeoutError):
-                    reply = server.recv(1 << 20)
-                    if cut:
+            cut = False
+            while True:
+                # Whichever speaks next, however long the other takes.
+                for each in select.select([client, server], [], [])[0]:
+                    if not (data := each.recv(1 << 20)):
+                        return
+                    cut = cut or (each is client and b"alter_table_with_environment_context" in data)
+                    if cut and (each is server) == self._after:
                         self.cuts += 1
                         return
-                    client.sendall(reply)
+                    (server if each is client else client).sendall(data)
 
     def close(self) -> None:
         self._server.close()
