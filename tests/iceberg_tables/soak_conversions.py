@@ -1,6 +1,6 @@
 """Conversions that are killed, and several at once: the rows stay right, and nothing is left over.
 
-    python -m tests.iceberg_tables.soak_conversions --kills 100 --pairs 20 [--seed 0] [--seconds 600]
+    python -m tests.iceberg_tables.soak_conversions --kills 100 --pairs 20 [--seed 0] [--seconds 3600] [--seconds 600]
 
 A child kills itself at a random one of its function calls, in whatever thread that is: so the moment does not depend on
 how fast the machine is. Then the same conversion is run again, what is old is expired, and what is left over removed.
@@ -170,30 +170,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="nothing is begun after so long")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="no conversion is begun after so long")
     options = parser.parse_args()
+    end = time.monotonic() + options.seconds
     kms = MemoryKms(MASTER_KEYS)
     tables = make_tables()
     names = ["deletes", "events_plain", "branches"]
     calls = {name: count_calls(tables[name], kms) for name in names}
-    until, killed, kills, pairs = time.monotonic() + options.seconds, 0, 0, 0
-    for number in range(max(options.kills, options.pairs)):
-        if time.monotonic() > until:
-            break
-        name, seed = names[number % len(names)], options.seed * 1_000_003 + number
-        if number < options.pairs:
-            pairs += 1
-            pair(tables[name], kms)
-        if number >= options.kills:
-            continue
-        kills += 1
+    killed = done = paired = 0
+    while (done < options.kills or paired < options.pairs) and time.monotonic() < end:
+        name, seed = names[(done + paired) % len(names)], options.seed * 1_000_003 + done
         try:
-            killed += kill(tables[name], kms, random.Random(seed), calls[name])
+            # Of both kinds from the beginning, as many as were asked for.
+            if done * options.pairs <= paired * options.kills and done < options.kills:
+                killed += kill(tables[name], kms, random.Random(seed), calls[name])
+                done += 1
+            else:
+                pair(tables[name], kms)
+                paired += 1
         except BaseException:
             print(f"failed: table {name}, seed {seed}", flush=True)
             raise
-    print(f"{kills} conversions, {killed} of them killed; {pairs} times two at once: all right")
+    print(f"{done} conversions, {killed} of them killed; {paired} times two at once: all right")
 
 
 if __name__ == "__main__":
