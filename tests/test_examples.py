@@ -26,7 +26,7 @@ def test_every_guide_has_a_script_and_every_script_a_guide() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(GUIDES) - NEED_SPARK))
 def test_the_guide_runs_as_pasted(name: str, tmp_path: Path) -> None:
-    for needed in ("pyarrow", "cryptography"):
+    for needed in ("cryptography", "pyarrow", "pyiceberg"):
         pytest.importorskip(needed)
     work = tmp_path / "work"
     work.mkdir()
