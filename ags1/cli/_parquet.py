@@ -324,9 +324,9 @@ class _Recorded(FileOperation):
 
 def rotate(options: argparse.Namespace) -> int:
     """Run ``ags1 parquet rotate``."""
-    from ags1.parquet._material_file import is_key_material_name, key_material_path
-    from ags1.parquet.key_material import KeyMetadataRewrapper, _rotate_file
+    from ags1.parquet.key_material import KeyMetadataRewrapper, is_key_material_name, key_material_path
     from ags1.parquet.rotation import holds_key_material, rotate_file
+    from ags1.storage import Location
 
     ids: dict[str, str] = {}
     for text in options.new_key_id:
@@ -357,7 +357,7 @@ def rotate(options: argparse.Namespace) -> int:
             path = job.source
             started = time.monotonic()
             if path in material:
-                counts = _counted(_rotate_file(rewrapper, path))
+                counts = _counted(rewrapper.rewrap_file(Location(path)))
             elif holds_key_material(path):
                 prefix = _rotation_prefix(options, job.name)
                 counts = rotate_file(
@@ -367,7 +367,7 @@ def rotate(options: argparse.Namespace) -> int:
                 beside = key_material_path(path)
                 if not is_url(beside) and not os.path.exists(beside):
                     return f"{path}: left out: it has no key material", {"outcome": _LEFT_OUT}
-                counts = _counted(_rotate_file(rewrapper, beside))
+                counts = _counted(rewrapper.rewrap_file(Location(beside)))
             keys = ", ".join(f"{count} under {key_id!r}" for key_id, count in counts.items())
             record = {"outcome": _DONE, "keys": counts, "seconds": round(time.monotonic() - started, 6)}
             return f"{path}: keys wrapped anew: {keys}", record

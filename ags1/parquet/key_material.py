@@ -18,6 +18,7 @@ from ags1.parquet._kms_keys import CACHE_SECONDS, DataKeyUnwrapper, DataKeyWrapp
 from ags1.parquet._material import KeyMaterial, encode_store, parse_key_metadata, parse_store
 from ags1.parquet._material_file import (
     find_key_material,
+    is_key_material_name,
     key_material_path,
     read_key_material_file,
     write_key_material_file,
@@ -35,6 +36,7 @@ __all__ = [
     "KeyMaterial",
     "KeyMetadataRewrapper",
     "RotationReport",
+    "is_key_material_name",
     "key_material_path",
     "parse_key_metadata",
     "parse_store",
@@ -119,7 +121,7 @@ def rotate_master_keys(
     for place in find_key_material(Location(where, storage_options), recursive=recursive):
         path = place.text
         try:
-            materials = _rotate_file(rewrapper, place)
+            materials = rewrapper.rewrap_file(place)
         except (Ags1Error, OSError) as error:
             if on_error == "raise" or isinstance(error, ServiceRefusal):
                 if isinstance(error, Ags1Error):
@@ -131,13 +133,6 @@ def rotate_master_keys(
         for material in materials.values():
             report.master_keys[material.master_key_id] = report.master_keys.get(material.master_key_id, 0) + 1
     return report
-
-
-def _rotate_file(rewrapper: KeyMetadataRewrapper, place: Location) -> dict[str, KeyMaterial]:
-    old = parse_store(read_key_material_file(place))
-    new = {name: rewrapper.rewrap_material(material) for name, material in old.items()}
-    write_key_material_file(place, encode_store(new))
-    return new
 
 
 def _naming(error: Ags1Error, path: str) -> Ags1Error:
@@ -212,6 +207,19 @@ class KeyMetadataRewrapper:
             raise KeyAccessError(
                 f"the KMS does not unwrap what it wraps with {new.master_key_id!r}: nothing was changed"
             )
+        return new
+
+    def rewrap_file(self, place: Location) -> dict[str, KeyMaterial]:
+        """The same for all of a key material file, which is replaced whole or not at all; return what it has now.
+
+        Raises
+        ------
+        KeyAccessError, FormatError, AuthenticationError, OSError
+            The file keeps its old content.
+        """
+        old = parse_store(read_key_material_file(place))
+        new = {name: self.rewrap_material(material) for name, material in old.items()}
+        write_key_material_file(place, encode_store(new))
         return new
 
     def rewrap(self, key_metadata: bytes) -> bytes:
