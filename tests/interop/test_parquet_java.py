@@ -17,6 +17,7 @@ import pytest
 from ags1 import AuthenticationError, KeyAccessError
 from ags1._gcm import open_message, random_bytes, seal_message
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file, rotate_master_keys
+from tests.checks import covering, every
 from tests.interop.parquet_peer import ParquetJavaError, ParquetPeer, canonical_rows, digest_of, sample_rows
 from tests.parquet import corpus
 from tests.parquet.compare import differences
@@ -52,17 +53,12 @@ WAYS: dict[str, dict[str, Any]] = {
         "store_aad_prefix": False,
     },
 }
-# The whole of it for two ways; every other way with each algorithm and footer mode in turn.
-CASES = [
-    (way, algorithm, plaintext_footer)
-    for number, way in enumerate(WAYS)
-    for index, (algorithm, plaintext_footer) in enumerate(itertools.product((GCM, CTR_PAGES), (False, True)))
-    if way in ("uniform", "columns", "all") or index in (number % 4, (number + 3) % 4)
-]
-cases = pytest.mark.parametrize(("way", "algorithm", "plaintext_footer"), CASES)
+# Every two of these together, once at least.
+CASES = covering(tuple(WAYS), (GCM, CTR_PAGES), (False, True), (1, 2))
+cases = pytest.mark.parametrize(("way", "algorithm", "plaintext_footer", "page_version"), CASES)
 # parquet-java cannot encrypt the footer only.
 javas_cases = pytest.mark.parametrize(
-    ("way", "algorithm", "plaintext_footer"), [case for case in CASES if case[0] != "footer"]
+    ("way", "algorithm", "plaintext_footer", "page_version"), [case for case in CASES if case[0] != "footer"]
 )
 
 
@@ -168,7 +164,6 @@ def test_the_filters_of_these_tests_leave_rows_out(parquet_peer: ParquetPeer, tm
 
 
 @cases
-@pytest.mark.parametrize("page_version", [1, 2])
 def test_java_reads_its_own_files_after_we_encrypted_them(
     parquet_peer: ParquetPeer, tmp_path: Path, way: str, algorithm: str, plaintext_footer: bool, page_version: int
 ) -> None:
@@ -191,12 +186,11 @@ BY_OTHERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("plaintext_footer", [False, True])
-@pytest.mark.parametrize("algorithm", [GCM, CTR_PAGES])
-@pytest.mark.parametrize("name", BY_OTHERS)
+@every("case", zip(BY_OTHERS, itertools.cycle(itertools.product((GCM, CTR_PAGES), (False, True)))))
 def test_java_reads_files_of_others_after_we_encrypted_them(
-    parquet_peer: ParquetPeer, tmp_path: Path, name: str, algorithm: str, plaintext_footer: bool
+    parquet_peer: ParquetPeer, tmp_path: Path, case: tuple[str, tuple[str, bool]]
 ) -> None:
+    name, (algorithm, plaintext_footer) = case
     plain, secret = tmp_path / "plain.parquet", tmp_path / "secret.parquet"
     plain.write_bytes(corpus.build(name))
     paths = {chunk.path for chunk in open_plain(plain.read_bytes(), strict=False).chunks}
@@ -273,7 +267,6 @@ def test_java_verifies_our_signature_and_our_prefix(parquet_peer: ParquetPeer, t
 
 
 @javas_cases
-@pytest.mark.parametrize("page_version", [1, 2])
 def test_files_that_java_encrypted_decrypt_to_what_it_writes_in_plaintext(
     parquet_peer: ParquetPeer, tmp_path: Path, way: str, algorithm: str, plaintext_footer: bool, page_version: int
 ) -> None:
@@ -289,7 +282,6 @@ def test_files_that_java_encrypted_decrypt_to_what_it_writes_in_plaintext(
 
 
 @javas_cases
-@pytest.mark.parametrize("page_version", [1, 2])
 def test_files_that_java_encrypted_are_re_keyed_for_java(
     parquet_peer: ParquetPeer, tmp_path: Path, way: str, algorithm: str, plaintext_footer: bool, page_version: int
 ) -> None:
