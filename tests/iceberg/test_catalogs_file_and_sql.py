@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
-from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
+from ags1.iceberg.catalogs import CatalogTable, RefusedError, catalog_table, create_in
 from ags1.iceberg.catalogs._successor import NewMetadata
 from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race, text_of, with_snapshot
 from tests.servers.s3 import S3Server
@@ -220,6 +220,25 @@ def test_a_database_that_refuses_leaves_nothing(catalog: SqlCatalog, tmp_path: P
     with pytest.raises(OSError, match="not today"):
         table.commit(state, changed(state, a="1"))
     assert metadata_files(tmp_path / "t") == before
+
+
+def test_rows_for_a_database_that_refuses_leave_no_file(catalog: SqlCatalog, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import sqlalchemy
+
+    from ags1.iceberg import create_table
+    from ags1.kms import MemoryKms
+
+    kms = MemoryKms({"lake": bytes(16)})
+    table = create_table(catalog, "db.refused", pa.schema([("id", pa.int64())]), kms=kms, key_id="lake")
+    before = sorted(tmp_path.rglob("*.*"))
+    with catalog.engine.begin() as connection:
+        connection.execute(
+            sqlalchemy.text("CREATE TRIGGER t BEFORE UPDATE ON iceberg_tables BEGIN SELECT RAISE(ABORT, 'no'); END")
+        )
+    with pytest.raises(RefusedError, match="refused"):
+        table.append(pa.table({"id": [1, 2, 3]}))
+    assert sorted(tmp_path.rglob("*.*")) == before
 
 
 def test_tables_and_catalogs_that_are_not_there_are_told(catalog: SqlCatalog, tmp_path: Path) -> None:

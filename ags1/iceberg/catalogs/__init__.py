@@ -16,14 +16,14 @@ PyIceberg's catalogs are the transport. Its models of metadata are not used, bec
 from __future__ import annotations
 
 from ags1.errors import UnsupportedError
-from ags1.iceberg.catalogs._table import CatalogTable, TableState
+from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["CatalogTable", "TableState", "catalog_table", "create_in"]
+__all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table", "create_in"]
 
 # By their names, because their modules need what is not installed for other catalogs.
 _POINTERS = {

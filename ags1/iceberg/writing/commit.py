@@ -8,6 +8,7 @@ load --> attempt(state, metadata) --> catalog.commit --+--> done
 from __future__ import annotations
 
 from ags1.errors import Ags1Error, ConflictError
+from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 
@@ -54,8 +55,8 @@ def commit(
     ConflictError
         Others committed each time. Nothing was changed, and nothing of this is left.
     Exception
-        What `attempt` and the catalog raise. Where the catalog cannot say whether it committed, which is an OSError,
-        what was written stays.
+        What `attempt` and the catalog raise. Where the catalog cannot say whether it committed, which is an OSError but
+        no RefusedError, what was written stays.
     """
     for number in range(attempts):
         state = table.load()
@@ -76,8 +77,8 @@ def commit(
                 raise ConflictError(
                     f"{table.name}: others committed during each of {attempts} attempts; try again, or stop its writers"
                 ) from error
-        except Ags1Error:
-            # The catalog refused.
+        except (Ags1Error, RefusedError):
+            # The catalog refused, so nobody has what was written.
             files.discard()
             raise
     raise AssertionError("unreachable")
