@@ -18,6 +18,7 @@ from typing import Any
 
 from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg._locations import location_of
+from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.manifest_avro import (
@@ -208,7 +209,7 @@ class WriteTarget:
         try:
             state = commit(self._catalog, self._locate, attempt)
         except BaseException as error:
-            if written is not None and (not swapping or isinstance(error, Ags1Error)):
+            if written is not None and (not swapping or isinstance(error, (Ags1Error, RefusedError))):
                 written.discard()
             raise
         if state is None:
