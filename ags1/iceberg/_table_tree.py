@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TreeNode", "table_tree"]
 
+# Characters of the bar that shows how much of a snapshot is plaintext.
+_BAR = 10
+
 
 @dataclass
 class TreeNode:
@@ -162,6 +165,10 @@ def _snapshot(
         return node
     if snapshot.key_id is None and found.encrypted:
         node.problem = "has no key"
+    if found.encrypted:
+        node.facts += _share(
+            [each for above in below.get(snapshot.manifest_list.path, []) for each in below.get(above.path, [])]
+        )
     top = _file(snapshot.manifest_list, found)
     node.children.append(top)
     for manifest in below.get(snapshot.manifest_list.path, []):
@@ -173,6 +180,21 @@ def _snapshot(
         drawn[manifest.path] = number
         leaf.children += [_file(each, found) for each in below.get(manifest.path, [])]
     return node
+
+
+def _share(files: list[TableFile]) -> list[str]:
+    """How much of a snapshot's data is plaintext, in an encrypted table: a bar, and the figures."""
+    total = sum(each.known.length_hint or 0 for each in files)
+    plain = [each for each in files if each.encryption == PLAINTEXT]
+    if not plain:
+        return ["all files encrypted"] if files else []
+    nbytes = sum(each.known.length_hint or 0 for each in plain)
+    share = nbytes / total if total else 1.0
+    # Neither full nor empty while there is some of both.
+    filled = min(_BAR - 1, max(1, round(_BAR * share))) if len(plain) < len(files) else _BAR
+    bar = "#" * filled + "." * (_BAR - filled)
+    text = f"plaintext [{bar}] {len(plain):,} of {counted(len(files), 'file')}, {nbytes:,} of {counted(total, 'byte')}"
+    return [text]
 
 
 def _file(file: TableFile, found: TableWalk) -> TreeNode:

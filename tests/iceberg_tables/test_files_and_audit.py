@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,7 @@ def test_the_tree_shows_keys_snapshots_and_each_manifest_once(spark_tables: Spar
 def test_the_tree_says_what_is_plaintext_and_what_could_not_be_read(spark_tables: SparkTables, tmp_path: Path) -> None:
     table = spark_tables["added"]
     lines = str(_open(table.metadata).tree(None)).splitlines()
-    assert [line.rpartition("  ")[2] for line in lines if "plaintext" in line] == ["PROBLEM: is not encrypted"] * 2
+    assert [line.rpartition("  ")[2] for line in lines if "  plaintext" in line] == ["PROBLEM: is not encrypted"] * 2
     without = _open(changed_metadata(table, tmp_path, lambda document: document["encryption-keys"].pop()))
     node = without.tree().to_dict()["children"][1]["children"][-1]
     assert "has no entry" in node["children"][0]["problem"]
@@ -615,3 +616,12 @@ def test_a_flood_of_one_finding_hides_no_other() -> None:
     assert report.counts == {"file-missing": 5000, "kek-expired": 1}
     assert report.summary().splitlines()[0] == "t.metadata.json: NOT OK (5000 errors, 1 warning)"
     assert report.summary().splitlines()[-1] == "and 4951 more findings"
+
+
+def test_the_tree_shows_how_much_of_a_snapshot_is_plaintext(spark_tables: SparkTables, table_kms: MemoryKms) -> None:
+    mixed = str(open_table(spark_tables["mixed"].metadata, table_kms, allow_plaintext=True).tree())
+    assert re.search(r"snapshot \d+ .*plaintext \[#+\.+\] 1 of 2 files, [\d,]+ of \d+ bytes", mixed)
+    whole = spark_tables.having("encrypted", "vectors")[0]
+    text = str(open_table(whole.metadata, table_kms).tree())
+    assert "all files encrypted" in text
+    assert "plaintext [" not in text
