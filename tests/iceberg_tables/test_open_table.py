@@ -138,7 +138,7 @@ _EVENT_FILTERS: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
 # On one table each: rows are filtered as Arrow's, whatever they were read from.
 @pytest.mark.parametrize(
     ("case", "name"),
-    zip(_EVENT_FILTERS, itertools.cycle(["events", "events_avro", "events_plain"])),
+    [*zip(_EVENT_FILTERS, itertools.cycle(["events", "events_avro", "events_plain"]))],
     ids=[each for each, _ in _EVENT_FILTERS],
 )
 def test_a_filter_gives_the_rows_that_pass_it(
