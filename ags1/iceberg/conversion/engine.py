@@ -10,7 +10,7 @@ killed is resumed by the next one of the same purpose.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ags1._blocks import usable_cpus
 from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
@@ -34,12 +34,15 @@ from ags1.storage import status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from ags1.files import Progress
     from ags1.iceberg.catalogs import CatalogTable, TableState
     from ags1.iceberg.conversion.contents import Kept
     from ags1.iceberg.writing.manifest_avro import Entry
+    from ags1.storage import Location
+
+    Perform: TypeAlias = Callable[[list[FileTask], WorkKey | None, Places, Location], Iterable[FileResult]]
 
 __all__ = ["Conversion", "View"]
 
@@ -84,6 +87,10 @@ class Conversion:
         Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once.
     target_properties : mapping, optional
         How the new place is reached; by default as the old one.
+    perform : callable, optional
+        Moves files elsewhere than in threads of this process. It is called as ``perform(tasks, work_key, places,
+        directory)`` with a list of :class:`FileTask` and what opens their keys, records each file that is moved with
+        :class:`Records` in `directory`, and returns the results in any order.
     """
 
     def __init__(
@@ -95,9 +102,10 @@ class Conversion:
         threads: int | None = None,
         progress: Progress | None = None,
         target_properties: Mapping[str, str] | None = None,
+        perform: Perform | None = None,
     ) -> None:
         self.table, self.kms, self.change = table, kms, change
-        self.threads, self.progress = threads, progress
+        self.threads, self.progress, self.perform = threads, progress, perform
         source = table.io_properties
         self.places = Places(source, source if target_properties is None else target_properties)
         self.moved: dict[str, tuple[FileResult, Seal | None]] = {}
@@ -216,7 +224,17 @@ class Conversion:
         seal = self._seal(view)
         if self._journal is None:
             self._journal = Journal(self._journal_directory(view), self._purpose(view), self._work_key)
-        journal = self._journal
+        if self.perform is None:
+            results: Iterable[FileResult] = self._in_threads(tasks, seal, self._journal)
+        else:
+            results = self.perform(tasks, self._work_key, self.places, self._journal.directory)
+        lengths = {each.source: each.length for each in tasks}
+        for result in results:
+            self.moved[result.source] = (result, seal)
+            self.report.files += 1
+            self.report.bytes += lengths[result.source]
+
+    def _in_threads(self, tasks: list[FileTask], seal: Seal | None, journal: Journal) -> Iterator[FileResult]:
         at_once, threads = self._workers(tasks)
         advance = _Advance(self.progress, sum(each.length for each in tasks))
 
@@ -228,10 +246,7 @@ class Conversion:
             return result
 
         try:
-            for task, result in zip(tasks, in_parallel(work, tasks, at_once, stop=advance.stop), strict=True):
-                self.moved[task.source] = (result, seal)
-                self.report.files += 1
-                self.report.bytes += task.length
+            yield from in_parallel(work, tasks, at_once, stop=advance.stop)
         finally:
             journal.flush()
 

@@ -1,7 +1,7 @@
 """What a conversion has done so far, so that one that was killed goes on where it was.
 
     <metadata directory>/ags1-conversion/<run>/run.json      what the run does, and its wrapped key
-    <metadata directory>/ags1-conversion/<run>/000001.json   files that are moved and durable, their keys sealed
+    <metadata directory>/ags1-conversion/<run>/<uuid>.json   files that are moved and durable, their keys sealed
 
 Each object is written once and never changed. A record is written after the files that it names are durable, so every
 file in it is whole. No plaintext key is in it.
@@ -18,7 +18,7 @@ import uuid
 from ags1.errors import FormatError
 from ags1.iceberg.conversion.sealing import WorkKey
 from ags1.iceberg.conversion.work import FileResult
-from ags1.storage import list_files, make_parent, open_output, read_whole, remove
+from ags1.storage import list_files, list_names, make_parent, open_output, read_whole, remove
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ags1.storage import Location
 
-__all__ = ["DIRECTORY", "Journal", "Run", "runs"]
+__all__ = ["DIRECTORY", "Journal", "Records", "Run", "runs"]
 
 DIRECTORY = "ags1-conversion"
 """Below the table's metadata directory."""
@@ -106,33 +106,22 @@ def runs(directory: Location) -> list[Run]:
     return [Run(directory.join(run), names, max(times)) for run, (names, times) in found.items()]
 
 
-class Journal:
-    """Writes what one run does. Safe to share between threads.
+class Records:
+    """Writes which files are moved into the directory of a run, as others may at once. Safe to share between threads.
 
     Parameters
     ----------
     directory : Location
-        The one of all journals of the table.
-    purpose : mapping
-        What the run does, as JSON values: a later run of the same purpose takes over what it did.
-    work_key : WorkKey or None
-        What seals its records.
+        The one of the run.
     at_once : int
         Files of one record.
     """
 
-    def __init__(
-        self, directory: Location, purpose: Mapping[str, Any], work_key: WorkKey | None, *, at_once: int = 16
-    ) -> None:
-        self.directory = directory.join(str(uuid.uuid4()))
-        self._names: list[str] = []
+    def __init__(self, directory: Location, *, at_once: int = 16) -> None:
+        self.directory = directory
         self._waiting: list[FileResult] = []
         self._at_once = at_once
         self._lock = threading.Lock()
-        fields: dict[str, Any] = {"version": _VERSION, "purpose": dict(purpose)}
-        if work_key is not None:
-            fields |= {"key-id": work_key.key_id, "key": base64.b64encode(work_key.wrapped).decode()}
-        self._write(_RUN, fields)
 
     def add(self, result: FileResult) -> None:
         """Note a file that is moved."""
@@ -146,22 +135,37 @@ class Journal:
         with self._lock:
             self._flush()
 
-    def remove(self) -> None:
-        """Remove it: what it names is part of the table now."""
-        Run(self.directory, self._names, 0).remove()
-
     def _flush(self) -> None:
         if self._waiting:
-            self._write(f"{len(self._names):06}.json", {"files": [_fields(each) for each in self._waiting]})
+            _write(self.directory.join(f"{uuid.uuid4()}.json"), {"files": [_fields(each) for each in self._waiting]})
             self._waiting = []
 
-    def _write(self, name: str, fields: Mapping[str, Any]) -> None:
-        location = self.directory.join(name)
-        make_parent(location)
-        with open_output(location) as output:
-            output.write(json.dumps(fields).encode())
-            output.commit(durable=True)
-        self._names.append(name)
+
+class Journal(Records):
+    """What one run does: begun by this process, which may give its directory to others.
+
+    Parameters
+    ----------
+    directory : Location
+        The one of all journals of the table.
+    purpose : mapping
+        What the run does, as JSON values: a later run of the same purpose takes over what it did.
+    work_key : WorkKey or None
+        What seals its records.
+    """
+
+    def __init__(self, directory: Location, purpose: Mapping[str, Any], work_key: WorkKey | None) -> None:
+        super().__init__(directory.join(str(uuid.uuid4())))
+        fields: dict[str, Any] = {"version": _VERSION, "purpose": dict(purpose)}
+        if work_key is not None:
+            fields |= {"key-id": work_key.key_id, "key": base64.b64encode(work_key.wrapped).decode()}
+        _write(self.directory.join(_RUN), fields)
+
+    def remove(self) -> None:
+        """Remove it: what it names is part of the table now."""
+        # A run that took it over may have removed it.
+        with contextlib.suppress(FileNotFoundError):
+            Run(self.directory, list_names(self.directory), 0).remove()
 
 
 def _fields(result: FileResult) -> list[Any]:
@@ -187,6 +191,13 @@ def _read(location: Location) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise FormatError(f"{location}: this record of a conversion cannot be read; `ags1 iceberg clean` removes it")
     return found
+
+
+def _write(location: Location, fields: Mapping[str, Any]) -> None:
+    make_parent(location)
+    with open_output(location) as output:
+        output.write(json.dumps(fields).encode())
+        output.commit(durable=True)
 
 
 def _remove_directory(location: Location) -> None:

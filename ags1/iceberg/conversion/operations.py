@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ags1.files import Progress
     from ags1.iceberg.catalogs import CatalogTable, TableState
+    from ags1.iceberg.conversion.engine import Perform
 
 __all__ = ["decrypt_table", "encrypt_table", "plan_conversion", "rekey_table", "relocate_table"]
 
@@ -39,6 +40,7 @@ def encrypt_table(
     steps: Collection[str] = ("enable", "convert"),
     threads: int | None = None,
     progress: Progress | None = None,
+    perform: Perform | None = None,
 ) -> ConversionReport:
     """Encrypt a table in place, without decoding a page of its Parquet files.
 
@@ -65,6 +67,8 @@ def encrypt_table(
     progress : callable, optional
         Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once. An exception from
         it stops the work.
+    perform : callable, optional
+        Moves the files elsewhere than in this process, as :class:`~ags1.iceberg.conversion.engine.Conversion` says.
 
     Returns
     -------
@@ -91,7 +95,7 @@ def encrypt_table(
     _refuse_other_key(state, key_id)
     opened.check_can_encrypt()
     if "convert" in wanted:
-        report = Conversion(opened, client, change, threads=threads, progress=progress).run()
+        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     else:
         report = _changed_metadata(opened, client, change)
     return _expired(report, opened, client) if "expire" in wanted else report
@@ -104,12 +108,13 @@ def decrypt_table(
     expire: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
+    perform: Perform | None = None,
 ) -> ConversionReport:
     """Make a plaintext table of an encrypted one, in place. It stays at format version 3.
 
     Parameters
     ----------
-    table, kms, threads, progress
+    table, kms, threads, progress, perform
         As for :func:`encrypt_table`.
     expire : bool
         Remove the snapshots that no branch or tag needs, with their encrypted files.
@@ -124,7 +129,8 @@ def decrypt_table(
     opened, client = parts_of(table, kms)
     if not claims_encryption(opened.load().document.fields):
         raise ValueError(f"{opened.name} is not encrypted")
-    report = Conversion(opened, client, Change(DECRYPT, None), threads=threads, progress=progress).run()
+    change = Change(DECRYPT, None)
+    report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     return _expired(report, opened, client) if expire else report
 
 
@@ -138,12 +144,13 @@ def rekey_table(
     expire: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
+    perform: Perform | None = None,
 ) -> ConversionReport:
     """Give a table another master key, or all its files new keys.
 
     Parameters
     ----------
-    table, kms, threads, progress
+    table, kms, threads, progress, perform
         As for :func:`encrypt_table`.
     key_id : str, optional
         The new master key; by default the one that it has.
@@ -172,7 +179,7 @@ def rekey_table(
     opened.check_can_encrypt()
     change = Change(REKEY, key_id or old, data_key_length)
     if data_keys:
-        report = Conversion(opened, client, change, threads=threads, progress=progress).run()
+        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     else:
         report = _changed_metadata(opened, client, change)
     return _expired(report, opened, client) if expire else report
