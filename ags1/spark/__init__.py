@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ags1.spark._results import Result
     from ags1.spark.decryption import decrypt_files
     from ags1.spark.encryption import encrypt_files
-    from ags1.spark.iceberg import verify_table
+    from ags1.spark.iceberg import decrypt_table, encrypt_table, rekey_table, verify_table
     from ags1.spark.maintenance import clean, rewrap
     from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
     from ags1.spark.source import register
@@ -35,11 +35,14 @@ __all__ = [
     "clean",
     "decrypt_files",
     "decrypt_parquet",
+    "decrypt_table",
     "encrypt_files",
     "encrypt_parquet",
+    "encrypt_table",
     "plan",
     "register",
     "rekey_parquet",
+    "rekey_table",
     "rewrap",
     "verify_files",
     "verify_parquet",
@@ -57,11 +60,14 @@ _HOMES = {
     "clean": "maintenance",
     "decrypt_files": "decryption",
     "decrypt_parquet": "parquet",
+    "decrypt_table": "iceberg",
     "encrypt_files": "encryption",
     "encrypt_parquet": "parquet",
+    "encrypt_table": "iceberg",
     "plan": "_planning",
     "register": "source",
     "rekey_parquet": "parquet",
+    "rekey_table": "iceberg",
     "rewrap": "maintenance",
     "verify_files": "verification",
     "verify_parquet": "parquet",

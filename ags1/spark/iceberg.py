@@ -1,7 +1,9 @@
-"""Encrypted Iceberg tables on a cluster: every file authenticated with the key that the table's own metadata have.
+"""Iceberg tables on a cluster: encrypted, decrypted and re-keyed in place, and verified.
 
-    driver   metadata.json  -->  manifest lists  -->  manifests          read whole, which authenticates each block
-    workers  data files, delete files, deletion vectors                  every module of Parquet, every block of AGS1
+    convert  driver   plan, manifests, one commit                            REFRESH TABLE in the session
+             workers  data files and equality deletes, to new paths          pages are moved, not decoded
+    verify   driver   metadata.json  -->  manifest lists  -->  manifests     read whole, which authenticates each block
+             workers  data files, delete files, deletion vectors             every module of Parquet, every AGS1 block
 
 >>> from ags1.spark.iceberg import verify_table
 >>> verify_table(spark, "s3a://lake/db/t/metadata/00007.metadata.json", kms="aws:").summary()  # doctest: +SKIP
@@ -11,7 +13,7 @@ Key metadata travel to the workers sealed under a key that the KMS wraps, and a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ags1.spark._results import Result
 
@@ -19,9 +21,190 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ags1.iceberg import ConversionPlan, ConversionReport
     from ags1.iceberg._files import Snapshots
 
-__all__ = ["verify_table"]
+__all__ = ["decrypt_table", "encrypt_table", "rekey_table", "verify_table"]
+
+
+def encrypt_table(
+    spark: Any,
+    table: Any,
+    *,
+    kms: str,
+    key_id: str,
+    data_key_length: int | None = None,
+    steps: Collection[str] = ("enable", "convert"),
+    parallelism: int | None = None,
+    threads: int = 1,
+    progress: Any = True,
+    dry_run: bool = False,
+) -> ConversionReport | ConversionPlan:
+    """Encrypt an Iceberg table in place on a cluster, without decoding a page of its Parquet files.
+
+    It is :func:`ags1.iceberg.encrypt_table`, whose files are moved by tasks. The driver reads the manifests and each
+    file's footer, writes new manifests and commits; until the commit the table is as it was. If it is killed, run it
+    again: it takes over what the journal below the table's metadata names.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect.
+    table : str, tuple, EncryptedTable or CatalogTable
+        ``"catalog.db.table"`` as in the session's SQL, whose catalog is then found in ``spark.sql.catalog.*``: of the
+        kinds hive, rest, glue and jdbc. Afterwards the session reads the new state, by REFRESH TABLE. Or a pair of a
+        catalog of PyIceberg's and an identifier, or what :func:`ags1.iceberg.load_table` returns.
+    kms : str
+        URL of the key management service, as :func:`ags1.kms.load` takes it. Executors need the right to unwrap only.
+    key_id : str
+        The master key.
+    data_key_length : int, optional
+        16, 24 or 32: bytes of the keys of files.
+    steps : collection of str
+        Of "enable", "convert" and "expire", as for :func:`ags1.iceberg.encrypt_table`.
+    parallelism : int, optional
+        Tasks; by default some for each core of the cluster.
+    threads : int
+        Threads for each file.
+    progress : bool or callable
+        Whether to show how far it is; or called as ``progress(done, total)`` with stored bytes.
+    dry_run : bool
+        Return the plan, and write nothing.
+
+    Returns
+    -------
+    ConversionReport or ConversionPlan
+        It says what is not encrypted yet.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A wrong argument; a KMS that is no URL; no table that the session has a name for; another master key.
+    UnsupportedError
+        A kind of catalog that cannot be reached, or cannot carry an encrypted table.
+    KeyAccessError
+        The KMS refused, the driver or a worker.
+    Ags1Error, OSError
+        As for :func:`ags1.iceberg.encrypt_table`. The table is as it was.
+    """
+    from ags1.spark._conversion_run import convert
+
+    return convert(
+        "encrypt",
+        spark,
+        table,
+        kms,
+        key_id=key_id,
+        data_key_length=data_key_length,
+        steps=steps,
+        parallelism=parallelism,
+        threads=threads,
+        progress=progress,
+        dry_run=dry_run,
+    )
+
+
+def decrypt_table(
+    spark: Any,
+    table: Any,
+    *,
+    kms: str,
+    expire: bool = False,
+    parallelism: int | None = None,
+    threads: int = 1,
+    progress: Any = True,
+    dry_run: bool = False,
+) -> ConversionReport | ConversionPlan:
+    """Make a plaintext table of an encrypted one, in place on a cluster.
+
+    Parameters
+    ----------
+    spark, table, kms, parallelism, threads, progress, dry_run
+        As for :func:`encrypt_table`.
+    expire : bool
+        Remove the snapshots that no branch or tag needs, with their encrypted files.
+
+    Returns
+    -------
+    ConversionReport or ConversionPlan
+
+    Raises
+    ------
+    Ags1Error, OSError, TypeError, ValueError
+        As for :func:`encrypt_table`.
+    """
+    from ags1.spark._conversion_run import convert
+
+    return convert(
+        "decrypt",
+        spark,
+        table,
+        kms,
+        expire=expire,
+        parallelism=parallelism,
+        threads=threads,
+        progress=progress,
+        dry_run=dry_run,
+    )
+
+
+def rekey_table(
+    spark: Any,
+    table: Any,
+    *,
+    kms: str,
+    key_id: str | None = None,
+    data_keys: bool = False,
+    data_key_length: int | None = None,
+    expire: bool = False,
+    parallelism: int | None = None,
+    threads: int = 1,
+    progress: Any = True,
+    dry_run: bool = False,
+) -> ConversionReport | ConversionPlan:
+    """Give a table another master key, or all its files new keys, on a cluster.
+
+    Parameters
+    ----------
+    spark, table, kms, parallelism, threads, progress, dry_run
+        As for :func:`encrypt_table`.
+    key_id : str, optional
+        The new master key; by default the one that the table has.
+    data_keys : bool
+        Encrypt every file with a new key: what to do where keys leaked. Without it only key encryption keys are
+        wrapped anew, by the driver.
+    data_key_length : int, optional
+        Bytes of the new keys of files.
+    expire : bool
+        Remove the snapshots that no branch or tag needs: only then those who have the old keys are shut out.
+
+    Returns
+    -------
+    ConversionReport or ConversionPlan
+
+    Raises
+    ------
+    ValueError
+        The table is not encrypted, or nothing was asked for.
+    Ags1Error, OSError, TypeError
+        As for :func:`encrypt_table`.
+    """
+    from ags1.spark._conversion_run import convert
+
+    return convert(
+        "rekey",
+        spark,
+        table,
+        kms,
+        key_id=key_id,
+        data_keys=data_keys,
+        data_key_length=data_key_length,
+        expire=expire,
+        parallelism=parallelism,
+        threads=threads,
+        progress=progress,
+        dry_run=dry_run,
+    )
 
 
 def verify_table(

@@ -1,0 +1,113 @@
+"""One conversion of an Iceberg table, on the driver: the engine of ags1.iceberg, whose files are moved by tasks.
+
+driver   look, plan  -->  tasks move files, journal them  -->  manifests, commit  -->  REFRESH TABLE
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import closing
+
+from ags1.iceberg import decrypt_table, encrypt_table, plan_conversion, rekey_table
+from ags1.iceberg.catalogs import catalog_table
+from ags1.spark._catalogs import find_table
+from ags1.spark._conversion_work import Job, TableMoving
+from ags1.spark._engine import Engine, check_arguments
+from ags1.spark._errors import raise_for
+from ags1.spark._planning import PART_BYTES, Unit
+from ags1.spark._sealing import Sealer, kms_client, kms_reference
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from ags1.iceberg import ConversionPlan, ConversionReport
+    from ags1.iceberg.conversion.sealing import WorkKey
+    from ags1.iceberg.conversion.work import FileResult, FileTask, Places
+    from ags1.storage import Location
+
+__all__ = ["convert"]
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"encrypt": encrypt_table, "decrypt": decrypt_table, "rekey": rekey_table}
+# What an argument is called that both the function and its plan have.
+_OF_PLANS = {
+    "encrypt": ("key_id", "data_key_length"),
+    "decrypt": (),
+    "rekey": ("key_id", "data_keys", "data_key_length"),
+}
+
+
+def convert(
+    change: str,
+    spark: Any,
+    table: Any,
+    kms: str,
+    *,
+    parallelism: int | None,
+    threads: int,
+    progress: Any,
+    dry_run: bool,
+    **options: Any,
+) -> ConversionReport | ConversionPlan:
+    """See :func:`ags1.spark.encrypt_table`, :func:`ags1.spark.decrypt_table` and :func:`ags1.spark.rekey_table`."""
+    check_arguments(spark, parallelism, PART_BYTES)
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    url = kms_reference(kms)
+    client = kms_client(url)
+    name = None
+    if isinstance(table, str):
+        found = find_table(spark, table)
+        name = found.sql
+        table = catalog_table(found.catalog, found.identifier, storage_options=found.properties)
+    elif isinstance(table, tuple):
+        if len(table) != 2:
+            raise ValueError("give a table as 'catalog.db.name', or as a pair (catalog, identifier)")
+        table = catalog_table(*table)
+    if dry_run:
+        if change == "rekey" and not options["data_keys"]:
+            raise ValueError("dry_run is for new data keys: give data_keys=True")
+        chosen = {each: options[each] for each in _OF_PLANS[change]}
+        return plan_conversion(table, kms=client, decrypt=change == "decrypt", **chosen)
+    tasks = _Tasks(spark, TableMoving(change, url, threads), parallelism, progress)
+    report: ConversionReport = _FUNCTIONS[change](table, kms=client, perform=tasks.perform, **options)
+    if name is not None:
+        _refresh(spark, name)
+    return report
+
+
+class _Tasks:
+    """Runs a conversion's files as tasks of Spark."""
+
+    def __init__(self, spark: Any, work: TableMoving, parallelism: int | None, progress: Any) -> None:
+        self._spark, self._work = spark, work
+        self._parallelism, self._progress = parallelism, progress
+
+    def perform(
+        self, tasks: list[FileTask], work_key: WorkKey | None, places: Places, directory: Location
+    ) -> Iterator[FileResult]:
+        """What the engine takes instead of its threads."""
+        # One object, which is pickled once for each Spark task.
+        job = Job(places, work_key, directory)
+        units = [Unit(each.source, each.length, (each, job)) for each in sorted(tasks, key=lambda each: each.source)]
+        seal = None if work_key is None else Sealer.create(self._work.kms, work_key.key_id)
+        engine = Engine(self._spark, self._work, parallelism=self._parallelism, progress=self._progress, seal=seal)
+        with closing(engine.run(units)) as waves:
+            for outcomes in waves:
+                for each in outcomes:
+                    if each.status != "ok":
+                        raise_for(each, self._work.verb, None, keeps=False)
+                    yield each.detail
+
+
+def _refresh(spark: Any, name: str) -> None:
+    try:
+        spark.sql(f"REFRESH TABLE {name}")
+    except Exception as error:
+        # The table is converted, and whoever is told of a failure would do it again.
+        text = str(error).partition("\n")[0]
+        warnings.warn(
+            f"the table is converted, but this session could not refresh {name} and may read what it has cached: {text}",
+            stacklevel=4,
+        )
