@@ -189,6 +189,8 @@ commands:
   plan              say what encrypting a tree would be: files, bytes, tasks
   parquet-encrypt, parquet-decrypt, parquet-rekey, parquet-verify
                     the same for trees of Parquet files, column by column
+  encrypt-table, decrypt-table, rekey-table
+                    convert an Iceberg table in place
   verify-table      authenticate every file of an encrypted Iceberg table
 
 examples:

@@ -108,6 +108,6 @@ def _refresh(spark: Any, name: str) -> None:
         # The table is converted, and whoever is told of a failure would do it again.
         text = str(error).partition("\n")[0]
         warnings.warn(
-            f"the table is converted, but this session could not refresh {name} and may read what it has cached: {text}",
+            f"the table is converted, but this session could not refresh {name}, and may read its old state: {text}",
             stacklevel=4,
         )

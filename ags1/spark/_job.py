@@ -50,7 +50,13 @@ _PHRASES = (
     ("give aad_prefix (", "give --aad-prefix ("),
     ("or aad_prefix is wrong", "or --aad-prefix is wrong"),
 )
-_RESUMED = frozenset({"encrypt", "decrypt", "parquet-encrypt", "parquet-decrypt", "parquet-rekey"})
+_CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table"})
+_RESUMED = frozenset(
+    {
+        *("encrypt", "decrypt", "parquet-encrypt", "parquet-decrypt", "parquet-rekey"),
+        *("encrypt-table", "decrypt-table", "rekey-table"),
+    }
+)
 
 
 def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str = "python -m ags1.spark") -> int:
@@ -161,6 +167,8 @@ class _Job:
             return self._clean()
         if function == "rewrap":
             return self._rewrap()
+        if function in _CONVERSIONS:
+            return self._convert(function)
         self._check_report()
         self._check_source()
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
@@ -348,6 +356,21 @@ class _Job:
             f"ags1 rewrap: {verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}",
         )
         return EXIT_OK
+
+    def _convert(self, function: str) -> int:
+        dry_run: bool = self._arguments["dry_run"]
+        if not (dry_run or self._options.yes):
+            raise UsageError("nobody can be asked here: --dry-run to see what would be done, or --yes to have it done")
+        arguments = {**self._arguments, "kms": self._checked_kms()}
+        report = getattr(ags1.spark, function)(self._session(), arguments.pop("table"), **arguments)
+        problems = report.problems if dry_run else []
+        if self._options.json:
+            found = {"plan": report.to_dict() if dry_run else None, "report": None if dry_run else report.to_dict()}
+            error = problems[0] if problems else None
+            self._say_json({"command": self._command, "ok": not problems, "error": error, **found})
+        elif dry_run or arguments["progress"]:
+            _write(sys.stdout, report.text)
+        return EXIT_FILES if problems else EXIT_OK
 
     def _plan(
         self,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["JOB_OPTIONS", "command_parser", "parse"]
 
 # Options of the job itself; all others are handed on to a function of ags1.spark.
-JOB_OPTIONS = frozenset({"command", "function", "json", "report", "traceback", "master", "remote", "conf"})
+JOB_OPTIONS = frozenset({"command", "function", "json", "report", "traceback", "master", "remote", "conf", "yes"})
 
 _LOOKS_LIKE_A_KEY = re.compile(r"key|secret|passw|passphrase|token", re.IGNORECASE)
 
@@ -99,6 +99,10 @@ exit codes: 0 all well, 1 files failed or problems were found, 2 wrong usage,
 3 it could not run, 130 interrupted
 """
 
+_MOVED = (
+    "Files are moved to new paths by tasks, without decoding pages of Parquet files, and one commit makes them the "
+    "table's. A killed run is resumed by the next. Old snapshots keep their files until they are expired."
+)
 _LOCAL_KMS = "--kms local:keys.json?key_file=k"
 _AWS = "--kms aws:?region=eu-central-1"
 
@@ -233,6 +237,7 @@ def command_parser(prog: str) -> CommandParser:
 
     _add_tree_commands(command)
     _add_maintenance_commands(command)
+    _add_table_commands(command)
     _add_parquet_commands(command)
     return parser
 
@@ -353,6 +358,68 @@ def _add_maintenance_commands(command: Callable[..., argparse.ArgumentParser]) -
     sub.add_argument("--grace", type=seconds, default=86400.0, metavar="S", help="younger objects stay (86400)")
     add_job(sub, report=False)
 
+
+def _add_table_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    sub = command(
+        "encrypt-table",
+        "encrypt_table",
+        ("table",),
+        "encrypt an Iceberg table in place, or what others added to it as plaintext",
+        f"Format version 2 becomes 3. {_MOVED}",
+        ("key_id",),
+        f"lake.db.events \\\n      {_LOCAL_KMS} --key-id lake --dry-run",
+        f"lake.db.events {_AWS} \\\n      --key-id alias/lake --expire --yes",
+    )
+    sub.add_argument("--key-id", metavar="ID", help="the master key")
+    _add_length(sub)
+    steps = sub.add_mutually_exclusive_group()
+    steps.add_argument(
+        "--enable-only",
+        action="store_const",
+        dest="steps",
+        const=("enable",),
+        default=("enable", "convert"),
+        help="encrypt what is written from now on, and leave all files as they are",
+    )
+    steps.add_argument(
+        "--expire",
+        action="store_const",
+        dest="steps",
+        const=("enable", "convert", "expire"),
+        default=("enable", "convert"),
+        help="remove the plaintext snapshots and files afterwards",
+    )
+    _add_conversion(sub)
+
+    sub = command(
+        "decrypt-table",
+        "decrypt_table",
+        ("table",),
+        "make a plaintext table of an encrypted Iceberg table, in place",
+        _MOVED,
+        (),
+        f"lake.db.events \\\n      {_LOCAL_KMS} --dry-run",
+        f"lake.db.events {_AWS} --yes",
+    )
+    sub.add_argument("--expire", action="store_true", help="remove the encrypted snapshots and files afterwards")
+    _add_conversion(sub)
+
+    sub = command(
+        "rekey-table",
+        "rekey_table",
+        ("table",),
+        "give every file of an encrypted Iceberg table a new key, in place",
+        f"For keys that leaked. {_MOVED}",
+        (),
+        f"lake.db.events \\\n      {_LOCAL_KMS} --key-id lake-2027 --dry-run",
+        f"lake.db.events {_AWS} \\\n      --key-id alias/lake-2027 --expire --yes",
+    )
+    sub.set_defaults(data_keys=True)
+    sub.add_argument("--key-id", metavar="ID", help="another master key (the same)")
+    _add_length(sub)
+    sub.add_argument("--expire", action="store_true", help="remove the old snapshots and files afterwards")
+    _add_conversion(sub)
+
     sub = command(
         "verify-table",
         "verify_table",
@@ -388,6 +455,22 @@ def _add_maintenance_commands(command: Callable[..., argparse.ArgumentParser]) -
     group.add_argument("--transfer-key-id", metavar="ID", help="the one for the way to the workers (the table's)")
     add_threads(add_work(sub, on_error="collect"))
     add_job(sub)
+
+
+def _add_length(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data-key-length", type=int, choices=(16, 24, 32), help="bytes of the keys of files (the table's, or 16)"
+    )
+
+
+def _add_conversion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--table", metavar="NAME", help="its name in the session's SQL: CATALOG.NAMESPACE.TABLE")
+    add_kms(parser)
+    group = add_work(parser)
+    add_threads(group)
+    group.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    group.add_argument("-y", "--yes", action="store_true", help="do it: needed, as nobody can be asked here")
+    add_job(parser, report=False)
 
 
 def _add_parquet_commands(command: Callable[..., argparse.ArgumentParser]) -> None:

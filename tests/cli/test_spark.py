@@ -16,6 +16,7 @@ from tests.cli.conftest import Run, make_tree
 COMMANDS = (
     *("encrypt", "decrypt", "verify", "rewrap", "clean", "plan"),
     *("parquet-encrypt", "parquet-decrypt", "parquet-rekey", "parquet-verify", "verify-table"),
+    *("encrypt-table", "decrypt-table", "rekey-table"),
 )
 
 

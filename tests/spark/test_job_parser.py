@@ -29,6 +29,9 @@ COMMANDS = {
     "plan": None,
     "rewrap": "rewrap",
     "clean": "clean",
+    "encrypt-table": "encrypt_table",
+    "decrypt-table": "decrypt_table",
+    "rekey-table": "rekey_table",
     "verify-table": "verify_table",
     "parquet-encrypt": "encrypt_parquet",
     "parquet-decrypt": "decrypt_parquet",
@@ -43,6 +46,9 @@ ENOUGH = {
     "plan": "a",
     "rewrap": "a --kms aws: --new-key-id k",
     "clean": "a",
+    "encrypt-table": "lake.db.t --kms aws: --key-id k",
+    "decrypt-table": "lake.db.t --kms aws:",
+    "rekey-table": "lake.db.t --kms aws:",
     "verify-table": "t --kms aws:",
     "parquet-encrypt": "a b --kms aws: --footer-key-id k",
     "parquet-decrypt": "a b --kms aws:",
@@ -99,7 +105,7 @@ def test_the_options_are_the_parameters_of_the_function_with_its_defaults(comman
     parameters = inspect.signature(getattr(ags1.spark, options["function"])).parameters
     assert set(given) == set(parameters) - {"spark"}
     for name, parameter in parameters.items():
-        if name in given and parameter.default is not inspect.Parameter.empty and name not in ("kms", "key_id"):
+        if name in given and parameter.default is not inspect.Parameter.empty and name not in ("kms", "key_id", "data_keys"):
             assert given[name] == parameter.default, name
 
 
