@@ -94,7 +94,7 @@ __all__ = [
     "verify_file",
 ]
 
-_LAZY_MODULES = ("arrow", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark")
+_LAZY_MODULES = ("arrow", "audit", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark")
 _LAZY_NAMES = {
     "backend": "ags1._backend",
     "decrypt_file": "ags1.files",

@@ -58,6 +58,7 @@ LEVELS = {
     "iceberg": 6,
     "verify": 6,
     "dataset": 7,
+    "audit": 8,
     "spark": 8,
     "cli": 9,
     "__init__": 9,
@@ -380,7 +381,7 @@ def test_each_public_error_is_there(name: str) -> None:
 
 def test_all_names_exist_and_are_listed() -> None:
     # Submodules that need an extra are found by name; `from ags1 import *` must work without the extras.
-    submodules = {"arrow", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark"}
+    submodules = {"arrow", "audit", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark"}
     assert set(dir(ags1)) == set(ags1.__all__) | submodules
     assert not submodules & set(ags1.__all__)
     for name in ags1.__all__:

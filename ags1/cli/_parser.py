@@ -22,7 +22,8 @@ exit codes:
   2    wrong usage
   3    a key could not be had
   4    an I/O error: a missing file, a full disk, ...
-  5    verified, and not protected: a signed footer, pages without tags
+  5    not protected: a signed footer, pages without tags, or less than the
+       policy of an audit asks for
   6    somebody else changed the same files of a dataset: run it again
   130  interrupted
   141  the reader of the output went away, as `head` does
@@ -177,6 +178,28 @@ examples:
 
 `ags1 iceberg ACTION --help` explains each action; `ags1 kms --help`, the URLs.
 The variable AGS1_KMS stands for --kms. Needs the extra: ags1[iceberg].
+"""
+
+_AUDIT_HELP = """\
+examples:
+  ags1 audit s3://lake/
+  ags1 audit s3://lake/ --kms aws:?region=eu-central-1 --html report.html
+  ags1 audit data/ --policy policy.toml --quiet || echo "not protected: $?"
+
+A policy is a TOML file:
+  [plaintext]
+  allowed = ["public/**"]       # any other plaintext is a violation
+  max_share = 0.05              # of all bytes
+  [encrypted]
+  required = ["customers/**"]
+  [[columns]]
+  files = "people/*.parquet"
+  encrypted = ["ssn", "salary"]
+  [keys]
+  allowed = ["alias/lake"]
+
+exit codes: 0 the policy holds, or there is none; 1 something is damaged;
+  3 the KMS refused a key; 4 something could not be read; 5 a violation
 """
 
 _SPARK_HELP = """\
@@ -421,6 +444,24 @@ def command_parser() -> CommandParser:
     _add_length(group)
     _add_work(group)
 
+    sub = command(
+        "audit",
+        "_audit:audit",
+        "say what of a bucket, directory, dataset or table is encrypted, and what is not",
+        "LOCATION [--policy FILE] [--html FILE] [--kms URL] [options]",
+        "Looks at the beginning of each file and at the footers of Parquet, and decrypts no data.",
+        _AUDIT_HELP,
+    )
+    sub.add_argument("location", metavar="LOCATION", help="directory, file or URL, with all that is below it")
+    group = sub.add_argument_group("work")
+    group.add_argument("--policy", metavar="FILE", help="what must be encrypted, as TOML")
+    group.add_argument("--html", metavar="FILE", help="write the report as a page that needs no network")
+    _add_threads(group, "files to look at at once (32)")
+    group.add_argument("--json", action="store_true", help="one JSON object, for machines")
+    group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors and violations")
+    _add_progress(group)
+    _add_kms(sub)
+
     sub = command("info", "_machine:info", "show the version, the OpenSSL and what AES-GCM runs on", "[--json]")
     sub.add_argument("--json", action="store_true", help="one JSON object, for machines")
 
@@ -567,8 +608,8 @@ def _add_length(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_threads(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--threads", type=_count, default=None, metavar="N", help="threads for each file (every CPU)")
+def _add_threads(group: argparse._ArgumentGroup, text: str = "threads for each file (every CPU)") -> None:
+    group.add_argument("--threads", type=_count, default=None, metavar="N", help=text)
 
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
@@ -588,6 +629,10 @@ def _add_show(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
     group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     group.add_argument("-v", "--verbose", action="store_true", help="a line for each file, also if there are many")
+    _add_progress(group)
+
+
+def _add_progress(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--progress",
         choices=("auto", "always", "never"),

@@ -15,7 +15,7 @@ from ags1.storage.location import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import NoReturn
 
 __all__ = ["Entry", "is_directory", "list_files", "list_names", "make_parent", "match", "remove", "status"]
@@ -106,13 +106,18 @@ def is_directory(location: Location) -> bool:
         return bool(file_system.isdir(path))
 
 
-def list_files(location: Location, *, outside: Location | None = None) -> list[Entry]:
+def list_files(
+    location: Location, *, outside: Location | None = None, on_error: Callable[[OSError], object] | None = None
+) -> list[Entry]:
     """All files below a directory or prefix, by name; links to directories are not followed.
 
     Parameters
     ----------
     outside : Location, optional
         What lies below it is left out: the directory that the files will go to, for example.
+    on_error : callable, optional
+        Called with the error of each directory below `location` that cannot be read, of each pipe, socket, device and
+        broken link, and with ELOOP of each link to a directory. The rest is listed, temporary files too.
 
     Raises
     ------
@@ -120,7 +125,7 @@ def list_files(location: Location, *, outside: Location | None = None) -> list[E
         There is no such directory, it or one below it cannot be read, or it has a pipe, socket or device.
     """
     if location.is_local:
-        found = list(_local_files(location, outside))
+        found = list(_local_files(location, outside, on_error))
     elif location.is_object:
         found = list(_objects_below(location))
     else:
@@ -138,27 +143,34 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
-def _local_files(location: Location, outside: Location | None) -> Iterator[Entry]:
-    root = location.path
+def _local_files(
+    location: Location, outside: Location | None, on_error: Callable[[OSError], object] | None
+) -> Iterator[Entry]:
+    root, tell = location.path, on_error or _raise
     excluded = os.path.realpath(outside.path) if outside is not None and outside.is_local else None
-    if not os.path.isdir(root):
-        os.scandir(root).close()
-    for parent, folders, names in os.walk(root, onerror=_raise):
+    # What cannot be listed at all is an error in any case.
+    os.scandir(root).close()
+    for parent, folders, names in os.walk(root, onerror=tell):
+        if on_error is not None:
+            for path in (os.path.join(parent, name) for name in folders):
+                if os.path.islink(path):
+                    tell(OSError(errno.ELOOP, "it is a link to a directory, which is not followed", path))
         if excluded is not None:
             folders[:] = [name for name in folders if os.path.realpath(os.path.join(parent, name)) != excluded]
         for name in names:
-            if name.endswith(TEMPORARY_SUFFIX):
+            if name.endswith(TEMPORARY_SUFFIX) and on_error is None:
                 continue
             path = os.path.join(parent, name)
             try:
                 found = os.stat(path)
-            except FileNotFoundError:
-                if os.path.lexists(path):
-                    raise
-                # Removed since the directory was listed.
+            except OSError as error:
+                # Else it was removed since the directory was listed.
+                if not isinstance(error, FileNotFoundError) or os.path.lexists(path):
+                    tell(error)
                 continue
             if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "it is a pipe, a socket or a device: take it away first", path)
+                tell(OSError(errno.EINVAL, "it is a pipe, a socket or a device: take it away first", path))
+                continue
             relative = os.path.relpath(path, root).replace(os.sep, "/")
             yield Entry(relative, location.join(relative), found.st_size, found.st_mtime_ns)
 

@@ -35,6 +35,10 @@ OPTIONS = {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
         *("--threads", "--jobs", "-j", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
+    "audit": {
+        *("--policy", "--html", "--threads", "--json", "--quiet", "-q", "--progress"),
+        *("--kms", "--password-file", "--key-file"),
+    },
     "info": {"--json"},
     "bench": {"--bytes", "--json"},
     "kms": {"--key-id", "--bits", "--force", "--dry-run", "--json", "--kms", "--password-file", "--key-file"},

@@ -1,0 +1,130 @@
+"""A dataset: its master keys, and whether each object in it is one that a version names."""
+
+from __future__ import annotations
+
+from ags1.audit._membership import Membership
+from ags1.audit._words import counted
+from ags1.audit.classification import BY_DESIGN, PLAINTEXT, AuditedFile
+from ags1.audit.report import AuditReport, Group
+from ags1.dataset.classes import ClassKeys
+from ags1.dataset.manifests import Manifests
+from ags1.dataset.names import CONTROL, RUNS, run_of, version_name, version_number
+from ags1.dataset.transaction import open_root
+from ags1.dataset.versions import Version, read_version
+from ags1.errors import Ags1Error, KeyAccessError
+from ags1.storage import Entry, Location, status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["DatasetMembership"]
+
+
+class DatasetMembership(Membership):
+    """The objects of a dataset."""
+
+    def __init__(
+        self,
+        root: str,
+        location: Location,
+        numbers: list[int],
+        listed: list[Entry],
+        kms: Any,
+        report: AuditReport,
+    ) -> None:
+        super().__init__(Group("dataset", root, encrypted=True))
+        self._location = location
+        self._kms = kms
+        self._report = report
+        # Names of the objects that versions need; None if that is not known.
+        self._needed: set[str] | None = None
+        versions = self._versions(sorted(numbers))
+        if not versions:
+            return
+        newest = versions[-1]
+        classes = [each for version in versions for each in version.classes]
+        self.group.keys = tuple(dict.fromkeys(each.key_id for each in classes))
+        shown = f"{counted(len(versions), 'version')}, {counted(newest.file_count, 'file')} in version {newest.version}"
+        self.group.detail = shown
+        if kms is None:
+            self.group.detail += "; no KMS was given, so nobody knows which objects nothing names"
+            return
+        prefix = f"{root}/" if root else ""
+        sizes = {each.name[len(prefix) :]: each.size for each in listed if each.name.startswith(prefix)}
+        self._open(versions, sizes)
+
+    def _add(self, severity: str, code: str, name: str, message: str, exit_code: int = 0) -> None:
+        subject = f"{self.group.path}/{name}" if self.group.path and name else name or self.group.name
+        self._report.add(severity, code, subject, f"{subject}: {message}", exit_code)
+
+    def _versions(self, numbers: list[int]) -> list[Version]:
+        found = []
+        for number in numbers:
+            try:
+                found.append(read_version(self._location, number))
+            except FileNotFoundError:
+                # Expired since it was listed.
+                continue
+            except Ags1Error as error:
+                self._add("error", "dataset-damaged", version_name(number), str(error), 1)
+            except OSError as error:
+                self._add("error", "unreadable", version_name(number), str(error), 4)
+        return found
+
+    def _open(self, versions: list[Version], sizes: dict[str, int]) -> None:
+        """Authenticate the versions, and learn which objects they need."""
+        needed: set[str] = set()
+        for version in reversed(versions):
+            name = version_name(version.version)
+            try:
+                version.authenticate(ClassKeys(version.classes, self._kms, self._location.text), name)
+                manifests = Manifests(self._location, version.uuid)
+                root = open_root(manifests, version, self._kms)
+                if version is versions[-1]:
+                    for entry in manifests.files(root):
+                        for part in entry.parts:
+                            self._check(part.name, sizes.get(part.name), part.file_length)
+                needed.update(manifests.object_names(root, needed))
+            except FileNotFoundError as error:
+                self._add("error", "dataset-file-missing", name, f"a manifest is missing: {error}", 1)
+                return
+            except KeyAccessError as error:
+                self._add("error", "key-refused", name, str(error), 3)
+                return
+            except Ags1Error as error:
+                self._add("error", "dataset-damaged", name, str(error), 1)
+                return
+            except OSError as error:
+                self._add("error", "unreadable", name, str(error), 4)
+                return
+        self._needed = needed
+
+    def _check(self, name: str, size: int | None, expected: int) -> None:
+        if size is None:
+            try:
+                size = status(self._location.join(name)).size
+            except FileNotFoundError:
+                self._add("error", "dataset-file-missing", name, "is in the manifest, and not in the dataset", 1)
+                return
+        if size != expected:
+            self._add("error", "dataset-file-size", name, f"has {size:,} bytes, and the manifest says {expected:,}", 1)
+
+    def judge(self, file: AuditedFile, report: AuditReport) -> None:
+        """Add the dataset's master keys, and whether the object belongs to it."""
+        name = self.inside(file.name)
+        above, _, last = name.rpartition("/")
+        if name.startswith(f"{RUNS}/") or (above == CONTROL and version_number(last) is not None):
+            if file.protection == PLAINTEXT:
+                # They hold wrapped keys, and are authenticated by one.
+                file.protection, file.format, file.leaks = BY_DESIGN, "dataset", ()
+                file.detail = "version or run of a dataset: master keys, patterns, numbers of files"
+                file.problem = None
+            return
+        made_here = run_of(name) is not None and file.format == "AGS1"
+        if not made_here:
+            text = "is of no run of this dataset: it was put there"
+            self._add("warning", "dataset-foreign-file", name, f"{text}, and is {file.protection}")
+        elif self._needed is not None and name not in self._needed:
+            text = "no version names it: its run goes on, or was interrupted; `ags1 dataset expire` removes it"
+            self._add("note", "dataset-unreferenced", name, text)

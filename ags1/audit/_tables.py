@@ -1,0 +1,231 @@
+"""An Iceberg table: what its newest metadata promises, and what of its files is not so.
+
+metadata.json, alone         format version, master key, snapshots without a key, plaintext statistics
+with a KMS, or in plaintext  the table's own audit; with the list of its files, those that nothing names
+each file's bytes            plaintext manifests, Puffin and data files in an encrypted table
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+
+from ags1.audit._membership import METADATA_DIRECTORY, Membership, is_metadata_file
+from ags1.audit._words import counted
+from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, AuditedFile
+from ags1.audit.report import AuditReport, Group
+from ags1.errors import Ags1Error
+from ags1.storage import Entry, Location, read_whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["TableMembership"]
+
+_MAX_BYTES = 256 << 20
+_NUMBER = re.compile(r"v?(\d{1,18})(?:[-.])")
+_HINT = "version-hint.text"
+# Of Iceberg's Flink sink: job, operator, subtask, attempt, checkpoint, number.
+_FLINK = re.compile(r"[0-9a-f]{32}-.+-\d{5}-\d+-\d+-\d{5}\.avro")
+# Errors of a table's own audit that are no damage: what its metadata promises too little, and keys that are refused.
+_WEAK = frozenset({
+    "data-key-length", "file-plaintext", "file-without-length", "format-version", "kek-other-master-key",
+    "no-master-key-property", "snapshot-without-key", "table-not-encrypted",
+})  # fmt: skip
+_REFUSED = frozenset({"kek-does-not-open", "key-does-not-open"})
+_NOT_LOOKED_AT = frozenset({"file-not-looked-at", "file-unreadable"})
+# What PyIceberg calls the options of a store.
+_PROPERTIES = {
+    "s3.endpoint": ("endpoint", "endpoint_url", "fs.s3a.endpoint"),
+    "s3.access-key-id": ("access_key_id", "key", "fs.s3a.access.key"),
+    "s3.secret-access-key": ("secret_access_key", "secret", "fs.s3a.secret.key"),
+    "s3.session-token": ("session_token", "token", "fs.s3a.session.token"),
+    "s3.region": ("region",),
+}
+
+
+class TableMembership(Membership):
+    """The files of a table."""
+
+    def __init__(self, root: str, location: Location, metadata: list[Entry], kms: Any, report: AuditReport) -> None:
+        super().__init__(Group("iceberg table", root))
+        self._location = location
+        self._report = report
+        # Names of the files that the metadata refers to; None if that is not known.
+        self._named: set[str] | None = None
+        # Of these the table says that all columns are encrypted.
+        self._uniform: set[str] = set()
+        newest = max(metadata, key=lambda each: (_number(each), each.modified, each.name))
+        fields = self._fields(newest)
+        if fields is not None:
+            self._take(newest, fields)
+            if kms is not None or not self.group.encrypted:
+                self._open(newest, fields, kms)
+            else:
+                self.group.detail += "; no KMS was given, so only its metadata file was looked at"
+                self._judge_metadata(fields)
+
+    def _add(self, severity: str, code: str, message: str, exit_code: int = 0) -> None:
+        self._report.add(severity, code, self.group.name, f"table {self.group.name}: {message}", exit_code)
+
+    def _fields(self, newest: Entry) -> dict[str, Any] | None:
+        try:
+            data = bytes(memoryview(read_whole(newest.location, _MAX_BYTES)))
+            text = _gunzip(data) if data.startswith(b"\x1f\x8b") else data
+            fields = json.loads(text)
+        except OSError as error:
+            self._add("error", "unreadable", f"{newest.name}: {error.strerror or error}", 4)
+            return None
+        except (Ags1Error, ValueError, RecursionError, EOFError):
+            fields = None
+        if not isinstance(fields, dict) or "format-version" not in fields:
+            self._add("error", "table-damaged", f"{newest.name} is no metadata of a table", 1)
+            return None
+        return fields
+
+    def _take(self, newest: Entry, fields: dict[str, Any]) -> None:
+        properties = fields.get("properties")
+        key_id = properties.get("encryption.key-id") if isinstance(properties, dict) else None
+        entries = _dicts(fields, "encryption-keys")
+        inside = {each.get("key-id") for each in entries}
+        above = [each.get("encrypted-by-id") for each in entries if each.get("encrypted-by-id") not in inside]
+        keys = [each for each in (key_id, *above) if isinstance(each, str) and each]
+        self.group.keys = tuple(dict.fromkeys(keys))
+        self.group.encrypted = bool(key_id or entries)
+        state = "encrypted" if self.group.encrypted else "not encrypted"
+        snapshots = counted(len(_dicts(fields, "snapshots")), "snapshot")
+        self.group.detail = f"{state}, {snapshots}, by {newest.name.rpartition('/')[2]}"
+
+    def _judge_metadata(self, fields: dict[str, Any]) -> None:
+        """What the metadata file alone shows."""
+        for each in _dicts(fields, "snapshots"):
+            if not each.get("key-id"):
+                text = f"snapshot {each.get('snapshot-id')} has no key: its manifest list is in plaintext"
+                self._add("warning", "table-snapshot-without-key", text)
+        for kind in ("statistics", "partition-statistics"):
+            for each in _dicts(fields, kind):
+                if not each.get("key-metadata"):
+                    path = each.get("statistics-path")
+                    self._add("warning", "table-statistics-plaintext", f"{path} is in plaintext, and tells of the data")
+
+    # -- with all its files ------------------------------------------------------------------------------------------
+
+    def _open(self, newest: Entry, fields: dict[str, Any], kms: Any) -> None:
+        where = fields.get("location")
+        if not isinstance(where, str) or _place(where) != _place(self._location.text):
+            text = f"its metadata says that it is in {where}: it is a copy, and its files are judged by their bytes"
+            self._add("warning", "table-elsewhere", text)
+            self._judge_metadata(fields)
+            return
+        try:
+            from ags1.iceberg import open_table
+        except ImportError as error:
+            self._add("warning", "table-not-opened", f"was judged by its metadata file alone: {error}")
+            self._judge_metadata(fields)
+            return
+        try:
+            found = open_table(
+                newest.location.text, kms, properties=self._properties(), allow_plaintext=True, length_policy="file"
+            )
+            for each in found.audit().findings:
+                self._take_finding(each.severity, each.code, each.message)
+        except OSError as error:
+            self._add("error", "unreadable", str(error), 4)
+            return
+        except (Ags1Error, ValueError) as error:
+            self._add("error", "table-damaged", str(error), 1)
+            return
+        try:
+            rows = found.files("all").to_pylist()
+        except (Ags1Error, OSError, ValueError):
+            # The audit has said why.
+            self.group.detail += "; which files nothing names is not known"
+            return
+        self._uniform = {_place(each["path"]) for each in rows if "uniform" in (each["encryption"] or "")}
+        self._named = {_place(each["path"]) for each in rows} | {
+            _place(path)
+            for kind, name in (
+                ("metadata-log", "metadata-file"),
+                ("statistics", "statistics-path"),
+                ("partition-statistics", "statistics-path"),
+            )
+            for each in _dicts(fields, kind)
+            if isinstance(path := each.get(name), str)
+        }
+
+    def _properties(self) -> dict[str, str]:
+        options = self._location.storage_options
+        return {name: str(options[each]) for name, given in _PROPERTIES.items() for each in given if options.get(each)}
+
+    def _take_finding(self, severity: str, code: str, message: str) -> None:
+        if code == "table-not-encrypted":
+            # Each of its files is judged by itself.
+            return
+        if severity != "error" or code in _WEAK:
+            self._add("warning" if severity == "error" else severity, f"table-{code}", message)
+        else:
+            exit_code = 3 if code in _REFUSED else 4 if code in _NOT_LOOKED_AT else 1
+            self._add("error", f"table-{code}", message, exit_code)
+
+    # -- each of its files -------------------------------------------------------------------------------------------
+
+    def judge(self, file: AuditedFile, report: AuditReport) -> None:
+        """Add what the table makes of one of its files."""
+        name = self.inside(file.name)
+        above, _, last = name.rpartition("/")
+        place = _place(self._location.join(name).text)
+        of_metadata = above == METADATA_DIRECTORY
+        if of_metadata and (is_metadata_file(last) or last == _HINT):
+            if self.group.encrypted and file.protection == PLAINTEXT:
+                file.protection = BY_DESIGN
+                file.leaks = ("column names", "partition specs, numbers of rows") if is_metadata_file(last) else ()
+            return
+        if place in self._uniform and not file.columns_known and file.problem is None:
+            file.columns_known = True
+            file.detail += "; all of them, as the table says"
+        kind = "file"
+        if of_metadata and file.format == "Avro":
+            kind = "Flink manifest" if _FLINK.fullmatch(last) else "manifest or manifest list"
+        elif file.format == "Puffin":
+            kind = "statistics or deletion vector file"
+        file.keys = file.keys or (self.group.keys if file.protection == "encrypted" else ())
+        if self.group.encrypted and file.protection in (PLAINTEXT, PARTLY, UNKNOWN):
+            code = "table-flink-manifest" if kind == "Flink manifest" else "table-plaintext-file"
+            text = f"{file.name}: this {kind} is {file.protection}, although its table is encrypted"
+            report.add("warning", code, file.name, text)
+        if self._named is not None and place not in self._named:
+            report.add("note", "table-unreferenced", file.name, f"{file.name}: no snapshot of its table refers to it")
+
+
+def _number(entry: Entry) -> int:
+    found = _NUMBER.match(entry.location.name)
+    return int(found[1]) if found else -1
+
+
+def _gunzip(data: bytes) -> bytes:
+    """The text of a compressed metadata file, up to a bound: a few bytes can stand for gigabytes."""
+    import io
+
+    text = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_MAX_BYTES + 1)
+    if len(text) > _MAX_BYTES:
+        raise ValueError("more than any metadata file has")
+    return text
+
+
+def _dicts(fields: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = fields.get(name)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _place(text: str) -> str:
+    """One spelling of a location: Java writes file:/a for file:///a, and s3a for s3."""
+    if re.match(r"file:/[^/]", text):
+        text = text[len("file:") :]
+    where = Location(text)
+    if where.is_local:
+        import os
+
+        return os.path.realpath(where.path)
+    return f"{where.scheme}://{where.container}/{where.path}".rstrip("/")

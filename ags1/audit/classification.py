@@ -1,0 +1,312 @@
+"""What one file is, by its first bytes and, of Parquet, by its footer: how it is protected, and what it shows.
+
+A name proves nothing, so no file is judged by its name alone.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from ags1.dataset.sources import open_regular
+from ags1.errors import Ags1Error, AuthenticationError, FormatError
+from ags1.keys import KeyMetadata
+from ags1.layout import HEADER_LENGTH, plaintext_length, read_header
+from ags1.storage import Entry, PipeSource, open_source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.parquet import DecryptionConfig, Inspection
+
+__all__ = ["BYTES_READ", "PROTECTIONS", "AuditedFile", "look"]
+
+ENCRYPTED, PARTLY, PLAINTEXT, UNKNOWN, BY_DESIGN, EMPTY, UNREADABLE = PROTECTIONS = (
+    "encrypted", "partly encrypted", "plaintext", "unknown", "metadata", "empty", "unreadable",
+)  # fmt: skip
+"""How a file is protected. "partly encrypted": Parquet with columns in plaintext. "unknown": no known format.
+"metadata": what a format has only in plaintext, such as the metadata.json of an encrypted table."""
+
+BYTES_READ = 4096
+"""Of the beginning of each file."""
+
+_MAGICS = (
+    (b"Obj\x01", "Avro"), (b"ORC", "ORC"), (b"PFA1", "Puffin"), (b"ARROW1", "Arrow IPC"),
+    (b"SQLite format 3\0", "SQLite"),
+    (b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"),
+    (b"\x04\x22\x4d\x18", "lz4"), (b"PK\x03\x04", "zip"), (b"\xff\x06\0\0sNaPpY", "snappy"), (b"7z\xbc\xaf", "7z"),
+    (b"%PDF-", "PDF"), (b"\x89PNG", "PNG"), (b"\xff\xd8\xff", "JPEG"), (b"\x89HDF", "HDF5"),
+)  # fmt: skip
+# What shows the names of its columns and, mostly, the least and greatest values.
+_WITH_SCHEMA = frozenset({"Avro", "ORC", "Arrow IPC", "SQLite", "HDF5"})
+_MAX_KEY_FILE = 100
+_TEXT_KEY = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{48}|[0-9a-fA-F]{64}|[A-Za-z0-9+/]{22}==|[A-Za-z0-9+/]{43}=")
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_PARTITION = re.compile(r"(?:^|/)[^/=]+=[^/]+/")
+# Of 4096 random bytes, nearly always more than 7.94 bits a byte.
+_RANDOM_ENTROPY = 7.9
+# What is far less is not encrypted: of 2048 random bytes it is 7.9, too.
+_LOW_ENTROPY = 7.5
+_RANDOM_BYTES = 2048
+
+
+@dataclass(slots=True)
+class AuditedFile:
+    """One file, as an audit found it.
+
+    Attributes
+    ----------
+    name : str
+        Relative to what was audited.
+    size : int
+        Bytes.
+    protection : str
+        One of :data:`PROTECTIONS`.
+    format : str
+        "AGS1", "Parquet", "CSV" and so on; "" if it is unknown.
+    detail : str
+        What else is known of it, for a person.
+    keys : tuple of str
+        Master keys, or names of keys, that the file names.
+    leaks : tuple of str
+        What it shows to whoever has no key.
+    group : int
+        Index in :attr:`AuditReport.groups`.
+    encrypted_columns, plaintext_columns : tuple of str
+        Of Parquet, with dots.
+    columns_known : bool
+        Whether these two are all columns; False if an encrypted footer hides them.
+    problem : tuple of (str, str), or None
+        Code and message of what is wrong with it.
+    """
+
+    name: str
+    size: int
+    protection: str
+    format: str = ""
+    detail: str = ""
+    keys: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = ()
+    group: int = 0
+    encrypted_columns: tuple[str, ...] = ()
+    plaintext_columns: tuple[str, ...] = ()
+    columns_known: bool = True
+    problem: tuple[str, str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        return {
+            "name": self.name,
+            "size": self.size,
+            "protection": self.protection,
+            "format": self.format,
+            "detail": self.detail,
+            "keys": list(self.keys),
+            "leaks": list(self.leaks),
+            "group": self.group,
+            "encrypted_columns": list(self.encrypted_columns),
+            "plaintext_columns": list(self.plaintext_columns),
+            "columns_known": self.columns_known,
+        }
+
+
+def look(entry: Entry, decryption: DecryptionConfig | None = None) -> AuditedFile:
+    """Look at one file: one request for its beginning, and for Parquet those for its footer.
+
+    Parameters
+    ----------
+    decryption : DecryptionConfig, optional
+        Opens encrypted footers, where it has their keys.
+    """
+    found = AuditedFile(entry.name, entry.size, UNREADABLE)
+    try:
+        source = open_regular(entry.location) if entry.location.is_local else open_source(entry.location)
+        assert not isinstance(source, PipeSource)
+        try:
+            found.size = source.size
+            head = bytes(memoryview(source.read(0, min(source.size, BYTES_READ))))
+        finally:
+            source.close()
+        _classify(found, head, entry, decryption)
+    except Ags1Error as error:
+        found.problem = "damaged", _naming(entry, error)
+    except OSError as error:
+        found.problem = "unreadable", _naming(entry, error)
+    if found.protection in (ENCRYPTED, PARTLY) and _PARTITION.search(found.name):
+        found.leaks = (*found.leaks, "partition values in names")
+    return found
+
+
+def _naming(entry: Entry, error: Exception) -> str:
+    """What went wrong, with the file's name once."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return text if entry.name in text else f"{entry.name}: {text}"
+
+
+def _classify(found: AuditedFile, head: bytes, entry: Entry, decryption: DecryptionConfig | None) -> None:
+    if not head:
+        found.protection = EMPTY
+    elif head.startswith(b"AGS1"):
+        _take_stream(found, head)
+    elif head[:4] in (b"PAR1", b"PARE"):
+        _take_parquet(found, head, entry, decryption)
+    else:
+        _take_others(found, head)
+
+
+def _take_stream(found: AuditedFile, head: bytes) -> None:
+    found.protection = UNKNOWN
+    try:
+        block_length = read_header(head[:HEADER_LENGTH])
+        plaintext_length(found.size, block_length)
+    except FormatError as error:
+        found.problem = "damaged", f"{found.name}: begins as an AGS1 stream and is none: {error}"
+        return
+    if len(head) >= _RANDOM_BYTES and _entropy(head[HEADER_LENGTH:]) < _LOW_ENTROPY:
+        found.problem = "damaged", f"{found.name}: begins as an AGS1 stream, and what follows is not encrypted"
+        return
+    found.format, found.protection = "AGS1", ENCRYPTED
+    found.detail = f"blocks of {block_length:,} bytes"
+
+
+# -- Parquet -------------------------------------------------------------------------------------------------------
+
+
+def _take_parquet(found: AuditedFile, head: bytes, entry: Entry, decryption: DecryptionConfig | None) -> None:
+    found.format = "Parquet"
+    found.protection = PLAINTEXT if head.startswith(b"PAR1") else ENCRYPTED
+    try:
+        inspected = _inspected(found, entry, decryption)
+    except Ags1Error as error:
+        found.columns_known = False
+        found.problem = "damaged", _naming(entry, error)
+        return
+    encryption = inspected.encryption
+    if encryption is None:
+        found.plaintext_columns = tuple(each.column for each in inspected.columns)
+        found.leaks = "values", "column names"
+        if any(each.statistics_shown for each in inspected.columns):
+            found.leaks = (*found.leaks, "statistics")
+        return
+    described = [encryption.footer_key, *(each.key for each in inspected.columns if each.key is not None)]
+    names = (each.master_key_id or each.text for each in described)
+    found.keys = tuple(dict.fromkeys(each for each in names if each))
+    found.detail = f"{encryption.algorithm}, {encryption.footer} footer"
+    found.protection = ENCRYPTED
+    if not inspected.footer_readable:
+        found.columns_known = False
+        found.detail += "; which columns are encrypted is not known without its key"
+        return
+    for each in inspected.columns:
+        # Without rows nothing is encrypted, and nothing is to be seen.
+        plain = bool(inspected.row_groups) and (each.readable_without_keys or each.protection == "mixed")
+        if plain:
+            found.plaintext_columns = (*found.plaintext_columns, each.column)
+        else:
+            found.encrypted_columns = (*found.encrypted_columns, each.column)
+    _take_leaks(found, inspected)
+
+
+def _take_leaks(found: AuditedFile, inspected: Inspection) -> None:
+    leaks = []
+    if found.plaintext_columns:
+        found.protection = PARTLY
+        leaks.append("values of some columns")
+    if inspected.encryption is not None and inspected.encryption.footer == "signed":
+        leaks.append("column names")
+        if any(each.statistics_shown for each in inspected.columns):
+            leaks.append("statistics")
+    if any(each.levels_encrypted is False for each in inspected.columns):
+        leaks.append("which values are null")
+    found.leaks = tuple(leaks)
+
+
+def _inspected(found: AuditedFile, entry: Entry, decryption: DecryptionConfig | None) -> Inspection:
+    from ags1.parquet import inspect
+
+    if decryption is not None:
+        try:
+            return inspect(entry.location, decryption)
+        except AuthenticationError:
+            # With the key that the file itself names.
+            raise
+        except (Ags1Error, ValueError) as error:
+            found.detail = f"not opened: {error}"
+    return inspect(entry.location)
+
+
+# -- everything else -----------------------------------------------------------------------------------------------
+
+
+def _take_others(found: AuditedFile, head: bytes) -> None:
+    found.protection = PLAINTEXT
+    for magic, name in _MAGICS:
+        if head.startswith(magic):
+            found.format = name
+            found.leaks = ("values", "column names") if name in _WITH_SCHEMA else ("values",)
+            return
+    if _is_key_metadata(found, head):
+        found.format = "key metadata"
+        found.problem = "key-in-plaintext", f"{found.name}: is key metadata in plaintext: whoever reads it has the key"
+        return
+    text = _text(head)
+    if text is not None:
+        _take_text(found, text)
+        return
+    if len(head) in (16, 24, 32) and found.size == len(head) and "key" in found.name.lower():
+        found.problem = "key-in-plaintext", f"{found.name}: has the length and the name of a key in plaintext"
+    found.protection = UNKNOWN
+    if len(head) >= _RANDOM_BYTES and _entropy(head) > _RANDOM_ENTROPY:
+        found.detail = "looks random: encrypted by something else, or compressed"
+
+
+def _take_text(found: AuditedFile, text: str) -> None:
+    found.leaks = ("values",)
+    first, _, rest = text.partition("\n")
+    found.format = "text"
+    if text.lstrip()[:1] in ("{", "[") and (_is_json(text) or _is_json(first) or found.size > BYTES_READ):
+        found.format, found.leaks = "JSON", ("values", "column names")
+    elif any(first.count(each) and first.count(each) == rest.split("\n", 1)[0].count(each) for each in ",;\t|"):
+        found.format, found.leaks = "CSV", ("values", "column names")
+    if _PRIVATE_KEY.search(text) or (found.size <= _MAX_KEY_FILE and _TEXT_KEY.fullmatch(text.strip())):
+        found.problem = "key-in-plaintext", f"{found.name}: looks like a key in plaintext: whoever reads it has it"
+
+
+def _is_key_metadata(found: AuditedFile, head: bytes) -> bool:
+    if found.size > _MAX_KEY_FILE or head[:1] != b"\x01":
+        return False
+    try:
+        KeyMetadata.decode(head)
+    except (Ags1Error, ValueError):
+        return False
+    return True
+
+
+def _text(head: bytes) -> str | None:
+    """The text that it is; None if it is none."""
+    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    try:
+        # A character may be cut at the end.
+        text = codecs.getincrementaldecoder(encoding)().decode(head)
+    except UnicodeDecodeError:
+        return None
+    controls = sum(each < " " and each not in "\t\n\r\f" for each in text)
+    return None if controls else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _entropy(data: bytes) -> float:
+    """Bits in a byte."""
+    return -sum(each / len(data) * math.log2(each / len(data)) for each in Counter(data).values())

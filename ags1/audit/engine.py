@@ -1,0 +1,200 @@
+"""The walk: one listing, the datasets and tables in it, one small read of each file, many at once, and the policy."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+
+from ags1.audit._words import counted, size_text
+from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, look
+from ags1.audit.groups import memberships
+from ags1.audit.policy import Policy
+from ags1.audit.report import AuditReport
+from ags1.storage import Entry, Location, in_order, list_files, status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.files import Progress
+    from ags1.parquet import DecryptionConfig
+
+__all__ = ["audit"]
+
+_AT_ONCE = 32
+
+
+def audit(
+    location: Any,
+    *,
+    policy: Any = None,
+    kms: Any = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> AuditReport:
+    """Say what of a bucket, a directory, a dataset, a table or a file is encrypted, how, and what is not.
+
+    Parameters
+    ----------
+    location : path or URL
+        What to look at, with all that is below it. Links to directories are named and not followed.
+    policy : Policy, path, URL or mapping, optional
+        What must be encrypted; see :class:`ags1.audit.Policy`. Without it nothing is a violation.
+    kms : client or URL, optional
+        Opens the metadata of datasets and encrypted tables, and the footers of Parquet. Without it they are judged by
+        what is in plaintext: which files nothing refers to, for one, is then not known.
+    threads : int, optional
+        Files to look at at once; by default 32.
+    progress : callable, optional
+        Called as ``progress(done, total)`` with the bytes of the files that were looked at. An exception in it stops
+        the audit.
+    storage_options : mapping, optional
+        What is needed to reach a URL and is not in the environment.
+
+    Returns
+    -------
+    AuditReport
+
+    Raises
+    ------
+    FileNotFoundError, OSError
+        The location does not exist, or cannot be listed. What is below it and cannot be read is in the report.
+    KeyAccessError
+        The KMS of a URL cannot be made a client of.
+    ValueError
+        A policy that is none, or a number of threads below 1.
+
+    Notes
+    -----
+    Memory grows with the number of files, about as their listing does, and not with their sizes.
+    """
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    rules = _policy(policy, storage_options)
+    client, close = _client(kms)
+    try:
+        return _Audit(Location(location, storage_options), rules, client).run(threads or _AT_ONCE, progress)
+    finally:
+        if close is not None:
+            close()
+
+
+def _policy(policy: Any, storage_options: Mapping[str, Any] | None) -> Policy | None:
+    if policy is None or isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, Mapping):
+        return Policy.of(policy)
+    remote = isinstance(policy, str) and "://" in policy
+    return Policy.read(policy, storage_options if remote else None)
+
+
+def _client(kms: Any) -> tuple[Any, Callable[[], object] | None]:
+    if not isinstance(kms, str):
+        return kms, None
+    from ags1.kms import load
+
+    client = load(kms)
+    return client, client.close
+
+
+class _Audit:
+    def __init__(self, location: Location, policy: Policy | None, kms: Any) -> None:
+        self._location = location
+        self._policy = policy
+        self._kms = kms
+        self._report = AuditReport(location.text, None if policy is None else policy.name)
+
+    def run(self, at_once: int, progress: Progress | None) -> AuditReport:
+        report = self._report
+        listed = self._listed()
+        groups = memberships(self._location, listed, self._kms, report)
+        report.groups = [each.group for each in groups]
+        index = {each.group.path: number for number, each in enumerate(groups) if number}
+        decryption = self._decryption()
+        done, total = 0, sum(each.size for each in listed)
+        for entry, found in zip(
+            listed, in_order(lambda each: look(each, decryption), listed, at_once=at_once), strict=True
+        ):
+            found.group = _group_of(entry.name, index)
+            groups[found.group].judge(found, report)
+            self._take(found)
+            done += entry.size
+            if progress is not None:
+                progress(done, total)
+        report.add_up()
+        self._judge_all()
+        report.sort_findings()
+        return report
+
+    def _listed(self) -> list[Entry]:
+        def tell(error: OSError) -> None:
+            name = str(error.filename)
+            if error.errno == errno.ELOOP:
+                self._report.add("warning", "link-not-followed", name, f"{name}: {error.strerror}")
+            else:
+                self._report.add("error", "unreadable", name, f"{name}: {error.strerror}", 4)
+
+        try:
+            return list_files(self._location, on_error=tell)
+        except (NotADirectoryError, FileNotFoundError):
+            return [status(self._location)]
+
+    def _decryption(self) -> DecryptionConfig | None:
+        if self._kms is None:
+            return None
+        from ags1.parquet import DecryptionConfig
+
+        return DecryptionConfig.from_kms(self._kms, allow_plaintext=True)
+
+    def _take(self, found: AuditedFile) -> None:
+        report = self._report
+        report.files.append(found)
+        if found.problem is not None:
+            code, message = found.problem
+            if code == "key-in-plaintext":
+                report.add("warning", code, found.name, message)
+            else:
+                report.add("error", code, found.name, message, 1 if code == "damaged" else 4)
+        if found.detail.startswith("AES_GCM_CTR_V1"):
+            text = f"{found.name}: its pages have no tags: whoever can change the file can change them unnoticed"
+            report.add("warning", "pages-without-tags", found.name, text)
+        if self._policy is not None:
+            for code, message in self._policy.violations(found):
+                report.add("violation", code, found.name, message)
+
+    def _judge_all(self) -> None:
+        policy, report = self._policy, self._report
+        if policy is None:
+            return
+        for group in report.groups:
+            for code, message in policy.key_violations(group.name, group.keys):
+                report.add("violation", code, group.name, message)
+        most = policy.max_plaintext_share
+        if most is not None:
+            bare = sum(report.totals[each][1] for each in (PLAINTEXT, UNKNOWN, PARTLY))
+            if bare > most * report.size:
+                share = f"{100 * bare / report.size:.1f} % of the bytes ({size_text(bare)})"
+                text = f"{share} are not encrypted, more than the {100 * most:g} % of plaintext.max_share"
+                report.add("violation", "too-much-plaintext", self._location.text, text)
+        if policy.keys_allowed is not None:
+            unnamed = [each for each in report.files if _key_is_unknown(each, report)]
+            if unnamed:
+                text = (
+                    f"{counted(len(unnamed), 'encrypted file')} of no dataset and no table do not say under which key"
+                )
+                report.add("note", "key-not-known", unnamed[0].name, f"{text}, such as {unnamed[0].name}")
+
+
+def _key_is_unknown(file: AuditedFile, report: AuditReport) -> bool:
+    return file.protection in ("encrypted", PARTLY) and not file.keys and not report.groups[file.group].keys
+
+
+def _group_of(name: str, index: Mapping[str, int]) -> int:
+    """The innermost dataset or table that a file is in; 0 if it is in none."""
+    above = name
+    while above and index:
+        above = above.rpartition("/")[0]
+        if above in index:
+            return index[above]
+    return 0

@@ -1,0 +1,61 @@
+"""``ags1 audit``: what of a lake is protected, and what is not."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+
+from ags1.cli import printable, say, warn
+from ags1.cli._report import Reporter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.audit import AuditReport
+
+__all__ = ["audit"]
+
+
+def audit(options: argparse.Namespace) -> int:
+    """Run ``ags1 audit``."""
+    from ags1.audit import audit as look
+    from ags1.cli._kms import client_of
+
+    options.verbose = False
+    options.kms = options.kms or os.environ.get("AGS1_KMS")
+    with contextlib.ExitStack() as stack:
+        client: Any = stack.enter_context(client_of(options)) if options.kms else None
+        reporter = Reporter(options, ("looking at", "looked at"), None, 1)
+        stack.callback(reporter.close)
+        report = look(
+            options.location,
+            policy=options.policy,
+            kms=client,
+            threads=options.threads,
+            progress=reporter.progress_of(options.location),
+        )
+    if options.html is not None:
+        _write(options.html, report)
+    if options.json:
+        say(json.dumps(report.to_dict()))
+    elif options.quiet:
+        for each in report.findings:
+            if each.severity in ("error", "violation"):
+                warn(f"ags1: {each}")
+    else:
+        for line in report.text.split("\n"):
+            say(printable(line))
+        if options.html is not None:
+            say(printable(f"{options.html}: the same as a page"))
+    return report.exit_code
+
+
+def _write(target: str, report: AuditReport) -> None:
+    from ags1.storage import Location, open_output
+
+    with open_output(Location(target)) as output:
+        output.write(report.html().encode())
+        output.commit()
