@@ -130,7 +130,7 @@ class _Audit:
     def _listed(self) -> list[Entry]:
         def tell(error: OSError) -> None:
             name = str(error.filename)
-            if error.errno == errno.ELOOP:
+            if error.errno == errno.ENOTDIR:
                 self._report.add("warning", "link-not-followed", name, f"{name}: {error.strerror}")
             else:
                 self._report.add("error", "unreadable", name, f"{name}: {error.strerror}", 4)

@@ -117,7 +117,7 @@ def list_files(
         What lies below it is left out: the directory that the files will go to, for example.
     on_error : callable, optional
         Called with the error of each directory below `location` that cannot be read, of each pipe, socket, device and
-        broken link, and with ELOOP of each link to a directory. The rest is listed, temporary files too.
+        broken link, and with ENOTDIR of each link to a directory. The rest is listed, temporary files too.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def _local_files(
         if on_error is not None:
             for path in (os.path.join(parent, name) for name in folders):
                 if os.path.islink(path):
-                    tell(OSError(errno.ELOOP, "it is a link to a directory, which is not followed", path))
+                    tell(OSError(errno.ENOTDIR, "it is a link to a directory, which is not followed", path))
         if excluded is not None:
             folders[:] = [name for name in folders if os.path.realpath(os.path.join(parent, name)) != excluded]
         for name in names:
