@@ -17,9 +17,7 @@ def encrypt_batch(
     block_length: SupportsIndex,
     threads: int | None,
     out: Buffer | Batch | None = None,
-) -> Batch:
-    """Encrypt each buffer into a stream of its own. See :func:`ags1.encrypt_many`."""
-
+) -> Batch: ...
 def decrypt_batch(
     buffers: Items,
     key: KeyLike | Items,
@@ -27,14 +25,11 @@ def decrypt_batch(
     lengths: Iterable[SupportsIndex | None] | None,
     threads: int | None,
     out: Buffer | Batch | None = None,
-) -> Batch:
-    """Decrypt each buffer, a stream of its own. See :func:`ags1.decrypt_many`."""
-
+) -> Batch: ...
 def decrypt_aligned(
     buffers: Items,
     key: KeyLike | Items,
     aad_prefixes: Buffer | Items | None,
     threads: int | None,
     alignment: int,
-) -> list[memoryview]:
-    """Decrypt each buffer to an aligned address."""
+) -> list[memoryview]: ...

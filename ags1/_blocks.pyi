@@ -9,12 +9,8 @@ __pyx_capi__: Final[dict[str, object]]
 __test__: Final[dict[str, str]]
 
 def usable_cpus() -> int: ...
-def fresh_bytes(length: int) -> bytes:
-    """Uninitialised bytes, to be filled through :func:`writable_view` before anyone else sees them."""
-
-def writable_view(fresh: bytes) -> memoryview:
-    """A writable memoryview of bytes that nobody else has seen. Release it before `fresh` dies."""
-
+def fresh_bytes(length: int) -> bytes: ...
+def writable_view(fresh: bytes) -> memoryview: ...
 def seal_blocks(
     data: Buffer,
     out: Buffer,
@@ -23,35 +19,7 @@ def seal_blocks(
     block_length: SupportsIndex,
     first_block: int,
     threads: int | None,
-) -> int:
-    """Seal plaintext into consecutive blocks, without a header.
-
-    Parameters
-    ----------
-    data : bytes-like
-        Plaintext; a multiple of `block_length` unless it ends the stream. Empty makes one empty block.
-    out : bytes-like, writable
-        Where the blocks go: at least 28 bytes a block more than `data`. Must not overlap `data`.
-    key : bytes-like or Key
-    aad_prefix : bytes-like
-    block_length : int
-        Bytes of plaintext in a block.
-    first_block : int
-        Index in the stream of the first block.
-    threads : int or None
-
-    Returns
-    -------
-    int
-        Bytes written to `out`.
-
-    Raises
-    ------
-    LimitError
-        An index above 2^31 - 2.
-    ValueError, TypeError, BackendError
-    """
-
+) -> int: ...
 def open_blocks(
     data: Buffer,
     out: Buffer,
@@ -61,30 +29,7 @@ def open_blocks(
     first_block: int,
     threads: int | None,
     name: str | None = None,
-) -> int:
-    """Open consecutive blocks, without a header: the inverse of :func:`seal_blocks`.
-
-    Parameters
-    ----------
-    data : bytes-like
-        Whole blocks; only the last may be shorter than `block_length` + 28.
-    out : bytes-like, writable
-        Where the plaintext goes: 28 bytes a block less than `data`. Wiped if a tag fails. Must not overlap
-        `data`.
-    name : str, optional
-        What to call the stream in an error.
-
-    Returns
-    -------
-    int
-        Bytes written to `out`.
-
-    Raises
-    ------
-    AuthenticationError
-        Names the first block that failed.
-    """
-
+) -> int: ...
 @overload
 def encrypt_stream(
     data: Buffer,
@@ -102,9 +47,7 @@ def encrypt_stream(
     aad_prefix: Buffer,
     block_length: SupportsIndex,
     threads: int | None,
-) -> int:
-    """A whole stream, header and blocks, into `out`, or into new bytes if `out` is None."""
-
+) -> int: ...
 @overload
 def decrypt_stream(
     data: Buffer,
@@ -124,5 +67,4 @@ def decrypt_stream(
     length: int | None,
     threads: int | None,
     name: str | None = None,
-) -> int:
-    """A whole stream into `out`, or into new bytes if `out` is None; every block is authenticated."""
+) -> int: ...

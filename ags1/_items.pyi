@@ -12,27 +12,18 @@ __test__: Final[dict[str, str]]
 
 @final
 class NumberedPrefixes:
-    """AAD prefixes that need no memory: a fixed part, then the position in the batch as a 64-bit number."""
-
     def __new__(cls, fixed: Buffer = b"", first: SupportsIndex = 0) -> Self: ...
     @property
-    def fixed(self) -> bytes:
-        """What every prefix begins with."""
-
+    def fixed(self) -> bytes: ...
     @property
-    def first(self) -> int:
-        """Number of the first item."""
-
+    def first(self) -> int: ...
     def __getitem__(self, index: SupportsIndex, /) -> bytes: ...
 
 @disjoint_base
-class Hold:
-    """For native code: reached by cimport only."""
+class Hold: ...
 
 @disjoint_base
-class Items:
-    """For native code: reached by cimport only."""
+class Items: ...
 
 @disjoint_base
-class Memory:
-    """For native code: reached by cimport only."""
+class Memory: ...

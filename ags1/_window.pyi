@@ -9,5 +9,4 @@ __pyx_capi__: Final[dict[str, object]]
 __test__: Final[dict[str, str]]
 
 @disjoint_base
-class Window:
-    """For native code: reached by cimport only."""
+class Window: ...

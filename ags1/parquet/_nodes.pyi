@@ -9,5 +9,4 @@ __pyx_capi__: Final[dict[str, object]]
 __test__: Final[dict[str, str]]
 
 @disjoint_base
-class Node:
-    """What Struct, List and Map of :mod:`ags1.parquet._thrift` have in common; made by no caller."""
+class Node: ...
