@@ -42,7 +42,7 @@ _PROPERTIES = {
     "s3.access-key-id": ("access_key_id", "key", "fs.s3a.access.key"),
     "s3.secret-access-key": ("secret_access_key", "secret", "fs.s3a.secret.key"),
     "s3.session-token": ("session_token", "token", "fs.s3a.session.token"),
-    "s3.region": ("region",),
+    "s3.region": ("region", "region_name"),
 }
 
 
@@ -157,6 +157,7 @@ class TableMembership(Membership):
 
     def _properties(self) -> dict[str, str]:
         options = self._location.storage_options
+        options.update(options.get("client_kwargs") or {})
         return {name: str(options[each]) for name, given in _PROPERTIES.items() for each in given if options.get(each)}
 
     def _take_finding(self, severity: str, code: str, message: str) -> None:

@@ -1,0 +1,103 @@
+"""``ags1 audit``: what it prints, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ags1.cli import main
+from ags1.kms import LocalKms
+from tests.audit.lake import FILE_KEY, MASTER_KEYS, make
+from tests.cli.conftest import Run, run
+
+__all__ = ["run"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AGS1_KMS", raising=False)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("name,born\nAda,1815\n")
+    return tmp_path
+
+
+def test_the_report_is_printed(run: Run, here: Path) -> None:
+    result = run("audit", "data")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("data: 1 file, 19 B\n  plaintext")
+    assert result.out.endswith("no policy was given: nothing was judged\n")
+
+
+def test_a_violated_policy_is_exit_code_5(run: Run, here: Path) -> None:
+    (here / "policy.toml").write_text("[plaintext]\nallowed = []\n")
+    result = run("audit", "data", "--policy", "policy.toml")
+    assert result.code == 5
+    assert "violation: plaintext-not-allowed: a.csv: is plaintext" in result.out
+    quiet = run("audit", "data", "--policy", "policy.toml", "--quiet")
+    assert (quiet.code, quiet.out) == (5, "")
+    assert quiet.err.startswith("ags1: violation: plaintext-not-allowed: a.csv")
+
+
+def test_a_policy_with_a_mistake_is_wrong_usage(run: Run, here: Path) -> None:
+    (here / "policy.toml").write_text("[plaintxt]\n")
+    result = run("audit", "data", "--policy", "policy.toml")
+    assert (result.code, result.out) == (2, "")
+    assert (
+        result.err
+        == "ags1: policy.toml: there is no [plaintxt] in a policy; there are plaintext, encrypted, columns, keys\n"
+    )
+
+
+def test_json_has_everything(run: Run, here: Path) -> None:
+    (found,) = run("audit", "data", "--json").records
+    assert (found["location"], found["exit_code"]) == ("data", 0)
+    assert [each["name"] for each in found["files"]] == ["a.csv"]
+
+
+def test_the_page_appears_whole_where_it_was_asked_for(run: Run, here: Path) -> None:
+    result = run("audit", "data", "--html", "report.html")
+    assert (result.code, "report.html: the same as a page" in result.out) == (0, True)
+    text = (here / "report.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert text.endswith("</html>\n")
+    assert "http://" not in text
+    assert "https://" not in text
+    assert run("audit", "data", "--html", "nowhere/report.html").code == 4
+
+
+def test_a_kms_opens_datasets_and_tables(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = make(here / "lake")
+    (here / "password").write_text("a password of some length")
+    (here / "password").chmod(0o600)
+    LocalKms.create("keys.json", MASTER_KEYS, password_file="password").close()
+    without = run("audit", lake)
+    assert "no KMS was given" in without.out
+    result = run("audit", lake, "--kms", "local:keys.json", "--password-file", "password")
+    assert (result.code, "no KMS was given" in result.out) == (0, False)
+    monkeypatch.setenv("AGS1_KMS", "local:keys.json?password_file=password")
+    assert run("audit", lake).out == result.out
+    assert FILE_KEY.hex() not in result.out
+
+
+def test_names_cannot_move_the_cursor(run: Run, here: Path) -> None:
+    (here / "data" / "x\x1b[2J\ny\u202e.csv").write_text("a,b\n1,2\n")
+    (here / "data" / os.fsdecode(b"\xff.csv")).write_text("a,b\n1,2\n")
+    for options in ((), ("--json",), ("--html", "report.html")):
+        result = run("audit", "data", *options)
+        assert result.code == 0
+        assert "\x1b" not in result.out
+        assert "\u202e" not in result.out
+    assert len((here / "report.html").read_bytes()) > 1000
+
+
+def test_what_cannot_be_read_is_exit_code_4(run: Run, here: Path) -> None:
+    (here / "data" / "broken").symlink_to("nothing")
+    result = run("audit", "data", "--json")
+    assert result.code == 4
+    assert json.loads(result.out)["counts"] == {"unreadable": 1}
+    assert run("audit", "missing").code == 4
+    assert main(["audit", "data", "--threads", "0"]) == 2
