@@ -78,7 +78,7 @@ class FileTable(CatalogTable):
         """Create the next metadata file."""
         old = base.metadata_location
         name = next_name(old)
-        self._refuse_if_not_newest(old)
+        self.check_newest(base)
         spelled = as_the_table_spells_it(old, base.document.fields)
         written = successor(spelled, base.document.fields, fields, name=name)
         directory = directory_of(spelled)
@@ -119,7 +119,9 @@ class FileTable(CatalogTable):
         """Refuse storage that cannot create a file only if it is absent."""
         _require_create(location_of(self._start or self.name, self.io_properties))
 
-    def _refuse_if_not_newest(self, location: str) -> None:
+    def check_newest(self, state: TableState) -> None:
+        """Refuse a metadata file beside which there is one with a higher number."""
+        location = state.metadata_location
         number = version_of(location) or 0
         names = _names(directory_of(location), self.io_properties)
         newer = sorted(name for name in names if (version_of(name) or 0) > number)

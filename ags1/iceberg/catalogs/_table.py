@@ -124,6 +124,15 @@ class CatalogTable(abc.ABC):
             It cannot; says what to do.
         """
 
+    def check_newest(self, state: TableState) -> None:  # noqa: B027
+        """Refuse a state that may not be the table's newest: what only newer ones name must not be removed.
+
+        Raises
+        ------
+        ConflictError
+            There is a newer one. A catalog knows which is the newest.
+        """
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
+import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg._files import in_parallel
@@ -58,7 +60,8 @@ def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> E
     Raises
     ------
     UnsupportedError
-        The table's property gc.enabled is false: others may need its files.
+        The table's property gc.enabled is false: others may need its files. Or a table in an object store names files
+        of this machine.
     ConflictError
         Others committed during each of several attempts.
     Ags1Error, OSError
@@ -69,22 +72,31 @@ def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> E
     report = ExpiryReport(opened.name, dry_run=dry_run)
     files: dict[str, str] = {}
 
+    def located(path: str) -> Location:
+        return location_of(path, opened.io_properties)
+
     def attempt(state: TableState, metadata: TableMetadata, _files: TableFiles) -> bool:
         files.clear()
-        if metadata.properties.get(_GC, "true").lower() == "false":
-            raise UnsupportedError(f"{opened.name}: the table's property {_GC} is false: others may need its files")
+        _refuse_shared_files(metadata, opened.name)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
         old = [each for each in metadata.snapshots if each["snapshot-id"] not in current]
         report.snapshots = [each["snapshot-id"] for each in old]
         source = _source(opened, client, state)
         kept = [each for each in metadata.snapshots if each["snapshot-id"] in current]
         # Those that are kept are read first: if one of their manifests cannot be read, nothing is removed.
-        needed = dict(_files_of(source, kept))
+        needed = {_identity(located(path)) for path, _ in _files_of(source, kept)}
+        going = dict(_files_of(source, old))
+        # Nobody reads a file that is deleted in what is kept, and nobody would name it again.
+        gone = {path: kind for path, kind in _files_of(source, kept, deleted=True) if path not in going}
+        there = in_parallel(lambda path: _is_there(located(path)), gone, _READERS)
+        going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found}
         statistics = set(statistics_of(metadata.fields))
         metadata.remove_snapshots({each["snapshot-id"] for each in old})
-        statistics -= set(statistics_of(metadata.fields))
-        files.update((path, kind) for path, kind in _files_of(source, old) if path not in needed)
-        files.update(dict.fromkeys(statistics, "statistics"))
+        needed |= {_identity(located(path)) for path in statistics_of(metadata.fields)}
+        needed.add(_identity(located(state.metadata_location)))
+        going |= dict.fromkeys(statistics, "statistics")
+        files.update((path, kind) for path, kind in going.items() if _identity(located(path)) not in needed)
+        _refuse_local_files(state.metadata_location, files, located)
         keys = EncryptionKeys.from_table_metadata(metadata.fields)
         pruned = keys.prune(metadata.fields)
         report.key_entries = len(keys) - len(pruned)
@@ -92,7 +104,7 @@ def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> E
             metadata.fields["encryption-keys"] = pruned.to_list()
         return bool(old or report.key_entries) and not dry_run
 
-    commit(opened, lambda path: location_of(path, opened.io_properties), attempt)
+    commit(opened, located, attempt)
     report.paths = sorted(files)
     for kind in files.values():
         report.files[kind] = report.files.get(kind, 0) + 1
@@ -123,7 +135,9 @@ def clean(
     Ags1Error, OSError
         The table cannot be read: nothing is removed then.
     UnsupportedError
-        Another table lies below this one's location.
+        Another table lies below this one's location, or the table's property gc.enabled is false.
+    ConflictError
+        The table was named by a metadata file that is not its newest.
     """
     opened, client = parts_of(table, kms)
     limit = time.time_ns() - int(older_than.total_seconds() * 1_000_000_000)
@@ -131,11 +145,15 @@ def clean(
     def located(path: str) -> Location:
         return location_of(path, opened.io_properties)
 
-    metadata = TableMetadata(opened.load().document.fields)
+    state = opened.load()
+    opened.check_newest(state)
+    metadata = TableMetadata(state.document.fields)
+    _refuse_shared_files(metadata, opened.name)
     names = TableFiles(metadata, located)
     # The listing comes before the state that names files: what is committed meanwhile is not in it, or is named.
     listed = {_identity(each.location): each for each in _listed(located(metadata.location))}
     journals = located(names.new_metadata_path(DIRECTORY))
+    data = f"{_identity(located(names.new_data_path(''))).rpartition('/')[0]}/"
     under_way, given_up = set(), []
     for run in runs(journals):
         if run.modified > limit:
@@ -143,7 +161,10 @@ def clean(
             continue
         given_up.append(run)
         for each in run.results():
-            # Of what lies elsewhere, only what a journal names is looked at: others may have files there.
+            # Of what lies elsewhere, only what a journal names is looked at, where this table writes: others may have
+            # files there, and whoever can write a journal could name them.
+            if not _identity(located(each.target)).startswith(data):
+                continue
             with contextlib.suppress(FileNotFoundError):
                 entry = status(located(each.target))
                 listed[_identity(entry.location)] = entry
@@ -179,6 +200,31 @@ def _refuse_other_tables(entries: Iterable[Entry], directories: list[Location], 
             )
 
 
+def _is_there(location: Location) -> bool:
+    try:
+        status(location)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _refuse_shared_files(metadata: TableMetadata, name: str) -> None:
+    if metadata.properties.get(_GC, "true").lower() == "false":
+        raise UnsupportedError(f"{name}: the table's property {_GC} is false: others may need its files")
+
+
+def _refuse_local_files(metadata: str, paths: Iterable[str], located: Callable[[str], Location]) -> None:
+    """Whoever can write to a bucket must not have files of this machine removed."""
+    if located(metadata).is_local:
+        return
+    for path in paths:
+        if located(path).is_local:
+            raise UnsupportedError(
+                f"{metadata}: names {path}, which is a file of this machine and not where the table is: nothing was "
+                "removed. Find out who wrote that"
+            )
+
+
 def _source(table: CatalogTable, kms: Any, state: TableState) -> SnapshotFiles:
     properties = {**table.io_properties, ALLOW_PLAINTEXT: "true"}
     if state.table_key_id is not None:
@@ -188,17 +234,22 @@ def _source(table: CatalogTable, kms: Any, state: TableState) -> SnapshotFiles:
     return SnapshotFiles(file_io)
 
 
-def _files_of(source: SnapshotFiles, snapshots: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
-    """All files that snapshots name, with their kinds; entries of deleted files too."""
+def _files_of(
+    source: SnapshotFiles, snapshots: list[dict[str, Any]], *, deleted: bool = False
+) -> Iterable[tuple[str, str]]:
+    """The files that snapshots need, with their kinds; or those that their manifests call deleted."""
     listed: dict[str, dict[str, Any]] = {}
     for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, _READERS), strict=True):
-        yield snapshot["manifest-list"], "manifest list"
+        if not deleted:
+            yield snapshot["manifest-list"], "manifest list"
         for each in found:
             listed[each["manifest_path"]] = each
     for path, manifest in zip(listed, in_parallel(source.manifest, listed.values(), _READERS), strict=True):
-        yield path, "manifest"
+        if not deleted:
+            yield path, "manifest"
         for entry in manifest.entries:
-            yield entry.path, kind_of(entry.file)
+            if entry.is_live != deleted:
+                yield entry.path, kind_of(entry.file)
 
 
 def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
@@ -223,7 +274,15 @@ def _listed(location: Location) -> list[Entry]:
         return []
 
 
+@functools.lru_cache(1000)
+def _real(directory: str) -> str:
+    return os.path.realpath(directory)
+
+
 def _identity(location: Location) -> str:
-    """One text for a file, however it is spelled."""
-    path = location.path.replace("//", "/") if location.is_local else location.path
+    """One text for a file, however it is spelled: through a link to a directory, too."""
+    path = location.path
+    if location.is_local:
+        directory, name = os.path.split(os.path.abspath(path))
+        path = os.path.join(_real(directory), name)
     return f"{location.scheme}:{location.container}:{path}"

@@ -1,0 +1,134 @@
+"""What expiry and clean must never remove, and what they must not leave."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+
+from ags1 import iceberg
+from ags1.errors import ConflictError, UnsupportedError
+from ags1.iceberg import EncryptedTable, create_table, load_table
+from ags1.iceberg.catalogs import catalog_table
+from ags1.kms import MemoryKms
+from tests.iceberg_tables.conversions import PLAINTEXT, beginning_with
+from tests.iceberg_tables.keys import MASTER_KEYS
+
+NOW = datetime.timedelta(0)
+KMS = MemoryKms(MASTER_KEYS)
+
+
+def make(directory: Path, **properties: str) -> EncryptedTable:
+    table = create_table(None, str(directory), ids(0).schema, kms=KMS, key_id="keyA", properties=properties)
+    for start in (0, 10, 20):
+        table.append(ids(start))
+    return table
+
+
+def ids(start: int) -> pyarrow.Table:
+    return pyarrow.table({"id": range(start, start + 10)})
+
+
+def changed(table: EncryptedTable, change: Callable[[dict[str, Any]], None]) -> EncryptedTable:
+    """The table after somebody edited its metadata by hand."""
+    catalog = catalog_table(None, table.metadata_location)
+    state = catalog.load()
+    fields = json.loads(json.dumps(dict(state.document.fields)))
+    change(fields)
+    return load_table(None, catalog.commit(state, fields).metadata_location, kms=KMS, allow_plaintext=True)
+
+
+def test_clean_knows_files_that_are_named_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "lake").symlink_to("disk")
+    table = make(tmp_path / "lake" / "t")
+    moved = changed(table, lambda fields: fields.update(location=f"{tmp_path}/disk/t"))
+    assert not iceberg.clean(moved, older_than=NOW).paths
+    moved = changed(table, lambda fields: fields.update(location=f"{tmp_path}/disk/../disk//t/"))
+    assert not iceberg.clean(moved, older_than=NOW).paths
+    assert moved.scan().count() == 30
+
+
+def test_expiry_keeps_what_is_needed_whatever_else_names_it_and_in_which_words(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    live = next(iter(table.scan().plan_files())).file.file_path
+    old = table.document.fields["snapshots"][0]["snapshot-id"]
+
+    def name_as_statistics(fields: dict[str, Any]) -> None:
+        usual = {"snapshot-id": old, "file-size-in-bytes": 1, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+        paths = (live, live.replace("/t/", "/./t//"), table.metadata_location, f"{tmp_path}/t/old.stats")
+        fields["statistics"] = [{**usual, "statistics-path": each} for each in paths]
+
+    (tmp_path / "t" / "old.stats").write_bytes(b"PFA1")
+    table = changed(table, name_as_statistics)
+    report = iceberg.expire_snapshots(table)
+    assert report.files["statistics"] == 2
+    assert not (tmp_path / "t" / "old.stats").exists()
+    table.refresh()
+    assert table.scan().count() == 30
+
+
+def test_clean_refuses_a_metadata_file_that_is_not_the_newest(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    old = table.metadata_location.removeprefix("file://")
+    # Named as an engine names them: nobody can tell from the one name which is the next.
+    newer = Path(old).with_name("00009-5b7b2f4e-6f0b-4d0a-9a49-1d7f5a9f0c77.metadata.json")
+    newer.write_bytes(Path(old).read_bytes())
+    opened = load_table(None, old, kms=KMS)
+    with pytest.raises(ConflictError, match="higher number"):
+        iceberg.clean(opened, older_than=NOW)
+    assert newer.exists()
+
+
+def test_clean_refuses_a_table_whose_files_others_may_need(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **{"gc.enabled": "false"})
+    orphan = tmp_path / "t" / "data" / "orphan.parquet"
+    orphan.write_bytes(b"x")
+    for act in (iceberg.expire_snapshots, lambda each: iceberg.clean(each, older_than=NOW)):
+        with pytest.raises(UnsupportedError, match=r"gc\.enabled"):
+            act(table)
+    assert orphan.exists()
+
+
+def test_clean_removes_nothing_elsewhere_because_of_a_journal_that_anybody_may_have_written(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    other = tmp_path / "others.txt"
+    other.write_text("theirs")
+    run = tmp_path / "t" / "metadata" / "ags1-conversion" / "0"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text('{"version": 1, "purpose": {}}')
+    (run / "000001.json").write_text(json.dumps({"files": [["x", str(other), 6, None, None]]}))
+    iceberg.clean(table, older_than=NOW)
+    assert other.exists()
+    assert not run.exists()
+
+
+def test_a_file_that_the_newest_snapshot_has_deleted_goes_with_expiry(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    plain = [each.file.file_path.removeprefix("file://") for each in table.scan().plan_files()]
+    table.delete("id < 10")
+    table.append(ids(50))
+    report = iceberg.expire_snapshots(table)
+    left = [path for path in plain if Path(path).exists()]
+    assert len(left) == 2
+    assert report.files["data"] == 1
+    assert not iceberg.expire_snapshots(table).paths
+    assert not iceberg.clean(table, older_than=NOW).paths
+    table.refresh()
+    assert table.scan().count() == 30
+
+
+def test_plaintext_that_was_deleted_before_its_conversion_goes_with_expiry(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    iceberg.decrypt_table(table)
+    table = load_table(None, str(tmp_path / "t"), kms=KMS, allow_plaintext=True)
+    iceberg.encrypt_table(table, key_id="keyA", steps=("enable",))
+    table.refresh()
+    table.delete("id < 10")
+    iceberg.encrypt_table(table, key_id="keyA", steps=("convert", "expire"))
+    assert not beginning_with(tmp_path, PLAINTEXT)
