@@ -116,6 +116,13 @@ class NoSession:
         raise AssertionError(f"the session's {name} was asked for")
 
 
+@pytest.mark.parametrize("command", ["encrypt-table lake.db.t --key-id k", "decrypt-table t", "rekey-table t"])
+def test_no_table_is_converted_without_being_told_so(command: str, job: Job, kms_url: str) -> None:
+    answer = job(*command.split(), "--kms", kms_url, spark=NoSession())
+    assert answer.code == 2
+    assert "--dry-run to see what would be done, or --yes to have it done" in answer.err
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
