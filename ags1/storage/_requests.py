@@ -6,7 +6,7 @@
 
 A call into obstore handles a signal only when it returns, and the end of a process joins the threads of
 concurrent.futures. Neither holds here: whoever waits can be interrupted, and a request that is stalled keeps no process
-alive. A function that runs here must not wait for another one that runs here: all threads could wait for each other.
+alive. A call that begins on one of these threads is made there at once: else all threads could wait for each other.
 """
 
 from __future__ import annotations
@@ -202,9 +202,12 @@ def on_request_thread() -> bool:
 
 
 def start(call: Callable[[], Result]) -> Request[Result]:
-    """Begin a call on another thread."""
+    """Begin a call on another thread; on one of these threads, make it."""
     request = Request(call)
-    _pool.start(request)
+    if on_request_thread():
+        request.run()
+    else:
+        _pool.start(request)
     return request
 
 

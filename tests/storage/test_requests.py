@@ -172,3 +172,10 @@ def test_the_number_of_threads_is_bounded() -> None:
     assert all(request.result() for request in requests)
     assert count <= 64
     assert os.getpid()
+
+
+def test_more_calls_than_threads_may_each_wait_for_another() -> None:
+    def outer(number: int) -> int:
+        return sum(in_order(lambda each: each * number, range(3), at_once=3)) + start(lambda: number).result()
+
+    assert list(in_order(outer, range(500), at_once=200)) == [4 * number for number in range(500)]
