@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 
 from ags1.audit._membership import METADATA_DIRECTORY, Membership, is_metadata_file
@@ -55,8 +56,9 @@ class TableMembership(Membership):
         self._report = report
         # Names of the files that the metadata refers to; None if that is not known.
         self._named: set[str] | None = None
-        # Of these the table says that all columns are encrypted.
+        # Of these the table says that all columns are encrypted, of those that they are plaintext.
         self._uniform: set[str] = set()
+        self._known_plaintext: set[str] = set()
         newest = max(metadata, key=lambda each: (_number(each), each.modified, each.name))
         fields = self._fields(newest)
         if fields is not None:
@@ -89,9 +91,9 @@ class TableMembership(Membership):
         properties = fields.get("properties")
         key_id = properties.get("encryption.key-id") if isinstance(properties, dict) else None
         entries = _dicts(fields, "encryption-keys")
-        inside = {each.get("key-id") for each in entries}
-        above = [each.get("encrypted-by-id") for each in entries if each.get("encrypted-by-id") not in inside]
-        keys = [each for each in (key_id, *above) if isinstance(each, str) and each]
+        inside = {found for each in entries if isinstance(found := each.get("key-id"), str)}
+        named = [key_id, *(each.get("encrypted-by-id") for each in entries)]
+        keys = [each for each in named if isinstance(each, str) and each and each not in inside]
         self.group.keys = tuple(dict.fromkeys(keys))
         self.group.encrypted = bool(key_id or entries)
         state = "encrypted" if self.group.encrypted else "not encrypted"
@@ -131,6 +133,8 @@ class TableMembership(Membership):
             )
             for each in found.audit().findings:
                 self._take_finding(each.severity, each.code, each.message)
+                if each.code == "file-plaintext":
+                    self._known_plaintext.add(_place(each.subject))
         except OSError as error:
             self._add("error", "unreadable", str(error), 4)
             return
@@ -192,7 +196,8 @@ class TableMembership(Membership):
         elif file.format == "Puffin":
             kind = "statistics or deletion vector file"
         file.keys = file.keys or (self.group.keys if file.protection == "encrypted" else ())
-        if self.group.encrypted and file.protection in (PLAINTEXT, PARTLY, UNKNOWN):
+        bare = file.protection in (PLAINTEXT, PARTLY, UNKNOWN) and place not in self._known_plaintext
+        if self.group.encrypted and bare:
             code = "table-flink-manifest" if kind == "Flink manifest" else "table-plaintext-file"
             text = f"{file.name}: this {kind} is {file.protection}, although its table is encrypted"
             report.add("warning", code, file.name, text)
@@ -224,9 +229,11 @@ def _place(text: str) -> str:
     """One spelling of a location: Java writes file:/a for file:///a, and s3a for s3."""
     if re.match(r"file:/[^/]", text):
         text = text[len("file:") :]
-    where = Location(text)
-    if where.is_local:
-        import os
-
-        return os.path.realpath(where.path)
+    try:
+        where = Location(text)
+        if where.is_local:
+            return os.path.realpath(where.path)
+    except ValueError:
+        # Metadata may say anything.
+        return text
     return f"{where.scheme}://{where.container}/{where.path}".rstrip("/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import socket
 from collections import Counter
@@ -325,3 +326,51 @@ def test_metadata_of_a_table_that_is_none_is_damage(tmp_path: Path, text: str) -
     (tmp_path / "t" / "metadata" / "v1.metadata.json").write_text(text, "latin-1")
     report = audit(tmp_path, kms=client())
     assert (report.exit_code, codes(report)) == (1, {"table-damaged": 1})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"location": "s3://", "properties": []},
+        {"location": "a\0b", "properties": {"encryption.key-id": ["x"]}},
+        {"location": 7, "encryption-keys": [{"key-id": [1], "encrypted-by-id": {}}, 3], "snapshots": [1, {}]},
+        {"location": {}, "encryption-keys": {"a": 1}, "snapshots": {}, "statistics": [{"statistics-path": [1]}]},
+        {"encryption-keys": [{"key-id": "<b>", "encrypted-by-id": "\x1b[2J"}], "statistics": [{}]},
+    ],
+)
+def test_metadata_that_lies_ends_no_audit(tmp_path: Path, fields: dict[str, Any]) -> None:
+    for location in (fields.get("location"), str(tmp_path / "t")):
+        text = json.dumps({"format-version": 3, **fields, "location": location})
+        (tmp_path / "t" / "metadata").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "t" / "metadata" / "v1.metadata.json").write_text(text)
+        for kms in (None, client()):
+            report = audit(tmp_path, kms=kms)
+            assert [each.kind for each in report.groups] == ["files", "iceberg table"]
+            assert "\x1b" not in report.text
+            assert "<b>" not in report.html()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format-version": 2}', '{"format-version": 1, "classes": 7}'])
+def test_a_version_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "_ags1").mkdir()
+    (tmp_path / "_ags1" / "v-1.json").write_text(text)
+    for kms in (None, client()):
+        report = audit(tmp_path, kms=kms)
+        assert (report.exit_code, codes(report)) == (1, {"dataset-damaged": 1})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_files_end_no_audit(lake: Path, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    copy = Path(shutil.copytree(lake, tmp_path / "lake"))
+    for path in sorted(each for each in copy.rglob("*") if each.is_file() and each.stat().st_size):
+        data = bytearray(path.read_bytes())
+        for _ in range(chance.randint(1, 8)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        path.write_bytes(data[: chance.randint(1, len(data))] if chance.random() < 0.3 else data)
+    for kms in (None, client()):
+        report = audit(copy, kms=kms)
+        assert len(report.files) == sum(each.is_file() for each in copy.rglob("*"))
+        assert report.text
+        assert report.html()
+        json.dumps(report.to_dict())

@@ -1,0 +1,31 @@
+"""``ags1.audit`` over a warehouse of tables that Spark made: nothing is wrong with them but what was made so."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ags1.audit import audit
+from ags1.kms import MemoryKms
+from tests.iceberg_tables.spark_tables import DEFINITIONS
+from tests.iceberg_tables.warehouse import SparkTables
+
+
+def test_each_table_of_a_warehouse_is_told_from_the_others(spark_tables: SparkTables, table_kms: MemoryKms) -> None:
+    tables = [spark_tables[each.name] for each in DEFINITIONS]
+    (warehouse,) = {table.location.parent for table in tables}
+    for kms in (None, table_kms):
+        report = audit(str(warehouse), kms=kms)
+        assert report.exit_code == 0
+        groups = {each.path: each for each in report.groups if each.kind == "iceberg table"}
+        assert set(groups) == {table.location.name for table in tables}
+        for table in tables:
+            assert groups[table.location.name].encrypted == ("encrypted" in table.features), table
+        plain = Counter(each.subject.partition("/")[0] for each in report.findings)
+        with_plaintext = {table.location.name for table in tables if "plaintext files" in table.features}
+        assert set(plain) <= with_plaintext
+        assert bool(plain)
+    assert set(plain) == with_plaintext
+    for each in report.files:
+        if (each.protection, each.format) == ("encrypted", "Parquet"):
+            assert each.columns_known, each.name
+            assert each.keys, each.name
