@@ -89,7 +89,12 @@ class _Deletes:
         if self.entry.file.get("referenced_data_file") is not None or len(self.positions) == 1:
             # It is for one data file, wherever that is.
             return True
-        return self.spec_id == spec_id and self.entry.file["partition"] == data.file["partition"]
+        return self.spec_id == spec_id and _comparable(self.entry) == _comparable(data)
+
+
+def _comparable(entry: Entry) -> dict[int, Any]:
+    """The partition of a file, in which a NaN is equal to another."""
+    return {number: value if value == value else "NaN" for number, value in entry.file["partition"].items()}
 
 
 def merge_position_deletes(
