@@ -95,6 +95,18 @@ def test_clean_refuses_a_table_whose_files_others_may_need(tmp_path: Path) -> No
     assert orphan.exists()
 
 
+def test_clean_refuses_a_location_that_is_not_where_the_table_is(tmp_path: Path) -> None:
+    theirs = tmp_path / "home" / "letter"
+    theirs.parent.mkdir()
+    theirs.write_text("dear")
+    for number, place in enumerate((theirs.parent.as_uri(), "file:///")):
+        table = make(tmp_path / f"t{number}")
+        table = changed(table, lambda fields, place=place: fields.update(location=place))  # type: ignore[misc]
+        with pytest.raises(UnsupportedError, match="nothing was removed"):
+            iceberg.clean(table, older_than=NOW)
+    assert theirs.exists()
+
+
 def test_clean_removes_nothing_elsewhere_because_of_a_journal_that_anybody_may_have_written(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     other = tmp_path / "others.txt"

@@ -135,7 +135,8 @@ def clean(
     Ags1Error, OSError
         The table cannot be read: nothing is removed then.
     UnsupportedError
-        Another table lies below this one's location, or the table's property gc.enabled is false.
+        Another table lies below this one's location, the location is not where its metadata is, or the table's
+        property gc.enabled is false.
     ConflictError
         The table was named by a metadata file that is not its newest.
     """
@@ -150,6 +151,8 @@ def clean(
     metadata = TableMetadata(state.document.fields)
     _refuse_shared_files(metadata, opened.name)
     names = TableFiles(metadata, located)
+    own = [located(names.new_metadata_path("")[:-1]), located(f"{metadata.location}/metadata")]
+    _refuse_other_places(located(metadata.location), located(state.metadata_location), own, opened.name)
     # The listing comes before the state that names files: what is committed meanwhile is not in it, or is named.
     listed = {_identity(each.location): each for each in _listed(located(metadata.location))}
     journals = located(names.new_metadata_path(DIRECTORY))
@@ -169,7 +172,6 @@ def clean(
                 entry = status(located(each.target))
                 listed[_identity(entry.location)] = entry
     named = {_identity(located(path)) for path in _named(opened, client, opened.load())}
-    own = [located(names.new_metadata_path("")[:-1]), located(f"{metadata.location}/metadata")]
     _refuse_other_tables(listed.values(), own, opened.name)
     report = CleanReport(opened.name, dry_run=dry_run)
     inside = f"{_identity(journals)}/"
@@ -188,6 +190,16 @@ def clean(
         for run in given_up:
             run.remove()
     return report
+
+
+def _refuse_other_places(location: Location, metadata: Location, own: Iterable[Location], name: str) -> None:
+    """Everything below the location that nothing names goes, so it must be a directory, and this table's."""
+    directories = tuple(f"{_identity(each)}/" for each in (location, *own))
+    if not location.path.strip("/") or not _identity(metadata).startswith(directories):
+        raise UnsupportedError(
+            f"{name}: the metadata says that the table is at {location}, and its metadata file {metadata} is "
+            "not there, or that is no directory of its own: nothing was removed"
+        )
 
 
 def _refuse_other_tables(entries: Iterable[Entry], directories: list[Location], name: str) -> None:
