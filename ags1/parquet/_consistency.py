@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ags1.parquet import _module
+from ags1.parquet._fields import (
+    ColumnChunk,
+    ColumnIndex,
+    ColumnMetaData,
+    OffsetIndex,
+    PageEncodingStats,
+    PageLocation,
+    RowGroup,
+)
 from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceRowGroup
-from ags1.parquet._thrift import List, Struct
+from ags1.parquet._thrift import STRUCT, List, Struct
 
 __all__ = [
     "FoundPages",
@@ -26,7 +35,6 @@ Disagreement = tuple[str, str]
 _DICTIONARY_ENCODINGS = (2, 8)
 _METADATA = _module.NAMES[_module.COLUMN_METADATA]
 _ROW_GROUP = "row group"
-_STATISTICS = 12
 
 
 class FoundPages:
@@ -55,18 +63,18 @@ class FoundPages:
 def page_disagreements(chunk: SourceChunk, found: FoundPages) -> Iterator[Disagreement]:
     """Column metadata and pages."""
     metadata = chunk.known_metadata()
-    values = metadata.integer(5, 0)
+    values = metadata.integer(ColumnMetaData.NUM_VALUES, 0)
     if found.values != values:
         yield _METADATA, f"{chunk.name}: num_values is {values}, but its pages have {found.values}"
     if not found.stored:
         return
-    first = found.data_pages[0][0] if found.data_pages else metadata.integer(9)
-    for number, what, counted in (
-        (6, "total_uncompressed_size", found.uncompressed),
-        (7, "total_compressed_size", found.stored),
-        (9, "data_page_offset", first),
+    first = found.data_pages[0][0] if found.data_pages else metadata.integer(ColumnMetaData.DATA_PAGE_OFFSET)
+    for field, what, counted in (
+        (ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE, "total_uncompressed_size", found.uncompressed),
+        (ColumnMetaData.TOTAL_COMPRESSED_SIZE, "total_compressed_size", found.stored),
+        (ColumnMetaData.DATA_PAGE_OFFSET, "data_page_offset", first),
     ):
-        stated = metadata.integer(number)
+        stated = metadata.integer(field)
         if stated != counted:
             yield _METADATA, f"{chunk.name}: {what} is {stated}, but by its pages it is {counted}"
     yield from _dictionary_disagreements(chunk, found, metadata)
@@ -77,15 +85,19 @@ def _dictionary_disagreements(chunk: SourceChunk, found: FoundPages, metadata: S
     offset = found.dictionary_offset
     there = f"there is one at {offset}" if offset is not None else "there is none"
     kind = _module.NAMES[_module.DICTIONARY_PAGE]
-    stated = metadata.integer(11)
+    stated = metadata.integer(ColumnMetaData.DICTIONARY_PAGE_OFFSET)
     # Old writers store 0 for none.
     if (stated or None) != offset:
         yield kind, f"{chunk.name}: dictionary_page_offset is {stated}, but {there}"
     if not chunk.encrypted or not found.values:
         return
-    stats, encodings = metadata.list(13), metadata.list(2)
+    stats, encodings = metadata.list(ColumnMetaData.ENCODING_STATS), metadata.list(ColumnMetaData.ENCODINGS)
     if stats is not None:
-        entries = [(each.integer(1), each.integer(2)) for each in stats.structs() if each.integer(3, 0)]
+        entries = [
+            (each.integer(PageEncodingStats.PAGE_TYPE), each.integer(PageEncodingStats.ENCODING))
+            for each in stats.structs()
+            if each.integer(PageEncodingStats.COUNT, 0)
+        ]
         what = "encoding_stats"
         foretold = any(each == DICTIONARY_PAGE_TYPE for each, _ in entries) and any(
             each != DICTIONARY_PAGE_TYPE and encoding in _DICTIONARY_ENCODINGS for each, encoding in entries
@@ -103,8 +115,13 @@ def column_index_disagreements(chunk: SourceChunk, found: FoundPages, index: Str
     """Column index and pages."""
     kind = _module.NAMES[_module.COLUMN_INDEX]
     pages = len(found.data_pages)
-    for number, what in ((1, "null_pages"), (2, "min_values"), (3, "max_values"), (5, "null_counts")):
-        entries = index.list(number)
+    for field, what in (
+        (ColumnIndex.NULL_PAGES, "null_pages"),
+        (ColumnIndex.MIN_VALUES, "min_values"),
+        (ColumnIndex.MAX_VALUES, "max_values"),
+        (ColumnIndex.NULL_COUNTS, "null_counts"),
+    ):
+        entries = index.list(field)
         if entries is not None and len(entries) != pages:
             yield kind, f"{kind} of {chunk.name} has {len(entries)} {what} for {pages} data pages"
 
@@ -113,14 +130,14 @@ def offset_index_disagreements(chunk: SourceChunk, found: FoundPages, index: Str
     """Offset index and pages; all entries that are wrong are one contradiction."""
     kind = _module.NAMES[_module.OFFSET_INDEX]
     name = f"{kind} of {chunk.name}"
-    entries = list((index.list(1) or List(12)).structs())
+    entries = list((index.list(OffsetIndex.PAGE_LOCATIONS) or List(STRUCT)).structs())
     if len(entries) != len(found.data_pages):
         yield kind, f"{name} has {len(entries)} entries for {len(found.data_pages)} data pages"
         return
     row, wrong, first = 0, 0, ""
     for number, (entry, (offset, size)) in enumerate(zip(entries, found.data_pages, strict=True)):
-        stated = (entry.integer(1), entry.integer(2))
-        before, row = row, entry.integer(3, -1)
+        stated = (entry.integer(PageLocation.OFFSET), entry.integer(PageLocation.COMPRESSED_PAGE_SIZE))
+        before, row = row, entry.integer(PageLocation.FIRST_ROW_INDEX, -1)
         if stated != (offset, size):
             fault = f"has offset {stated[0]} and size {stated[1]} for data page {number}, not {offset} and {size}"
         elif row < before or (number == 0 and row):
@@ -136,10 +153,10 @@ def offset_index_disagreements(chunk: SourceChunk, found: FoundPages, index: Str
 
 def visible_disagreements(chunk: SourceChunk) -> Iterator[Disagreement]:
     """What a plaintext footer shows of an encrypted column: not its statistics, and nothing that is not so."""
-    visible, metadata = chunk.structure.struct(3), chunk.known_metadata()
+    visible, metadata = chunk.structure.struct(ColumnChunk.META_DATA), chunk.known_metadata()
     if visible is None:
         return
-    if _STATISTICS in visible:
+    if ColumnMetaData.STATISTICS in visible:
         yield _METADATA, f"the footer shows the statistics of encrypted {chunk.name}"
     different = [each for each in visible.ids() if visible.get(each) != metadata.get(each)]
     if different:
@@ -151,12 +168,12 @@ def row_group_disagreements(
 ) -> Iterator[Disagreement]:
     """Row group and its column chunks; None for one that is not known."""
     structure, name = group.structure, f"row group {group.index}"
-    stated = structure.integer(7)
+    stated = structure.integer(RowGroup.ORDINAL)
     if stated is not None and stated != group.index:
         yield _ROW_GROUP, f"{name} has ordinal {stated}"
     first = chunks[0] if chunks else None
     if first is not None:
-        (at, length), start = first.extent(), structure.integer(5)
+        (at, length), start = first.extent(), structure.integer(RowGroup.FILE_OFFSET)
         if length and start is None and encrypted:
             yield _ROW_GROUP, f"{name} has no file_offset, by which parquet-java finds row groups of encrypted files"
         elif length and start is not None and start != at:
@@ -164,8 +181,11 @@ def row_group_disagreements(
     known = [each.known_metadata() for each in chunks if each is not None]
     if len(known) < len(chunks):
         return
-    for number, what, summand in ((2, "total_byte_size", 6), (6, "total_compressed_size", 7)):
+    for field, what, summand in (
+        (RowGroup.TOTAL_BYTE_SIZE, "total_byte_size", ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE),
+        (RowGroup.TOTAL_COMPRESSED_SIZE, "total_compressed_size", ColumnMetaData.TOTAL_COMPRESSED_SIZE),
+    ):
         total = sum(metadata.integer(summand, 0) for metadata in known)
-        said = structure.integer(number, total)
+        said = structure.integer(field, total)
         if said != total:
             yield _ROW_GROUP, f"{name}: {what} is {said}, but its columns have {total}"

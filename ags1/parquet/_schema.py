@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ags1.errors import FormatError
+from ags1.parquet._fields import (
+    DecimalType,
+    FileMetaData,
+    IntType,
+    LogicalType,
+    SchemaElement,
+    TimeType,
+    TimeUnit,
+    names_of,
+)
 from ags1.parquet._thrift import STRUCT, Struct
-from ags1.parquet.footer import SCHEMA
 
 __all__ = ["SchemaNode", "schema_tree"]
 
@@ -17,11 +26,8 @@ _CONVERTED = (
     "TIMESTAMP_MILLIS", "TIMESTAMP_MICROS", "UINT_8", "UINT_16", "UINT_32", "UINT_64", "INT_8", "INT_16", "INT_32",
     "INT_64", "JSON", "BSON", "INTERVAL",
 )  # fmt: skip
-_LOGICAL = {
-    1: "STRING", 2: "MAP", 3: "LIST", 4: "ENUM", 5: "DECIMAL", 6: "DATE", 7: "TIME", 8: "TIMESTAMP", 10: "INTEGER",
-    11: "UNKNOWN", 12: "JSON", 13: "BSON", 14: "UUID", 15: "FLOAT16", 16: "VARIANT", 17: "GEOMETRY", 18: "GEOGRAPHY",
-}  # fmt: skip
-_UNITS = {1: "MILLIS", 2: "MICROS", 3: "NANOS"}
+_LOGICAL = names_of(LogicalType)
+_UNITS = names_of(TimeUnit)
 
 
 @dataclass
@@ -55,17 +61,17 @@ def schema_tree(metadata: Struct, where: str = "") -> SchemaNode:
     FormatError
         Something in it has a wrong kind.
     """
-    elements = metadata.list(SCHEMA)
+    elements = metadata.list(FileMetaData.SCHEMA)
     if elements is None or not len(elements):
         raise FormatError(f"{where}the footer has no schema")
     root: SchemaNode | None = None
     # Open groups, and how many children of each are still to come.
     stack: list[tuple[SchemaNode, list[int]]] = []
     for element in elements.structs():
-        children = element.integer(5, 0)
+        children = element.integer(SchemaElement.NUM_CHILDREN, 0)
         node = SchemaNode(
-            element.binary(4, b"").decode("utf-8", "surrogateescape"),
-            _name(_REPETITIONS, element.integer(3, 0)) if root is not None else "",
+            element.binary(SchemaElement.NAME, b"").decode("utf-8", "surrogateescape"),
+            _name(_REPETITIONS, element.integer(SchemaElement.REPETITION_TYPE, 0)) if root is not None else "",
             None if children or root is None else _physical(element),
             _logical(element),
         )
@@ -83,33 +89,36 @@ def schema_tree(metadata: Struct, where: str = "") -> SchemaNode:
 
 
 def _physical(element: Struct) -> str | None:
-    code = element.integer(1)
+    code = element.integer(SchemaElement.TYPE)
     if code is None:
         return None
     name = _name(_TYPES, code)
-    return f"{name}({element.integer(2, 0)})" if name == "FIXED_LEN_BYTE_ARRAY" else name
+    return f"{name}({element.integer(SchemaElement.TYPE_LENGTH, 0)})" if name == "FIXED_LEN_BYTE_ARRAY" else name
 
 
 def _logical(element: Struct) -> str | None:
-    union = element.struct(10)
+    union = element.struct(SchemaElement.LOGICAL_TYPE)
     if union is not None and union.ids():
         arm = union.ids()[0]
         name = _LOGICAL.get(arm, f"logical type {arm}")
         details = union.struct(arm, Struct()) if union.kind(arm) == STRUCT else Struct()
         if name == "DECIMAL":
-            return f"DECIMAL({details.integer(2, 0)}, {details.integer(1, 0)})"
+            return f"DECIMAL({details.integer(DecimalType.PRECISION, 0)}, {details.integer(DecimalType.SCALE, 0)})"
         if name in ("TIME", "TIMESTAMP"):
-            unit = details.struct(2, Struct()).ids()
-            zone = "UTC" if details.boolean(1, False) else "local"
+            unit = details.struct(TimeType.UNIT, Struct()).ids()
+            zone = "UTC" if details.boolean(TimeType.IS_ADJUSTED_TO_UTC, False) else "local"
             return f"{name}({_UNITS.get(unit[0], '?') if unit else '?'}, {zone})"
         if name == "INTEGER":
-            return f"{'INT' if details.boolean(2, True) else 'UINT'}({details.integer(1, 0)})"
+            signed = details.boolean(IntType.IS_SIGNED, True)
+            return f"{'INT' if signed else 'UINT'}({details.integer(IntType.BIT_WIDTH, 0)})"
         return name
-    code = element.integer(6)
+    code = element.integer(SchemaElement.CONVERTED_TYPE)
     if code is None:
         return None
     name = _name(_CONVERTED, code)
-    return f"DECIMAL({element.integer(8, 0)}, {element.integer(7, 0)})" if name == "DECIMAL" else name
+    if name == "DECIMAL":
+        return f"DECIMAL({element.integer(SchemaElement.PRECISION, 0)}, {element.integer(SchemaElement.SCALE, 0)})"
+    return name
 
 
 def _name(names: tuple[str, ...], code: int) -> str:

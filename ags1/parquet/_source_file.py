@@ -15,9 +15,19 @@ from ags1._typing import Buffer
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.kms import ServiceRefusal
 from ags1.parquet import _module
+from ags1.parquet._fields import (
+    BloomFilterHeader,
+    ColumnChunk,
+    ColumnCryptoMetaData,
+    ColumnMetaData,
+    EncryptionWithColumnKey,
+    FileMetaData,
+    PageEncodingStats,
+    RowGroup,
+)
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageSource
-from ags1.parquet._thrift import List, Struct
-from ags1.parquet.footer import CREATED_BY, ROW_GROUPS, Footer, Leaf, leaf_columns, read_footer
+from ags1.parquet._thrift import STRUCT, List, Struct
+from ags1.parquet.footer import Footer, Leaf, leaf_columns, read_footer
 from ags1.storage import DescriptorSource, MemorySource, PipeSource, PlannedSource, open_source
 
 TYPE_CHECKING = False
@@ -80,13 +90,13 @@ class SourceChunk:
         self.key_metadata: bytes | None = None
         self.key: Key | None = None
         self.missing: KeyAccessError | None = None
-        self.metadata = structure.struct(3)
+        self.metadata = structure.struct(ColumnChunk.META_DATA)
         self._resolve()
 
     def _resolve(self) -> None:
-        if self.structure.binary(1):
+        if self.structure.binary(ColumnChunk.FILE_PATH):
             raise FormatError(f"{self.name}: its data is in another file, which no writer uses any more")
-        crypto = self.structure.struct(8)
+        crypto = self.structure.struct(ColumnChunk.CRYPTO_METADATA)
         footer = self.file.footer
         if crypto is None:
             if self.metadata is None:
@@ -96,11 +106,11 @@ class SourceChunk:
         if footer.algorithm is None:
             raise FormatError(f"{self.name}: is encrypted, but the file is not")
         self.encrypted = True
-        own = crypto.struct(2)
+        own = crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY)
         self.own_key = own is not None
         if own is not None:
-            self.key_metadata = own.binary(2)
-        elif crypto.struct(1) is None:
+            self.key_metadata = own.binary(EncryptionWithColumnKey.KEY_METADATA)
+        elif crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_FOOTER_KEY) is None:
             raise FormatError(f"{self.name}: is encrypted in a way that this version does not know")
         decryption = self.file.decryption
         if decryption is None:
@@ -114,7 +124,7 @@ class SourceChunk:
             self.missing = error
             return
         self._refuse_other_protection()
-        sealed = self.structure.binary(9)
+        sealed = self.structure.binary(ColumnChunk.ENCRYPTED_COLUMN_METADATA)
         if sealed is not None:
             name = self._module_name(_module.COLUMN_METADATA)
             aad = _module.module_aad(footer.file_aad, _module.COLUMN_METADATA, self.row_group, self.column)
@@ -177,8 +187,10 @@ class SourceChunk:
             They are not inside the file, or not known.
         """
         metadata = self.known_metadata()
-        data, length, dictionary = metadata.integer(9), metadata.integer(7), metadata.integer(11)
-        if data is None or length is None or metadata.integer(5) is None:
+        data = metadata.integer(ColumnMetaData.DATA_PAGE_OFFSET)
+        length = metadata.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE)
+        dictionary = metadata.integer(ColumnMetaData.DICTIONARY_PAGE_OFFSET)
+        if data is None or length is None or metadata.integer(ColumnMetaData.NUM_VALUES) is None:
             raise FormatError(f"{self.name}: its metadata lacks the offset or size of its pages")
         # Some writers store 0 for none: for the dictionary page, or for the data pages of a chunk without values.
         start = min((each for each in (data, dictionary) if each is not None and each > 0), default=0)
@@ -191,12 +203,15 @@ class SourceChunk:
     def has_dictionary(self) -> bool:
         """Whether its metadata promises a dictionary page first, as far as any reader can tell."""
         metadata = self.known_metadata()
-        if metadata.integer(11, 0):
+        if metadata.integer(ColumnMetaData.DICTIONARY_PAGE_OFFSET, 0):
             return True
-        stats = metadata.list(13)
+        stats = metadata.list(ColumnMetaData.ENCODING_STATS)
         if stats is not None:
-            return any(isinstance(each, Struct) and each.integer(1) == DICTIONARY_PAGE_TYPE for each in stats)
-        encodings = metadata.list(2)
+            return any(
+                isinstance(each, Struct) and each.integer(PageEncodingStats.PAGE_TYPE) == DICTIONARY_PAGE_TYPE
+                for each in stats
+            )
+        encodings = metadata.list(ColumnMetaData.ENCODINGS)
         return encodings is not None and any(each in _DICTIONARY_ENCODINGS for each in encodings.integers())
 
     def to_walk(self, **target: Any) -> Chunk:
@@ -205,7 +220,7 @@ class SourceChunk:
         return Chunk(
             start,
             length,
-            self.known_metadata().integer(5, 0),
+            self.known_metadata().integer(ColumnMetaData.NUM_VALUES, 0),
             self.leaf.name,
             source_protection=self.protection,
             source_key=self.key,
@@ -217,11 +232,11 @@ class SourceChunk:
 
     def column_index(self) -> bytes | None:
         """The ColumnIndex structure, decrypted, if there is one."""
-        return self._index(6, 7, _module.COLUMN_INDEX)
+        return self._index(ColumnChunk.COLUMN_INDEX_OFFSET, ColumnChunk.COLUMN_INDEX_LENGTH, _module.COLUMN_INDEX)
 
     def offset_index(self) -> bytes | None:
         """The OffsetIndex structure, decrypted, if there is one."""
-        return self._index(4, 5, _module.OFFSET_INDEX)
+        return self._index(ColumnChunk.OFFSET_INDEX_OFFSET, ColumnChunk.OFFSET_INDEX_LENGTH, _module.OFFSET_INDEX)
 
     def _index(self, offset_field: int, length_field: int, module_type: int) -> bytes | None:
         offset, length = self.structure.integer(offset_field), self.structure.integer(length_field)
@@ -242,7 +257,7 @@ class SourceChunk:
     def bloom_filter(self) -> tuple[bytes, bytes] | None:
         """Header and bitset of the Bloom filter, decrypted, if there is one."""
         metadata = self.known_metadata()
-        offset = metadata.integer(14)
+        offset = metadata.integer(ColumnMetaData.BLOOM_FILTER_OFFSET)
         if offset is None or offset <= 0:
             return None
         name = self._module_name(_module.BLOOM_FILTER_HEADER)
@@ -253,12 +268,12 @@ class SourceChunk:
             header = plain[: Struct.parse(plain, what=name).nbytes]
             bits = self._sealed(offset + len(sealed), self._module_name(_module.BLOOM_FILTER_BITSET))
             return header, self._open(_module.BLOOM_FILTER_BITSET, bits)
-        stored = metadata.integer(15)
+        stored = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH)
         length = stored if stored is not None and stored > 0 else _BLOOM_HEADER
         data = self.file.read(offset, min(length, self.file.footer.start - offset), name)
         structure = Struct.parse(data, what=name)
         header = bytes(memoryview(data)[: structure.nbytes])
-        size = structure.integer(1)
+        size = structure.integer(BloomFilterHeader.NUM_BYTES)
         if size is None or size < 0:
             raise FormatError(f"{name}: does not say how large the filter is")
         return header, bytes(self.file.read(offset + len(header), size, name))
@@ -269,7 +284,10 @@ class SourceChunk:
         data = self.file.read(offset, max(0, min(64, self.file.footer.start - offset)), name)
         try:
             header = Struct.parse(data)
-            return header.integer(1, 0) > 0 and all(header.struct(each) is not None for each in (2, 3, 4))
+            unions = (BloomFilterHeader.ALGORITHM, BloomFilterHeader.HASH, BloomFilterHeader.COMPRESSION)
+            return header.integer(BloomFilterHeader.NUM_BYTES, 0) > 0 and all(
+                header.struct(each) is not None for each in unions
+            )
         except FormatError:
             return False
 
@@ -302,11 +320,11 @@ class SourceRowGroup:
         # Readers that know row groups by position agree with all writers, which count from 0.
         self.ordinal: int = index
         if file.footer.algorithm is not None:
-            self.ordinal = _module.check_ordinal(structure.integer(7, index), "row group", file.name)
+            self.ordinal = _module.check_ordinal(structure.integer(RowGroup.ORDINAL, index), "row group", file.name)
 
     def chunks(self) -> Iterator[SourceChunk]:
         """All column chunks, in order."""
-        chunks = self.structure.list(1)
+        chunks = self.structure.list(RowGroup.COLUMNS)
         leaves = self._file.leaves
         if chunks is None or len(chunks) != len(leaves):
             count = 0 if chunks is None else len(chunks)
@@ -387,8 +405,8 @@ class SourceFile:
     def row_groups(self) -> Iterator[SourceRowGroup]:
         """All row groups, in order."""
         metadata = self.footer.metadata
-        groups = metadata.list(ROW_GROUPS) if metadata is not None else None
-        for index, structure in enumerate(groups if groups is not None else List(12)):
+        groups = metadata.list(FileMetaData.ROW_GROUPS) if metadata is not None else None
+        for index, structure in enumerate(groups if groups is not None else List(STRUCT)):
             if not isinstance(structure, Struct):
                 raise FormatError(f"{self.where}row group {index} is no structure")
             yield SourceRowGroup(self, index, structure)
@@ -454,7 +472,7 @@ def _forgets_dictionary_headers(metadata: Struct) -> bool:
 
     parquet-mr did before 1.2.9. As in Arrow, a version that is missing, or is none, counts as old.
     """
-    created_by = metadata.binary(CREATED_BY, b"").decode("utf-8", "replace").strip()
+    created_by = metadata.binary(FileMetaData.CREATED_BY, b"").decode("utf-8", "replace").strip()
     application, _, version = created_by.partition(" version ")
     if application != "parquet-mr":
         return False

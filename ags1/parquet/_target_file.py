@@ -15,11 +15,23 @@ from ags1._typing import Buffer
 from ags1.errors import FormatError
 from ags1.parquet import _module
 from ags1.parquet._conversion import Conversion
+from ags1.parquet._fields import (
+    ColumnChunk,
+    ColumnCryptoMetaData,
+    ColumnMetaData,
+    EncryptionWithColumnKey,
+    FileMetaData,
+    OffsetIndex,
+    PageEncodingStats,
+    PageLocation,
+    RowGroup,
+    names_of,
+)
 from ags1.parquet._page_copy import move_chunks
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList
 from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile
 from ags1.parquet._thrift import BINARY, I16, I32, I64, LIST, STRUCT, List, Struct
-from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, NUM_ROWS, ROW_GROUPS, encode_footer
+from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, encode_footer
 from ags1.storage import Output
 
 TYPE_CHECKING = False
@@ -32,10 +44,23 @@ __all__ = ["TargetFile"]
 
 _DICTIONARY_ENCODINGS = (2, 8)
 # What of an encrypted column's ColumnMetaData a plaintext footer shows: what tells the shape of the file, and nothing
-# of values. Type, encodings, path, codec, numbers of values and bytes, offsets of pages.
-_VISIBLE_FIELDS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 10, 11})
+# of values.
+_VISIBLE_FIELDS = frozenset(
+    {
+        ColumnMetaData.TYPE,
+        ColumnMetaData.ENCODINGS,
+        ColumnMetaData.PATH_IN_SCHEMA,
+        ColumnMetaData.CODEC,
+        ColumnMetaData.NUM_VALUES,
+        ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE,
+        ColumnMetaData.TOTAL_COMPRESSED_SIZE,
+        ColumnMetaData.DATA_PAGE_OFFSET,
+        ColumnMetaData.INDEX_PAGE_OFFSET,
+        ColumnMetaData.DICTIONARY_PAGE_OFFSET,
+    }
+)
 # The same of its ColumnChunk: all that is known. There is no other place in which the unknown could be stored.
-_VISIBLE_CHUNK_FIELDS = frozenset(range(1, 10))
+_VISIBLE_CHUNK_FIELDS = frozenset(names_of(ColumnChunk))
 # Bytes of pages.
 _OPENED_AT_ONCE = 32 << 20
 _V2_PAGE_TYPE = 3
@@ -126,15 +151,15 @@ class TargetFile:
             keys = encryption.columns([leaf.path for leaf in source.leaves])
         if self._metadata is None:
             self._metadata = source_metadata.copy()
-            groups = self._metadata.list(ROW_GROUPS)
+            groups = self._metadata.list(FileMetaData.ROW_GROUPS)
             if groups is None:
                 raise FormatError(f"{source.where}the footer has no list of row groups")
         else:
-            groups = self._metadata.list(ROW_GROUPS)
+            groups = self._metadata.list(FileMetaData.ROW_GROUPS)
             assert groups is not None
             for group in source.row_groups():
                 groups.append(group.structure)
-        self._rows += source_metadata.integer(NUM_ROWS, 0)
+        self._rows += source_metadata.integer(FileMetaData.NUM_ROWS, 0)
         first = self._row_groups
         pending: list[list[_TargetChunk]] = []
 
@@ -146,7 +171,7 @@ class TargetFile:
                     _module.check_ordinal(len(source.leaves) - 1 if source.leaves else 0, "column", source.name)
                 structure = groups[index]
                 assert isinstance(structure, Struct)
-                structures = structure.list(1)
+                structures = structure.list(RowGroup.COLUMNS)
                 assert structures is not None
                 found = []
                 for column, (chunk, key) in enumerate(zip(group.chunks(), keys, strict=True)):
@@ -195,7 +220,7 @@ class TargetFile:
         key = target.column_key
         if target.unchanged:
             start, length = target.source.extent()
-            values = target.metadata.integer(5, 0)
+            values = target.metadata.integer(ColumnMetaData.NUM_VALUES, 0)
             return Chunk(
                 start,
                 length,
@@ -219,20 +244,25 @@ class TargetFile:
         metadata, chunk = target.metadata, target.chunk
         if target.unchanged:
             shift = max(chunk.first_offset, 4) - chunk.start
-            for field in (9, 10, 11):
+            for field in (
+                ColumnMetaData.DATA_PAGE_OFFSET,
+                ColumnMetaData.INDEX_PAGE_OFFSET,
+                ColumnMetaData.DICTIONARY_PAGE_OFFSET,
+            ):
                 offset = metadata.integer(field)
                 if offset is not None and offset > 0:
                     metadata.set(field, I64, _fitting(offset + shift, target.name))
             return
-        metadata.set(6, I64, chunk.total_uncompressed)
-        metadata.set(7, I64, chunk.total_compressed)
+        metadata.set(ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE, I64, chunk.total_uncompressed)
+        metadata.set(ColumnMetaData.TOTAL_COMPRESSED_SIZE, I64, chunk.total_compressed)
         first = max(chunk.first_offset, 4)
-        metadata.set(9, I64, chunk.data_page_offset if chunk.data_page_offset >= 0 else first)
-        metadata.remove(10)
+        offset = chunk.data_page_offset if chunk.data_page_offset >= 0 else first
+        metadata.set(ColumnMetaData.DATA_PAGE_OFFSET, I64, offset)
+        metadata.remove(ColumnMetaData.INDEX_PAGE_OFFSET)
         if chunk.dictionary_page_offset >= 0:
-            metadata.set(11, I64, chunk.dictionary_page_offset)
+            metadata.set(ColumnMetaData.DICTIONARY_PAGE_OFFSET, I64, chunk.dictionary_page_offset)
         else:
-            metadata.remove(11)
+            metadata.remove(ColumnMetaData.DICTIONARY_PAGE_OFFSET)
         # A chunk without values has no first page that anybody reads.
         if target.column_key is not None and chunk.values > 0:
             _agree_on_dictionary(metadata, chunk.dictionary_page_offset >= 0)
@@ -241,15 +271,15 @@ class TargetFile:
         metadata = target.metadata
         found = None if self._drop_bloom_filters else target.source.bloom_filter()
         if found is None:
-            metadata.remove(14)
-            metadata.remove(15)
+            metadata.remove(ColumnMetaData.BLOOM_FILTER_OFFSET)
+            metadata.remove(ColumnMetaData.BLOOM_FILTER_LENGTH)
             return
         header, bits = found
         offset = self._output.position
         self._output.write(self._protect(target, _module.BLOOM_FILTER_HEADER, header))
         self._output.write(self._protect(target, _module.BLOOM_FILTER_BITSET, bits))
-        metadata.set(14, I64, offset)
-        metadata.set(15, I32, self._output.position - offset)
+        metadata.set(ColumnMetaData.BLOOM_FILTER_OFFSET, I64, offset)
+        metadata.set(ColumnMetaData.BLOOM_FILTER_LENGTH, I32, self._output.position - offset)
 
     def _protect(self, target: _TargetChunk, module_type: int, data: bytes) -> Buffer:
         """The bytes of a module as they are stored."""
@@ -269,66 +299,71 @@ class TargetFile:
         self._finished.append((target, column_index, offset_index))
 
     def _settle_row_group(self, targets: list[_TargetChunk]) -> None:
-        groups = self._metadata.list(ROW_GROUPS) if self._metadata is not None else None
+        groups = self._metadata.list(FileMetaData.ROW_GROUPS) if self._metadata is not None else None
         if groups is None or not targets:
             return
         structure = groups[targets[0].row_group]
         assert isinstance(structure, Struct)
         name = targets[0].name
-        structure.set(2, I64, _fitting(sum(each.metadata.integer(6, 0) for each in targets), name))
+        uncompressed = sum(each.metadata.integer(ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE, 0) for each in targets)
+        structure.set(RowGroup.TOTAL_BYTE_SIZE, I64, _fitting(uncompressed, name))
         start = max(4, targets[0].chunk.first_offset)
         self.row_group_offsets.append(start)
-        structure.set(5, I64, start)
-        structure.set(6, I64, _fitting(sum(each.metadata.integer(7, 0) for each in targets), name))
-        if self._encryption is not None or structure.kind(7) is not None:
-            structure.set(7, I16, targets[0].row_group)
+        structure.set(RowGroup.FILE_OFFSET, I64, start)
+        compressed = sum(each.metadata.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE, 0) for each in targets)
+        structure.set(RowGroup.TOTAL_COMPRESSED_SIZE, I64, _fitting(compressed, name))
+        if self._encryption is not None or structure.kind(RowGroup.ORDINAL) is not None:
+            structure.set(RowGroup.ORDINAL, I16, targets[0].row_group)
 
     def finish(self) -> None:
         """Write the indexes and the footer. Committing the output is the caller's."""
         assert self._metadata is not None
-        for field, number in ((6, 1), (4, 2)):
+        for offset_field, length_field, module_type, number in (
+            (ColumnChunk.COLUMN_INDEX_OFFSET, ColumnChunk.COLUMN_INDEX_LENGTH, _module.COLUMN_INDEX, 1),
+            (ColumnChunk.OFFSET_INDEX_OFFSET, ColumnChunk.OFFSET_INDEX_LENGTH, _module.OFFSET_INDEX, 2),
+        ):
             for entry in self._finished:
                 target, data = entry[0], entry[number]
                 structure = target.structure
                 if data is None:
-                    structure.remove(field)
-                    structure.remove(field + 1)
+                    structure.remove(offset_field)
+                    structure.remove(length_field)
                     continue
                 assert isinstance(data, bytes)
-                module_type = _module.COLUMN_INDEX if field == 6 else _module.OFFSET_INDEX
                 offset = self._output.position
                 self._output.write(self._protect(target, module_type, data))
-                structure.set(field, I64, offset)
-                structure.set(field + 1, I32, self._output.position - offset)
+                structure.set(offset_field, I64, offset)
+                structure.set(length_field, I32, self._output.position - offset)
         for target, _, _ in self._finished:
             self._write_metadata(target)
-        self._metadata.set(NUM_ROWS, I64, _fitting(self._rows, "the file"))
+        self._metadata.set(FileMetaData.NUM_ROWS, I64, _fitting(self._rows, "the file"))
         self._output.write(encode_footer(self._metadata, self._encryption))
 
     def _write_metadata(self, target: _TargetChunk) -> None:
         """ColumnMetaData, where and as the footer's mode and the column's key have it."""
         structure, metadata, key = target.structure, target.metadata, target.column_key
         encryption = self._encryption
-        structure.set(2, I64, 0)
-        structure.remove(8)
-        structure.remove(9)
+        structure.set(ColumnChunk.FILE_OFFSET, I64, 0)
+        structure.remove(ColumnChunk.CRYPTO_METADATA)
+        structure.remove(ColumnChunk.ENCRYPTED_COLUMN_METADATA)
         if key is None or encryption is None:
-            structure.set(3, STRUCT, metadata)
+            structure.set(ColumnChunk.META_DATA, STRUCT, metadata)
             return
-        structure.set(8, STRUCT, _crypto_metadata(target, key))
+        structure.set(ColumnChunk.CRYPTO_METADATA, STRUCT, _crypto_metadata(target, key))
         if key.with_footer_key and not encryption.plaintext_footer:
-            structure.set(3, STRUCT, metadata)
+            structure.set(ColumnChunk.META_DATA, STRUCT, metadata)
             return
         aad = _module.module_aad(encryption.file_aad, _module.COLUMN_METADATA, target.row_group, target.column)
-        structure.set(9, BINARY, _module.seal_module(metadata.encode(), key.key, aad))
+        sealed = _module.seal_module(metadata.encode(), key.key, aad)
+        structure.set(ColumnChunk.ENCRYPTED_COLUMN_METADATA, BINARY, sealed)
         if encryption.plaintext_footer:
             for field in set(metadata.ids()) - _VISIBLE_FIELDS:
                 metadata.remove(field)
-            structure.set(3, STRUCT, metadata)
+            structure.set(ColumnChunk.META_DATA, STRUCT, metadata)
             for field in set(structure.ids()) - _VISIBLE_CHUNK_FIELDS:
                 structure.remove(field)
         else:
-            structure.remove(3)
+            structure.remove(ColumnChunk.META_DATA)
 
 
 def _ignore(count: int) -> None:
@@ -345,14 +380,14 @@ def _fitting(number: int, name: str) -> int:
 def _crypto_metadata(target: _TargetChunk, key: ColumnKey) -> Struct:
     union = Struct()
     if key.with_footer_key:
-        union.set(1, STRUCT, Struct())
+        union.set(ColumnCryptoMetaData.ENCRYPTION_WITH_FOOTER_KEY, STRUCT, Struct())
         return union
     own = Struct()
     path = [part.encode("utf-8", "surrogateescape") for part in target.source.leaf.path]
-    own.set(1, LIST, List(BINARY, path))
+    own.set(EncryptionWithColumnKey.PATH_IN_SCHEMA, LIST, List(BINARY, path))
     if key.key_metadata is not None:
-        own.set(2, BINARY, key.key_metadata)
-    union.set(2, STRUCT, own)
+        own.set(EncryptionWithColumnKey.KEY_METADATA, BINARY, key.key_metadata)
+    union.set(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY, STRUCT, own)
     return union
 
 
@@ -386,7 +421,7 @@ def _pages_of(source: SourceChunk, threads: int | None) -> bool | None:
         two_forms = two_forms or any(
             page["type"] == _V2_PAGE_TYPE and page["levels_length"] for page in walked.details()
         )
-    stated = source.known_metadata().integer(5, 0)
+    stated = source.known_metadata().integer(ColumnMetaData.NUM_VALUES, 0)
     if chunk.values != stated:
         raise FormatError(f"{source.name}: num_values is {stated}, but its pages have {chunk.values}")
     return two_forms
@@ -398,23 +433,26 @@ def _agree_on_dictionary(metadata: Struct, has_dictionary: bool) -> None:
     It must be known before the page is decrypted. Arrow and arrow-rs look at dictionary_page_offset; parquet-java at
     the encoding statistics (a dictionary page, and a data page that uses it), or without them at the encodings.
     """
-    stats = metadata.list(13)
-    encodings = metadata.list(2)
+    stats = metadata.list(ColumnMetaData.ENCODING_STATS)
+    encodings = metadata.list(ColumnMetaData.ENCODINGS)
     codes = encodings.integers() if encodings is not None else []
     if stats is not None:
         entries = [each for each in stats if isinstance(each, Struct)]
-        page = any(each.integer(1) == DICTIONARY_PAGE_TYPE and each.integer(3, 0) > 0 for each in entries)
+        kind, encoding, count = PageEncodingStats.PAGE_TYPE, PageEncodingStats.ENCODING, PageEncodingStats.COUNT
+        page = any(each.integer(kind) == DICTIONARY_PAGE_TYPE and each.integer(count, 0) > 0 for each in entries)
         used = any(
-            each.integer(1) != DICTIONARY_PAGE_TYPE and each.integer(2) in _DICTIONARY_ENCODINGS and each.integer(3, 0)
+            each.integer(kind) != DICTIONARY_PAGE_TYPE
+            and each.integer(encoding) in _DICTIONARY_ENCODINGS
+            and each.integer(count, 0)
             for each in entries
         )
         if (page and used) == has_dictionary:
             return
-        metadata.remove(13)
+        metadata.remove(ColumnMetaData.ENCODING_STATS)
     if any(code in _DICTIONARY_ENCODINGS for code in codes) == has_dictionary:
         return
     kept: list[Any] = [code for code in codes if code not in _DICTIONARY_ENCODINGS]
-    metadata.set(2, LIST, List(I32, [*kept, 8] if has_dictionary else kept))
+    metadata.set(ColumnMetaData.ENCODINGS, LIST, List(I32, [*kept, 8] if has_dictionary else kept))
 
 
 def _moved(offset_index: bytes, target: _TargetChunk) -> bytes:
@@ -425,7 +463,7 @@ def _moved(offset_index: bytes, target: _TargetChunk) -> bytes:
             return moved
     name = f"{target.name}: its offset index"
     structure = Struct.parse(offset_index, what=name)
-    entries = structure.list(1)
+    entries = structure.list(OffsetIndex.PAGE_LOCATIONS)
     if entries is None or not all(isinstance(each, Struct) for each in entries):
         raise FormatError(f"{name} has no page locations")
     chunk = target.chunk
@@ -433,14 +471,14 @@ def _moved(offset_index: bytes, target: _TargetChunk) -> bytes:
         shift = max(chunk.first_offset, 4) - chunk.start
         for entry in entries:
             assert isinstance(entry, Struct)
-            entry.set(1, I64, _fitting(entry.integer(1, 0) + shift, name))
+            entry.set(PageLocation.OFFSET, I64, _fitting(entry.integer(PageLocation.OFFSET, 0) + shift, name))
         return structure.encode()
     places = {before: (after, size) for before, after, size in chunk.page_locations()}
     for index, entry in enumerate(entries):
         assert isinstance(entry, Struct)
-        place = places.get(entry.integer(1, -1))
+        place = places.get(entry.integer(PageLocation.OFFSET, -1))
         if place is None:
             raise FormatError(f"{name} has no data page at the offset that entry {index} names")
-        entry.set(1, I64, place[0])
-        entry.set(2, I32, place[1])
+        entry.set(PageLocation.OFFSET, I64, place[0])
+        entry.set(PageLocation.COMPRESSED_PAGE_SIZE, I32, place[1])
     return structure.encode()

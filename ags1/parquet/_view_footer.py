@@ -6,9 +6,18 @@ from collections.abc import Sequence
 
 from ags1.errors import FormatError
 from ags1.parquet import _arrow_schema
+from ags1.parquet._fields import (
+    ColumnChunk,
+    FileMetaData,
+    KeyValue,
+    LogicalType,
+    RowGroup,
+    SchemaElement,
+    SortingColumn,
+)
 from ags1.parquet._source_file import SourceChunk, SourceFile
 from ags1.parquet._thrift import BINARY, I32, LIST, STRUCT, List, Struct
-from ags1.parquet.footer import KEY_VALUES, ROW_GROUPS, SCHEMA, encode_footer
+from ags1.parquet.footer import encode_footer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,9 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["encode_view_footer", "kept_leaves"]
 
-_COLUMN_ORDERS = 7
 _MAP, _MAP_KEY_VALUE, _LIST = 1, 2, 3
-_LOGICAL_MAP, _LOGICAL_LIST = 2, 3
 
 
 class _Element:
@@ -35,7 +42,7 @@ class _Element:
 
     @property
     def name(self) -> str:
-        return self.structure.binary(4, b"").decode("utf-8", "surrogateescape")
+        return self.structure.binary(SchemaElement.NAME, b"").decode("utf-8", "surrogateescape")
 
 
 def kept_leaves(file: SourceFile, wanted: Sequence[bool]) -> list[bool]:
@@ -64,31 +71,35 @@ def kept_leaves(file: SourceFile, wanted: Sequence[bool]) -> list[bool]:
 
 
 def _is_collection(structure: Struct) -> bool:
-    if structure.integer(3, 0) == 2 or structure.integer(6) in (_MAP, _MAP_KEY_VALUE, _LIST):
+    if structure.integer(SchemaElement.REPETITION_TYPE, 0) == 2 or structure.integer(SchemaElement.CONVERTED_TYPE) in (
+        _MAP,
+        _MAP_KEY_VALUE,
+        _LIST,
+    ):
         return True
-    logical = structure.struct(10)
-    return logical is not None and any(arm in (_LOGICAL_MAP, _LOGICAL_LIST) for arm in logical.ids())
+    logical = structure.struct(SchemaElement.LOGICAL_TYPE)
+    return logical is not None and any(arm in (LogicalType.MAP, LogicalType.LIST) for arm in logical.ids())
 
 
 def _tree(file: SourceFile) -> _Element:
     metadata = file.footer.metadata
     assert metadata is not None
-    elements = metadata.list(SCHEMA)
+    elements = metadata.list(FileMetaData.SCHEMA)
     assert elements is not None
     structures = [each for each in elements if isinstance(each, Struct)]
     root = _Element(structures[0], None)
-    stack = [(root, structures[0].integer(5, 0))]
+    stack = [(root, structures[0].integer(SchemaElement.NUM_CHILDREN, 0))]
     leaf = 0
     # leaf_columns has checked that this adds up.
     for structure in structures[1:]:
         while stack[-1][1] == len(stack[-1][0].children):
             stack.pop()
-        children = structure.integer(5, 0)
+        children = structure.integer(SchemaElement.NUM_CHILDREN, 0)
         element = _Element(structure, None)
         stack[-1][0].children.append(element)
         if children:
             stack.append((element, children))
-        elif structure.kind(1) is not None:
+        elif structure.kind(SchemaElement.TYPE) is not None:
             element.leaf = leaf
             leaf += 1
     return root
@@ -107,13 +118,13 @@ def encode_view_footer(file: SourceFile, groups: Sequence[Sequence[SourceChunk]]
     assert file.footer.metadata is not None
     metadata = file.footer.metadata.copy()
     if not all(kept):
-        metadata.set(SCHEMA, LIST, List(STRUCT, _schema(file, kept)))
+        metadata.set(FileMetaData.SCHEMA, LIST, List(STRUCT, _schema(file, kept)))
         _prune_arrow_schema(file, metadata, kept)
-        orders = metadata.list(_COLUMN_ORDERS)
+        orders = metadata.list(FileMetaData.COLUMN_ORDERS)
         if orders is not None and len(orders) == len(kept):
             shown = [order for order, keep in zip(orders, kept, strict=True) if keep]
-            metadata.set(_COLUMN_ORDERS, LIST, List(STRUCT, shown))
-    structures = metadata.list(ROW_GROUPS)
+            metadata.set(FileMetaData.COLUMN_ORDERS, LIST, List(STRUCT, shown))
+    structures = metadata.list(FileMetaData.ROW_GROUPS)
     for index, chunks in enumerate(groups):
         assert structures is not None
         structure = structures[index]
@@ -123,33 +134,34 @@ def encode_view_footer(file: SourceFile, groups: Sequence[Sequence[SourceChunk]]
 
 
 def _settle_row_group(structure: Struct, chunks: Sequence[SourceChunk], kept: Sequence[bool]) -> None:
-    nodes = structure.list(1)
+    nodes = structure.list(RowGroup.COLUMNS)
     assert nodes is not None
     for chunk, keep, node in zip(chunks, kept, nodes, strict=True):
         assert isinstance(node, Struct)
         if keep and chunk.encrypted:
-            node.remove(8)
-            node.remove(9)
-            node.set(3, STRUCT, chunk.known_metadata())
+            node.remove(ColumnChunk.CRYPTO_METADATA)
+            node.remove(ColumnChunk.ENCRYPTED_COLUMN_METADATA)
+            node.set(ColumnChunk.META_DATA, STRUCT, chunk.known_metadata())
     if all(kept):
         return
-    structure.set(1, LIST, List(STRUCT, [node for node, keep in zip(nodes, kept, strict=True) if keep]))
-    sorting = structure.list(4)
+    shown = [node for node, keep in zip(nodes, kept, strict=True) if keep]
+    structure.set(RowGroup.COLUMNS, LIST, List(STRUCT, shown))
+    sorting = structure.list(RowGroup.SORTING_COLUMNS)
     if sorting is None:
         return
     places = {old: new for new, old in enumerate(index for index, keep in enumerate(kept) if keep)}
     still: list[Any] = []
     for entry in sorting:
         # What is sorted within a column that is left out is not sorted by itself.
-        if not isinstance(entry, Struct) or entry.integer(1) not in places:
+        if not isinstance(entry, Struct) or entry.integer(SortingColumn.COLUMN_IDX) not in places:
             break
         column = entry.copy()
-        column.set(1, I32, places[entry.integer(1, 0)])
+        column.set(SortingColumn.COLUMN_IDX, I32, places[entry.integer(SortingColumn.COLUMN_IDX, 0)])
         still.append(column)
     if still:
-        structure.set(4, LIST, List(STRUCT, still))
+        structure.set(RowGroup.SORTING_COLUMNS, LIST, List(STRUCT, still))
     else:
-        structure.remove(4)
+        structure.remove(RowGroup.SORTING_COLUMNS)
 
 
 def _schema(file: SourceFile, kept: Sequence[bool]) -> list[Struct]:
@@ -168,7 +180,7 @@ def _schema(file: SourceFile, kept: Sequence[bool]) -> list[Struct]:
             return False
         if children != len(element.children):
             group = element.structure.copy()
-            group.set(5, I32, children)
+            group.set(SchemaElement.NUM_CHILDREN, I32, children)
             shown[place] = group
         return True
 
@@ -179,7 +191,7 @@ def _schema(file: SourceFile, kept: Sequence[bool]) -> list[Struct]:
 
 
 def _prune_arrow_schema(file: SourceFile, metadata: Struct, kept: Sequence[bool]) -> None:
-    pairs = metadata.list(KEY_VALUES)
+    pairs = metadata.list(FileMetaData.KEY_VALUE_METADATA)
     if pairs is None:
         return
 
@@ -193,15 +205,15 @@ def _prune_arrow_schema(file: SourceFile, metadata: Struct, kept: Sequence[bool]
 
     others: list[Any] = []
     for pair in pairs:
-        if isinstance(pair, Struct) and pair.binary(1) == _arrow_schema.KEY:
+        if isinstance(pair, Struct) and pair.binary(KeyValue.KEY) == _arrow_schema.KEY:
             top = [(child.name, shown(child)) for child in _tree(file).children]
-            schema = _arrow_schema.without_fields(pair.binary(2, b""), top)
+            schema = _arrow_schema.without_fields(pair.binary(KeyValue.VALUE, b""), top)
             if schema is None:
                 continue
             pair = pair.copy()
-            pair.set(2, BINARY, schema)
+            pair.set(KeyValue.VALUE, BINARY, schema)
         others.append(pair)
     if others:
-        metadata.set(KEY_VALUES, LIST, List(STRUCT, others))
+        metadata.set(FileMetaData.KEY_VALUE_METADATA, LIST, List(STRUCT, others))
     else:
-        metadata.remove(KEY_VALUES)
+        metadata.remove(FileMetaData.KEY_VALUE_METADATA)

@@ -20,6 +20,7 @@ from ags1 import _blocks
 from ags1.errors import Ags1Error, FormatError
 from ags1.parquet import _module
 from ags1.parquet._conversion import Conversion
+from ags1.parquet._fields import ColumnChunk, ColumnMetaData
 from ags1.parquet._page_conversion import stretch
 from ags1.parquet._pages import PageList, PageSource
 from ags1.parquet._source_file import SourceChunk, SourceFile
@@ -293,16 +294,16 @@ def chunk_regions(cache: PartCache, chunk: SourceChunk) -> list[Region]:
     elif length:
         regions.append(RemotePages(cache, chunk, start, length))
     for offset_field, length_field, read in (
-        (6, 7, chunk.column_index),
-        (4, 5, chunk.offset_index),
+        (ColumnChunk.COLUMN_INDEX_OFFSET, ColumnChunk.COLUMN_INDEX_LENGTH, chunk.column_index),
+        (ColumnChunk.OFFSET_INDEX_OFFSET, ColumnChunk.OFFSET_INDEX_LENGTH, chunk.offset_index),
     ):
         offset, stored = chunk.structure.integer(offset_field), chunk.structure.integer(length_field)
         if offset is not None and stored is not None and stored > 0:
             regions.append(MadeRegion(offset, stored, functools.partial(_index, read, stored)))
     metadata = chunk.known_metadata()
-    offset = metadata.integer(14)
+    offset = metadata.integer(ColumnMetaData.BLOOM_FILTER_OFFSET)
     if offset is not None and offset > 0:
-        stored = metadata.integer(15)
+        stored = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH)
         if stored is None or stored <= 0:
             # One that is not encrypted is refused when it is read, by its first bytes.
             plain = chunk.has_plaintext_filter(offset)

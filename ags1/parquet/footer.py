@@ -13,6 +13,15 @@ from __future__ import annotations
 from ags1._gcm import Key
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.parquet import _module
+from ags1.parquet._fields import (
+    AesGcmV1,
+    EncryptionAlgorithm,
+    FileCryptoMetaData,
+    FileMetaData,
+    RowGroup,
+    SchemaElement,
+    names_of,
+)
 from ags1.parquet._thrift import BINARY, BOOL, STRUCT, Struct
 
 TYPE_CHECKING = False
@@ -20,19 +29,15 @@ if TYPE_CHECKING:
     from ags1.parquet.properties import FileDecryption, FileEncryption
     from ags1.storage import Source
 
-__all__ = ["Footer", "encode_footer", "leaf_columns", "read_footer"]
+__all__ = ["FileMetaData", "Footer", "RowGroup", "encode_footer", "leaf_columns", "read_footer"]
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
-ALGORITHMS = {1: "AES_GCM_V1", 2: "AES_GCM_CTR_V1"}
+ALGORITHMS = names_of(EncryptionAlgorithm)
 
 # One request for footers of ordinary size, and the page index before them.
 _TAIL = 64 << 10
 _MIN_LENGTH = 12
-
-# Fields of FileMetaData.
-SCHEMA, NUM_ROWS, ROW_GROUPS, KEY_VALUES, CREATED_BY = 2, 3, 4, 5, 6
-ENCRYPTION_ALGORITHM, FOOTER_SIGNING_KEY_METADATA = 8, 9
 
 
 class Leaf:
@@ -165,8 +170,8 @@ def read_footer(
 def _read_encrypted(footer: Footer, data: bytes, decryption: FileDecryption | None, where: str, optional: bool) -> None:
     crypto = Struct.parse(data, what=f"{where}FileCryptoMetaData")
     footer.encrypted = True
-    footer.key_metadata = crypto.binary(2)
-    _read_algorithm(footer, crypto.struct(1), where)
+    footer.key_metadata = crypto.binary(FileCryptoMetaData.KEY_METADATA)
+    _read_algorithm(footer, crypto.struct(FileCryptoMetaData.ENCRYPTION_ALGORITHM), where)
     if decryption is None:
         return
     _check_algorithm(footer, decryption, where)
@@ -182,7 +187,7 @@ def _read_encrypted(footer: Footer, data: bytes, decryption: FileDecryption | No
 def _read_plain(footer: Footer, data: bytes, decryption: FileDecryption | None, where: str, optional: bool) -> None:
     metadata = Struct.parse(data, what=f"{where}footer")
     footer.metadata = metadata
-    algorithm = metadata.struct(ENCRYPTION_ALGORITHM)
+    algorithm = metadata.struct(FileMetaData.ENCRYPTION_ALGORITHM)
     if algorithm is None:
         if decryption is not None and not decryption.allow_plaintext and not optional:
             raise FormatError(
@@ -190,7 +195,7 @@ def _read_plain(footer: Footer, data: bytes, decryption: FileDecryption | None, 
                 "or with allow_plaintext=True"
             )
         return
-    footer.key_metadata = metadata.binary(FOOTER_SIGNING_KEY_METADATA)
+    footer.key_metadata = metadata.binary(FileMetaData.FOOTER_SIGNING_KEY_METADATA)
     _read_algorithm(footer, algorithm, where)
     if decryption is None:
         return
@@ -211,9 +216,9 @@ def _read_algorithm(footer: Footer, union: Struct | None, where: str) -> None:
         raise FormatError(f"{where}is encrypted with algorithm {arm}, which is none that this version knows")
     footer.algorithm = ALGORITHMS[arm]
     details = union.struct(arm, Struct())
-    footer.aad_prefix = details.binary(1)
-    footer.aad_file_unique = details.binary(2, b"")
-    footer.supply_aad_prefix = details.boolean(3)
+    footer.aad_prefix = details.binary(AesGcmV1.AAD_PREFIX)
+    footer.aad_file_unique = details.binary(AesGcmV1.AAD_FILE_UNIQUE, b"")
+    footer.supply_aad_prefix = details.boolean(AesGcmV1.SUPPLY_AAD_PREFIX)
     footer.file_aad = (footer.aad_prefix or b"") + footer.aad_file_unique
 
 
@@ -249,23 +254,23 @@ def encode_footer(metadata: Struct, encryption: FileEncryption | None) -> bytes:
     encryption : FileEncryption or None
         None for a plaintext file.
     """
-    metadata.remove(ENCRYPTION_ALGORITHM)
-    metadata.remove(FOOTER_SIGNING_KEY_METADATA)
+    metadata.remove(FileMetaData.ENCRYPTION_ALGORITHM)
+    metadata.remove(FileMetaData.FOOTER_SIGNING_KEY_METADATA)
     if encryption is None:
         data = metadata.encode()
         return data + len(data).to_bytes(4, "little") + MAGIC
     aad = encryption.file_aad + b"\0"
     if encryption.plaintext_footer:
-        metadata.set(ENCRYPTION_ALGORITHM, STRUCT, _algorithm(encryption))
+        metadata.set(FileMetaData.ENCRYPTION_ALGORITHM, STRUCT, _algorithm(encryption))
         if encryption.footer_key_metadata is not None:
-            metadata.set(FOOTER_SIGNING_KEY_METADATA, BINARY, encryption.footer_key_metadata)
+            metadata.set(FileMetaData.FOOTER_SIGNING_KEY_METADATA, BINARY, encryption.footer_key_metadata)
         data = metadata.encode()
         data += _module.sign_footer(data, encryption.footer_key, aad)
         return data + len(data).to_bytes(4, "little") + MAGIC
     crypto = Struct()
-    crypto.set(1, STRUCT, _algorithm(encryption))
+    crypto.set(FileCryptoMetaData.ENCRYPTION_ALGORITHM, STRUCT, _algorithm(encryption))
     if encryption.footer_key_metadata is not None:
-        crypto.set(2, BINARY, encryption.footer_key_metadata)
+        crypto.set(FileCryptoMetaData.KEY_METADATA, BINARY, encryption.footer_key_metadata)
     data = crypto.encode() + _module.seal_module(metadata.encode(), encryption.footer_key, aad)
     return data + len(data).to_bytes(4, "little") + ENCRYPTED_MAGIC
 
@@ -274,12 +279,13 @@ def _algorithm(encryption: FileEncryption) -> Struct:
     details = Struct()
     stored = encryption.aad_prefix is not None and encryption.store_aad_prefix
     if stored:
-        details.set(1, BINARY, encryption.aad_prefix)
-    details.set(2, BINARY, encryption.aad_file_unique)
+        details.set(AesGcmV1.AAD_PREFIX, BINARY, encryption.aad_prefix)
+    details.set(AesGcmV1.AAD_FILE_UNIQUE, BINARY, encryption.aad_file_unique)
     # arrow-rs leaves it out when there is no prefix; the others always write it.
-    details.set(3, BOOL, encryption.aad_prefix is not None and not stored)
+    details.set(AesGcmV1.SUPPLY_AAD_PREFIX, BOOL, encryption.aad_prefix is not None and not stored)
     union = Struct()
-    union.set(1 if encryption.algorithm == "AES_GCM_V1" else 2, STRUCT, details)
+    gcm = encryption.algorithm == "AES_GCM_V1"
+    union.set(EncryptionAlgorithm.AES_GCM_V1 if gcm else EncryptionAlgorithm.AES_GCM_CTR_V1, STRUCT, details)
     return union
 
 
@@ -291,7 +297,7 @@ def leaf_columns(metadata: Struct, where: str = "") -> list[Leaf]:
     FormatError
         The schema's tree does not add up.
     """
-    elements = metadata.list(SCHEMA)
+    elements = metadata.list(FileMetaData.SCHEMA)
     if elements is None or len(elements) == 0:
         raise FormatError(f"{where}the footer has no schema")
     leaves: list[Leaf] = []
@@ -300,11 +306,11 @@ def leaf_columns(metadata: Struct, where: str = "") -> list[Leaf]:
     for index, element in enumerate(elements):
         if not isinstance(element, Struct):
             raise FormatError(f"{where}the schema has an element that is no structure")
-        children = element.integer(5, 0)
+        children = element.integer(SchemaElement.NUM_CHILDREN, 0)
         if children < 0 or children > len(elements):
             raise FormatError(f"{where}the schema has a group of {children} columns in {len(elements)} elements")
-        name = element.binary(4, b"").decode("utf-8", "surrogateescape")
-        repetition = element.integer(3, 0)
+        name = element.binary(SchemaElement.NAME, b"").decode("utf-8", "surrogateescape")
+        repetition = element.integer(SchemaElement.REPETITION_TYPE, 0)
         if index == 0:
             stack.append(([children], (), False, False))
             continue
@@ -319,7 +325,7 @@ def leaf_columns(metadata: Struct, where: str = "") -> list[Leaf]:
             if len(stack) > 1000:
                 raise FormatError(f"{where}the schema is nested deeper than 1000")
             stack.append(([children], *below))
-        elif element.kind(1) is not None:
+        elif element.kind(SchemaElement.TYPE) is not None:
             leaves.append(Leaf(*below))
     if any(counter[0] for counter, *_ in stack):
         raise FormatError(f"{where}the schema has fewer elements than its groups count")

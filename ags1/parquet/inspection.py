@@ -13,12 +13,20 @@ from dataclasses import dataclass, field, fields
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.parquet import _module
+from ags1.parquet._fields import (
+    ColumnChunk,
+    ColumnMetaData,
+    DataPageHeaderV2,
+    FileMetaData,
+    KeyValue,
+    PageHeader,
+    RowGroup,
+)
 from ags1.parquet._inspection_text import inspection_text
 from ags1.parquet._key_description import KeyDescription, describe_key
 from ags1.parquet._schema import SchemaNode, schema_tree
 from ags1.parquet._source_file import SourceChunk, SourceFile
 from ags1.parquet._thrift import Struct
-from ags1.parquet.footer import CREATED_BY, KEY_VALUES, NUM_ROWS
 from ags1.storage import located
 
 TYPE_CHECKING = False
@@ -44,8 +52,6 @@ ENCODINGS = (
     "DELTA_BYTE_ARRAY", "RLE_DICTIONARY", "BYTE_STREAM_SPLIT",
 )  # fmt: skip
 _DATA_PAGE, _DATA_PAGE_V2 = 0, 3
-_STATISTICS = 12
-_BLOOM_OFFSET = 14
 _LONGEST_HEADER = 1 << 20
 
 
@@ -243,15 +249,20 @@ def inspect(
         metadata = footer.metadata
         if metadata is None:
             return found
-        found.created_by = _text(metadata.binary(CREATED_BY))
-        found.rows = metadata.integer(NUM_ROWS)
+        found.created_by = _text(metadata.binary(FileMetaData.CREATED_BY))
+        found.rows = metadata.integer(FileMetaData.NUM_ROWS)
         found.key_values = _key_values(metadata)
         found.schema = schema_tree(metadata, file.where)
         found.columns = [ColumnInspection(leaf.path) for leaf in file.leaves]
         for group in file.row_groups():
             structure = group.structure
             found.row_groups.append(
-                RowGroupInspection(group.index, structure.integer(3, 0), structure.integer(6), structure.integer(2))
+                RowGroupInspection(
+                    group.index,
+                    structure.integer(RowGroup.NUM_ROWS, 0),
+                    structure.integer(RowGroup.TOTAL_COMPRESSED_SIZE),
+                    structure.integer(RowGroup.TOTAL_BYTE_SIZE),
+                )
             )
             for chunk, column in zip(group.chunks(), found.columns, strict=True):
                 _take_chunk(chunk, column)
@@ -278,10 +289,10 @@ def _encryption(file: SourceFile) -> EncryptionInspection | None:
 
 
 def _key_values(metadata: Struct) -> dict[str, int]:
-    pairs = metadata.list(KEY_VALUES)
+    pairs = metadata.list(FileMetaData.KEY_VALUE_METADATA)
     found: dict[str, int] = {}
     for pair in pairs.structs() if pairs is not None else ():
-        found[_text(pair.binary(1)) or ""] = len(pair.binary(2, b""))
+        found[_text(pair.binary(KeyValue.KEY)) or ""] = len(pair.binary(KeyValue.VALUE, b""))
     return found
 
 
@@ -296,13 +307,17 @@ def _take_chunk(chunk: SourceChunk, column: ColumnInspection) -> None:
     column.readable_without_keys &= not chunk.encrypted
     if chunk.own_key and column.key is None:
         column.key = describe_key(chunk.key_metadata, known=chunk.key is not None, name=chunk.file.name)
-    column.column_indexes += chunk.structure.integer(7, 0) > 0
-    column.offset_indexes += chunk.structure.integer(5, 0) > 0
-    shown = chunk.structure.struct(3)
+    column.column_indexes += chunk.structure.integer(ColumnChunk.COLUMN_INDEX_LENGTH, 0) > 0
+    column.offset_indexes += chunk.structure.integer(ColumnChunk.OFFSET_INDEX_LENGTH, 0) > 0
+    shown = chunk.structure.struct(ColumnChunk.META_DATA)
     if shown is not None and not footer.encrypted:
-        column.statistics_shown |= _STATISTICS in shown
+        column.statistics_shown |= ColumnMetaData.STATISTICS in shown
     _take_metadata(chunk, column)
-    if column.page_version is None and chunk.readable and chunk.known_metadata().integer(5, 0) > 0:
+    if (
+        column.page_version is None
+        and chunk.readable
+        and chunk.known_metadata().integer(ColumnMetaData.NUM_VALUES, 0) > 0
+    ):
         _look_at_first_page(chunk, column)
 
 
@@ -313,13 +328,16 @@ def _take_metadata(chunk: SourceChunk, column: ColumnInspection) -> None:
         column.values = column.compressed_size = column.uncompressed_size = column.bloom_filters = None
         column.codecs = column.encodings = None
         return
-    column.values = _sum(column.values, metadata.integer(5, 0))
-    column.uncompressed_size = _sum(column.uncompressed_size, metadata.integer(6, 0))
-    column.compressed_size = _sum(column.compressed_size, metadata.integer(7, 0))
-    column.bloom_filters = _sum(column.bloom_filters, 1 if metadata.integer(_BLOOM_OFFSET, 0) > 0 else 0)
-    codes = metadata.list(2)
+    column.values = _sum(column.values, metadata.integer(ColumnMetaData.NUM_VALUES, 0))
+    column.uncompressed_size = _sum(
+        column.uncompressed_size, metadata.integer(ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE, 0)
+    )
+    column.compressed_size = _sum(column.compressed_size, metadata.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE, 0))
+    filters = 1 if metadata.integer(ColumnMetaData.BLOOM_FILTER_OFFSET, 0) > 0 else 0
+    column.bloom_filters = _sum(column.bloom_filters, filters)
+    codes = metadata.list(ColumnMetaData.ENCODINGS)
     for names, known, found in (
-        (column.codecs, CODECS, [metadata.integer(4, 0)]),
+        (column.codecs, CODECS, [metadata.integer(ColumnMetaData.CODEC, 0)]),
         (column.encodings, ENCODINGS, codes.integers() if codes is not None else []),
     ):
         for code in found:
@@ -336,14 +354,16 @@ def _look_at_first_page(chunk: SourceChunk, column: ColumnInspection) -> None:
     """Version of the first data page, and where its levels lie; nothing if it is not where the metadata says."""
     try:
         header, body = _first_data_page(chunk)
-        kind = header.integer(1)
+        kind = header.integer(PageHeader.TYPE)
         if kind not in (_DATA_PAGE, _DATA_PAGE_V2):
             return
         column.page_version = 1 if kind == _DATA_PAGE else 2
-        details = header.struct(8)
+        details = header.struct(PageHeader.DATA_PAGE_HEADER_V2)
         if not chunk.encrypted or details is None:
             return
-        levels, size = details.integer(5, 0) + details.integer(6, 0), header.integer(3, 0)
+        levels = details.integer(DataPageHeaderV2.DEFINITION_LEVELS_BYTE_LENGTH, 0)
+        levels += details.integer(DataPageHeaderV2.REPETITION_LEVELS_BYTE_LENGTH, 0)
+        size = header.integer(PageHeader.COMPRESSED_PAGE_SIZE, 0)
         if levels:
             word = bytes(chunk.file.read(body, 4, chunk.name))
             column.levels_encrypted = int.from_bytes(word, "little") == size - 4
@@ -354,7 +374,7 @@ def _look_at_first_page(chunk: SourceChunk, column: ColumnInspection) -> None:
 def _first_data_page(chunk: SourceChunk) -> tuple[Struct, int]:
     """Header of the first data page, and the offset of its body."""
     file, name = chunk.file, f"first data page of {chunk.name}"
-    offset = chunk.known_metadata().integer(9, 0)
+    offset = chunk.known_metadata().integer(ColumnMetaData.DATA_PAGE_OFFSET, 0)
     rest = max(0, file.footer.start - offset)
     if not chunk.encrypted:
         length = min(rest, 4096)

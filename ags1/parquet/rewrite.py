@@ -7,6 +7,7 @@ import os
 from ags1.errors import FormatError
 from ags1.files import Progress, _refuse_same
 from ags1.parquet._columns import ColumnNames, names_in_list
+from ags1.parquet._fields import ColumnChunk, RowGroup
 from ags1.parquet._material_file import key_material_location, read_key_material_file, write_key_material_file
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
@@ -256,9 +257,9 @@ def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[Colu
     names = ColumnNames(names_in_list(allowed, "plaintext_columns"), lambda *_: True) if allowed else None
     encrypted: set[int] = set()
     for group in file.row_groups():
-        chunks = group.structure.list(1)
+        chunks = group.structure.list(RowGroup.COLUMNS)
         for index, chunk in enumerate(chunks if chunks is not None else ()):
-            if isinstance(chunk, Struct) and chunk.struct(8) is not None:
+            if isinstance(chunk, Struct) and chunk.struct(ColumnChunk.CRYPTO_METADATA) is not None:
                 encrypted.add(index)
     keys = made.columns([leaf.path for leaf in file.leaves])
     found: list[ColumnName] = [

@@ -13,9 +13,10 @@ from ags1.files import Progress
 from ags1.kms import ServiceRefusal
 from ags1.parquet._copying import copy_bytes
 from ags1.parquet._decryption_config import DecryptionConfig
+from ags1.parquet._fields import ColumnChunk, ColumnCryptoMetaData, EncryptionWithColumnKey, FileMetaData, RowGroup
 from ags1.parquet._material import KeyMaterial, parse_key_metadata
 from ags1.parquet._thrift import BINARY, Struct
-from ags1.parquet.footer import ROW_GROUPS, Footer, encode_footer, read_footer
+from ags1.parquet.footer import Footer, encode_footer, read_footer
 from ags1.parquet.key_material import KeyMetadataRewrapper
 from ags1.storage import PipeSource, located, open_output, open_source
 
@@ -184,15 +185,15 @@ def _rewrap(footer: Footer, rewrapper: KeyMetadataRewrapper) -> dict[str, int]:
         raise FormatError("the footer has no key metadata, so there is no key in it that a master key could wrap")
     footer.key_metadata = rewrapped(footer.key_metadata)
     assert footer.metadata is not None
-    groups = footer.metadata.list(ROW_GROUPS)
+    groups = footer.metadata.list(FileMetaData.ROW_GROUPS)
     for group in groups if groups is not None else ():
-        chunks = group.list(1) if isinstance(group, Struct) else None
+        chunks = group.list(RowGroup.COLUMNS) if isinstance(group, Struct) else None
         for chunk in chunks if chunks is not None else ():
-            crypto = chunk.struct(8) if isinstance(chunk, Struct) else None
-            own = crypto.struct(2) if crypto is not None else None
-            metadata = own.binary(2) if own is not None else None
+            crypto = chunk.struct(ColumnChunk.CRYPTO_METADATA) if isinstance(chunk, Struct) else None
+            own = crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY) if crypto is not None else None
+            metadata = own.binary(EncryptionWithColumnKey.KEY_METADATA) if own is not None else None
             if own is not None and metadata is not None:
-                own.set(2, BINARY, rewrapped(metadata))
+                own.set(EncryptionWithColumnKey.KEY_METADATA, BINARY, rewrapped(metadata))
     return counts
 
 

@@ -24,11 +24,21 @@ from ags1.parquet._consistency import (
     visible_disagreements,
 )
 from ags1.parquet._conversion import Conversion
+from ags1.parquet._fields import (
+    BloomFilterHeader,
+    ColumnChunk,
+    ColumnCryptoMetaData,
+    ColumnMetaData,
+    EncryptionWithColumnKey,
+    FileMetaData,
+    PageHeader,
+    RowGroup,
+)
 from ags1.parquet._pages import AES_CTR, AES_GCM, Chunk, PageList, PageSource
 from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile, SourceRowGroup
 from ags1.parquet._thrift import Struct
 from ags1.parquet._verify_report import SIGNATURE, ColumnVerification, VerifyFinding, VerifyReport
-from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, NUM_ROWS, ROW_GROUPS
+from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC
 from ags1.storage import PipeSource, located, open_source
 
 TYPE_CHECKING = False
@@ -55,7 +65,6 @@ _BLOCK = 1 << 20
 _BLOCKS = 8
 # Ten times what the largest known writer makes of a header of 20 bytes.
 _LONGEST_BLOOM_HEADER = 1 << 16
-_BLOOM_OFFSET, _BLOOM_LENGTH = 14, 15
 _LENGTH_WORD = 4
 _CHUNK = "column chunk"
 _ROW_GROUP = "row group"
@@ -159,7 +168,7 @@ def _open(source: Any, decryption: DecryptionConfig | None, report: VerifyReport
     try:
         structure = Struct.parse(tail)
         offset += structure.nbytes
-        if magic == MAGIC and 8 in structure:
+        if magic == MAGIC and FileMetaData.ENCRYPTION_ALGORITHM in structure:
             report.footer = "signed"
     except FormatError:
         pass
@@ -279,7 +288,7 @@ class _Verification:
         self._check_footer()
         self._advance(0)
         try:
-            groups = footer.metadata.list(ROW_GROUPS) if footer.metadata is not None else None
+            groups = footer.metadata.list(FileMetaData.ROW_GROUPS) if footer.metadata is not None else None
             structures = list(groups.structs()) if groups is not None else []
         except FormatError as error:
             self._fail("footer", error, offset=footer.start)
@@ -288,7 +297,7 @@ class _Verification:
         for index, structure in enumerate(structures):
             report.row_groups += 1
             try:
-                rows += structure.integer(3, 0)
+                rows += structure.integer(RowGroup.NUM_ROWS, 0)
                 self._check_row_group(SourceRowGroup(file, index, structure))
             except _FAULTS as error:
                 self._fail(_ROW_GROUP, error, row_group=index)
@@ -319,7 +328,7 @@ class _Verification:
 
     def _check_rows(self, rows: int) -> None:
         metadata = self._file.footer.metadata
-        stated = None if metadata is None else _integer(metadata, NUM_ROWS)
+        stated = None if metadata is None else _integer(metadata, FileMetaData.NUM_ROWS)
         if stated != rows:
             self._problem(("footer", f"num_rows is {stated}, but its row groups have {rows}"))
 
@@ -328,7 +337,7 @@ class _Verification:
     def _check_row_group(self, group: SourceRowGroup) -> None:
         file, report = self._file, self._report
         structure = group.structure
-        found = structure.list(1)
+        found = structure.list(RowGroup.COLUMNS)
         structures = [] if found is None else list(found)
         if len(structures) != len(file.leaves):
             count = len(file.leaves)
@@ -357,8 +366,9 @@ class _Verification:
             if self._required[column] and where.protection in ("plaintext", "mixed"):
                 report.unprotected_columns.setdefault(leaf.name, "is not encrypted")
             if not known:
-                visible = structure.struct(3)
-                report.unchecked_bytes += max(0, visible.integer(7, 0)) if visible is not None else 0
+                visible = structure.struct(ColumnChunk.META_DATA)
+                if visible is not None:
+                    report.unchecked_bytes += max(0, visible.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE, 0))
                 return None
         except FormatError as error:
             self._fail(_CHUNK, error, where, **place)
@@ -367,12 +377,12 @@ class _Verification:
         try:
             chunk = SourceChunk(self._file, leaf, group.ordinal, column, structure)
         except _FAULTS as error:
-            self._fail(kind if 9 in structure else _CHUNK, error, where, **place)
+            self._fail(kind if ColumnChunk.ENCRYPTED_COLUMN_METADATA in structure else _CHUNK, error, where, **place)
             return self._with_visible_metadata(group, leaf, column, structure)
         other = chunk.other_protection()
         if other is not None:
             report.unprotected_columns.setdefault(leaf.name, f"{other}, although column_keys has a key for it")
-        if chunk.encrypted and structure.binary(9) is not None:
+        if chunk.encrypted and structure.binary(ColumnChunk.ENCRYPTED_COLUMN_METADATA) is not None:
             report.count(kind, where)
             try:
                 for problem in visible_disagreements(chunk):
@@ -383,13 +393,13 @@ class _Verification:
 
     def _has_key(self, group: SourceRowGroup, leaf: Leaf, structure: Struct, where: ColumnVerification) -> bool:
         """Whether the column is plaintext or its key is known; the report says what is not."""
-        crypto = structure.struct(8)
-        own = None if crypto is None else crypto.struct(2)
+        crypto = structure.struct(ColumnChunk.CRYPTO_METADATA)
+        own = None if crypto is None else crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY)
         protection = "plaintext" if crypto is None else "footer key" if own is None else "column key"
         where.protection = protection if where.protection in ("", protection) else "mixed"
         if crypto is None or self._file.footer.algorithm is None:
             return True
-        marker = (None, None) if own is None else (leaf.path, own.binary(2))
+        marker = (None, None) if own is None else (leaf.path, own.binary(EncryptionWithColumnKey.KEY_METADATA))
         if marker not in self._unusable:
             try:
                 self._file.footer_key() if own is None else self._file.key_of(leaf.path, marker[1])
@@ -412,10 +422,10 @@ class _Verification:
         self, group: SourceRowGroup, leaf: Leaf, column: int, structure: Struct
     ) -> SourceChunk | None:
         """The chunk by the copy of its metadata that a plaintext footer shows, when the encrypted one is damaged."""
-        if 9 not in structure or 3 not in structure:
+        if ColumnChunk.ENCRYPTED_COLUMN_METADATA not in structure or ColumnChunk.META_DATA not in structure:
             return None
         visible = structure.copy()
-        visible.remove(9)
+        visible.remove(ColumnChunk.ENCRYPTED_COLUMN_METADATA)
         try:
             return SourceChunk(self._file, leaf, group.ordinal, column, visible)
         except _FAULTS:
@@ -538,7 +548,7 @@ class _Verification:
             else:
                 if protection == AES_CTR:
                     report.unauthenticated[kind] = report.unauthenticated.get(kind, 0) + 1
-                report.checksums += 4 in Struct.parse(page["header"])
+                report.checksums += PageHeader.CRC in Struct.parse(page["header"])
 
     def _shows_levels(self, page: dict[str, Any]) -> bool:
         """Whether the levels of a V2 page lie before its module: the length word behind them tells."""
@@ -566,8 +576,8 @@ class _Verification:
             except FormatError as error:
                 self._fail(_module.NAMES[_module.COLUMN_METADATA], error, column, **state.place)
         for kind, field, read, disagreements in (
-            (_module.COLUMN_INDEX, 6, chunk.column_index, column_index_disagreements),
-            (_module.OFFSET_INDEX, 4, chunk.offset_index, offset_index_disagreements),
+            (_module.COLUMN_INDEX, ColumnChunk.COLUMN_INDEX_OFFSET, chunk.column_index, column_index_disagreements),
+            (_module.OFFSET_INDEX, ColumnChunk.OFFSET_INDEX_OFFSET, chunk.offset_index, offset_index_disagreements),
         ):
             name = _module.NAMES[kind]
             try:
@@ -576,6 +586,7 @@ class _Verification:
                     continue
                 if chunk.encrypted:
                     self._report.count(name, column)
+                # The field of an index's length comes behind that of its offset.
                 self._report.bytes += chunk.structure.integer(field + 1, 0)
                 if not state.broken:
                     index = Struct.parse(data, what=f"{name} of {chunk.name}")
@@ -586,7 +597,7 @@ class _Verification:
 
     def _check_bloom_filter(self, state: _ChunkState) -> None:
         chunk, metadata = state.chunk, state.chunk.known_metadata()
-        start = _integer(metadata, _BLOOM_OFFSET)
+        start = _integer(metadata, ColumnMetaData.BLOOM_FILTER_OFFSET)
         if start is None or start <= 0:
             return
         header, bitset = _module.BLOOM_FILTER_HEADER, _module.BLOOM_FILTER_BITSET
@@ -595,7 +606,8 @@ class _Verification:
             if chunk.encrypted:
                 chunk.refuse_plaintext_filter(start)
                 length, plain = self._open_sealed(chunk, header, start, _LONGEST_BLOOM_HEADER)
-                size = Struct.parse(plain, what=f"Bloom filter header of {chunk.name}").integer(1, -1)
+                found = Struct.parse(plain, what=f"Bloom filter header of {chunk.name}")
+                size = found.integer(BloomFilterHeader.NUM_BYTES, -1)
                 self._report.count(_module.NAMES[header], state.column)
                 kind, offset = bitset, start + length
                 stored, bits = self._open_sealed(chunk, bitset, offset, max(0, size) + _module.OVERHEAD)
@@ -607,7 +619,7 @@ class _Verification:
             else:
                 length = sum(len(each) for each in chunk.bloom_filter() or ())
             self._report.bytes += length
-            stated = metadata.integer(_BLOOM_LENGTH, length)
+            stated = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH, length)
             if stated != length:
                 text = f"{chunk.name}: bloom_filter_length is {stated}, but by the filter it is {length}"
                 self._problems(state, [(_module.NAMES[header], text)])

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ags1.parquet._fields import ColumnChunk, ColumnMetaData, FileMetaData, KeyValue, PageHeader, RowGroup
 from ags1.parquet._thrift import BINARY, I32, I64, LIST, STRUCT, List, Struct
 from tests.parquet import public_files
 from tests.parquet.thrift_trees import plain
@@ -80,16 +81,18 @@ def test_footers_and_pages_of_other_writers(writer: str, shape: str, tmp_path: P
     plain(parsed, STRUCT)
     assert parsed.encode() == footer
     expected = pq.read_metadata(io.BytesIO(data))
-    assert parsed.require(3, "num_rows") == expected.num_rows
+    assert parsed.require(FileMetaData.NUM_ROWS, "num_rows") == expected.num_rows
     headers = 0
-    for group_number, group in enumerate(parsed.require(4, "row_groups", LIST).structs()):
-        for number, chunk in enumerate(group.require(1, "columns", LIST).structs()):
-            metadata = chunk.require(3, "meta_data", STRUCT)
+    for group_number, group in enumerate(parsed.require(FileMetaData.ROW_GROUPS, "row_groups", LIST).structs()):
+        for number, chunk in enumerate(group.require(RowGroup.COLUMNS, "columns", LIST).structs()):
+            metadata = chunk.require(ColumnChunk.META_DATA, "meta_data", STRUCT)
             column = expected.row_group(group_number).column(number)
-            assert metadata.integer(5) == column.num_values
-            assert metadata.integer(9) == column.data_page_offset
-            assert metadata.integer(7) == column.total_compressed_size
-            path = [part.decode() for part in metadata.require(3, "path_in_schema").binaries()]
+            assert metadata.integer(ColumnMetaData.NUM_VALUES) == column.num_values
+            assert metadata.integer(ColumnMetaData.DATA_PAGE_OFFSET) == column.data_page_offset
+            assert metadata.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE) == column.total_compressed_size
+            path = [
+                part.decode() for part in metadata.require(ColumnMetaData.PATH_IN_SCHEMA, "path_in_schema").binaries()
+            ]
             assert ".".join(path) == column.path_in_schema
             # An empty chunk of pyarrow has a dictionary page and no data page, at 0.
             position = column.dictionary_page_offset or column.data_page_offset
@@ -97,10 +100,13 @@ def test_footers_and_pages_of_other_writers(writer: str, shape: str, tmp_path: P
             while position < end:
                 header = Struct.parse(data, position, what="page header")
                 assert header.encode() == data[position : position + header.nbytes]
-                position += header.nbytes + header.require(3, "compressed_page_size", I32)
+                position += header.nbytes + header.require(PageHeader.COMPRESSED_PAGE_SIZE, "compressed_page_size", I32)
                 headers += 1
             assert position == end
-            for offset_id, length_id in ((4, 5), (6, 7)):
+            for offset_id, length_id in (
+                (ColumnChunk.OFFSET_INDEX_OFFSET, ColumnChunk.OFFSET_INDEX_LENGTH),
+                (ColumnChunk.COLUMN_INDEX_OFFSET, ColumnChunk.COLUMN_INDEX_LENGTH),
+            ):
                 if offset_id in chunk:
                     offset, length = chunk.integer(offset_id, 0), chunk.integer(length_id, 0)
                     index = data[offset : offset + length]
@@ -113,18 +119,18 @@ def test_a_changed_footer_is_read_by_pyarrow() -> None:
     footer = footer_of(data)
     parsed = Struct.parse(footer, trailing=False)
     # Moved by as much as is put in front of the pages.
-    for group in parsed.require(4, "row_groups", LIST).structs():
-        for chunk in group.require(1, "columns", LIST).structs():
-            metadata = chunk.require(3, "meta_data", STRUCT)
-            for field_id in (9, 11):
+    for group in parsed.require(FileMetaData.ROW_GROUPS, "row_groups", LIST).structs():
+        for chunk in group.require(RowGroup.COLUMNS, "columns", LIST).structs():
+            metadata = chunk.require(ColumnChunk.META_DATA, "meta_data", STRUCT)
+            for field_id in (ColumnMetaData.DATA_PAGE_OFFSET, ColumnMetaData.DICTIONARY_PAGE_OFFSET):
                 if field_id in metadata:
                     metadata.set(field_id, I64, metadata.integer(field_id) + 1_000_000)
     key_value = Struct()
-    key_value.set(1, BINARY, b"moved")
-    key_value.set(2, BINARY, b"yes")
-    if 5 not in parsed:
-        parsed.set(5, LIST, List(STRUCT))
-    parsed.require(5, "key_value_metadata", LIST).append(key_value)
+    key_value.set(KeyValue.KEY, BINARY, b"moved")
+    key_value.set(KeyValue.VALUE, BINARY, b"yes")
+    if FileMetaData.KEY_VALUE_METADATA not in parsed:
+        parsed.set(FileMetaData.KEY_VALUE_METADATA, LIST, List(STRUCT))
+    parsed.require(FileMetaData.KEY_VALUE_METADATA, "key_value_metadata", LIST).append(key_value)
     new = parsed.encode()
     body = data[:4] + bytes(1_000_000) + data[4 : -8 - len(footer)]
     moved = io.BytesIO(body + new + struct.pack("<I", len(new)) + b"PAR1")

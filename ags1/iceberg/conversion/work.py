@@ -19,7 +19,7 @@ from ags1.errors import Ags1Error, FormatError, TruncatedError
 from ags1.iceberg._locations import location_of
 from ags1.keys import KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
-from ags1.parquet.footer import NUM_ROWS, ROW_GROUPS, read_footer
+from ags1.parquet.footer import FileMetaData, RowGroup, read_footer
 from ags1.storage import PipeSource, Unsynced, make_parent, open_output, open_source, status
 from ags1.stream import Writer
 
@@ -39,7 +39,6 @@ __all__ = ["FORMS", "FileResult", "FileTask", "Places", "check", "run"]
 FORMS = ("parquet", "avro")
 """Formats of data files and equality delete files that can be moved."""
 
-_FILE_OFFSET = 5
 _PIECE = 8 << 20
 _MAGIC = {"parquet": b"PAR1", "avro": b"Obj\x01"}
 
@@ -137,7 +136,7 @@ def check(task: FileTask, seal: Seal | None, places: Places) -> None:
         raise TruncatedError(f"{task.source}: has {size} bytes, but its manifest says {max(promised)}")
     try:
         if task.form == "parquet":
-            _check_rows(task, _footer(location, key).metadata.integer(NUM_ROWS))  # type: ignore[union-attr]
+            _check_rows(task, _footer(location, key).metadata.integer(FileMetaData.NUM_ROWS))  # type: ignore[union-attr]
         elif key is None:
             _check_magic(location, task.form)
     except Ags1Error as error:
@@ -273,9 +272,9 @@ def _verify(task: FileTask, target: Location, key: KeyMetadata | None, length: i
     if task.form == "parquet":
         footer = _footer(target, key)
         assert footer.metadata is not None
-        _check_rows(task, footer.metadata.integer(NUM_ROWS))
-        groups = footer.metadata.list(ROW_GROUPS)
-        starts = [each.integer(_FILE_OFFSET) for each in groups or ()]
+        _check_rows(task, footer.metadata.integer(FileMetaData.NUM_ROWS))
+        groups = footer.metadata.list(FileMetaData.ROW_GROUPS)
+        starts = [each.integer(RowGroup.FILE_OFFSET) for each in groups or ()]
         return tuple(each for each in starts if each is not None) if None not in starts else ()
     if key is None:
         if task.copy and length != task.length:
