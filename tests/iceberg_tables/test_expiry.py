@@ -144,3 +144,16 @@ def test_plaintext_that_was_deleted_before_its_conversion_goes_with_expiry(tmp_p
     table.delete("id < 10")
     iceberg.encrypt_table(table, key_id="keyA", steps=("convert", "expire"))
     assert not beginning_with(tmp_path, PLAINTEXT)
+
+
+def test_a_full_disk_leaves_nothing_of_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path / "t")
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ags1.iceberg.catalogs._file.create", full)
+    with pytest.raises(OSError, match="No space left"):
+        table.append(ids(50))
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before

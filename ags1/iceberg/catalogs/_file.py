@@ -15,7 +15,7 @@ from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg._document import MAX_DOCUMENT
 from ags1.iceberg._locations import local_path, location_of
 from ags1.iceberg.catalogs._successor import METADATA_SUFFIX, NewMetadata, directory_of, successor, version_of
-from ags1.iceberg.catalogs._table import CatalogTable, TableState, conflict, read_state
+from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, conflict, read_state
 from ags1.storage import (
     Location,
     can_create,
@@ -139,7 +139,8 @@ class FileTable(CatalogTable):
                 return
         except FileNotFoundError:
             if where.is_local:
-                raise error from None
+                # Nothing is there, so what was written for it may go.
+                raise RefusedError(error.errno, error.strerror, where.path) from error
         except (OSError, FormatError):
             pass
         else:
