@@ -56,7 +56,8 @@ def _rewritten(table: SparkTable, directory: Path, kms: MemoryKms, key_id: str) 
     totals = {name: text for name, text in snapshot["summary"].items() if name.startswith("total-")}
     writer.finish("replace", totals)
     path = directory / "00099-rewritten.metadata.json"
-    path.write_text(json.dumps(metadata.fields))
+    # As a commit does; the tables may have been made long before.
+    path.write_text(json.dumps({**metadata.fields, "last-updated-ms": metadata.now_ms()}))
     return str(path)
 
 
