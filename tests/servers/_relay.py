@@ -386,7 +386,8 @@ class Exchange:
                 # It may have said why before it closed.
                 return False
             request.uploaded += len(piece)
-            if server.pending():
+            # What comes after the last byte is the answer that it waited for.
+            if request.uploaded != body.length and server.pending():
                 return False
         if body.chunked:
             server.socket.sendall(b"0\r\n\r\n")
