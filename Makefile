@@ -24,7 +24,7 @@ STUBBED = $(subst /,.,$(basename $(wildcard ags1/_*.pyi ags1/*/_*.pyi)))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-spark test-all soak demo check docs format bench bench-compare wheel \
+.PHONY: help venv build servers test test-long test-spark test-all soak demo check docs format bench bench-compare wheel \
 	fuzz sanitize clean distclean
 
 help: ## show this text
@@ -88,17 +88,21 @@ PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --benchmark-di
 servers: $(STAMPS)/test ## build the object stores of the tests, once, outside the tree
 	-$(BIN)/python -m tests.servers install
 
-test: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests
+test: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests, in about ten minutes on two cores
 	! grep -rqE --include='*.py' 'pytest\.mark\.serial' tests || $(BIN)/python -m pytest -m serial $(PYTEST_ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest -m 'not serial' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m 'not serial and not long' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
+
+test-long: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests that start whole systems: installs, clusters, faulty links
+	$(BIN)/python -m pytest -m long $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
 
 # The order is that of the time until a failure shows; the tests come last, so that their summary closes the output.
-test-all: ## run check, fuzz, sanitize, samples of the long runs, the tests on the newest Spark, and the tests
+test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, and all tests, Spark's on its newest release too
 	$(MAKE) check
 	$(MAKE) fuzz SECONDS=5
 	$(MAKE) sanitize
 	$(MAKE) soak SOAK_ARGS='--seconds 40'
 	$(MAKE) test-spark
+	$(MAKE) test-long
 	$(MAKE) test
 
 # Modules that run by themselves: python -m tests.threats.soak_forks

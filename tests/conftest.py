@@ -32,8 +32,34 @@ GROUPS = {
     "azure_server": "azure",
     "gcs_server": "gcs",
 }
-# Files that take a minute or more: they come before all others, so that none of them is left to one process at the end.
-LONG = ("test_packaging", "cli/test_demo", "test_bench_iceberg", "spark/test_leaks")
+# Files of tests that start whole systems (an install, a cluster, a metastore, a link with faults) for a promise that
+# others test without: `make test-long` runs them, and `make test` does not. The longest come first, so that none of
+# them is left to one process at the end.
+LONG = (
+    "test_packaging",
+    "cli/test_demo",
+    "test_bench_iceberg",
+    "spark/test_leaks",
+    "dataset/test_interleavings",
+    "dataset/test_power_cut",
+    "iceberg_tables/test_catalogs_hive",
+    "iceberg_tables/test_spark_conversion",
+    "iceberg_tables/test_writing_spark",
+    "interop/test_parquet_java",
+    "spark/test_connect",
+    "spark/test_docs",
+    "spark/test_job",
+    "spark/test_kills",
+    "spark/test_object_store",
+    "spark/test_parquet",
+    "spark/test_shipping",
+    "spark/test_source_gzip",
+    "spark/test_source_stream",
+    "storage/test_faulty_links",
+    "storage/test_memory",
+    "test_bench",
+    "test_examples",
+)
 _ROOT = Path(__file__).parent
 
 
@@ -50,6 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"names of tests with addresses, which differ between processes: {moving}")
     order = list(dict.fromkeys((*GROUPS.values(), *LONG)))
     for item in items:
+        if item.path.relative_to(_ROOT).with_suffix("").as_posix() in LONG:
+            item.add_marker(pytest.mark.long)
         if item.get_closest_marker("xdist_group") is None:
             used = getattr(item, "fixturenames", ())
             group = next((group for fixture, group in GROUPS.items() if fixture in used), None)
