@@ -249,6 +249,31 @@ def test_declarations_for_other_peoples_cython_point_down_too() -> None:
     assert found
 
 
+def imports_for_type_checkers(path: Path) -> Iterator[str]:
+    """Modules of the package in any import statement, also in those that only a type checker reads."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def test_a_room_uses_public_names_of_another_alone() -> None:
+    """Of other rooms, neither a private module nor a private name, not even for types."""
+    found, looked_at = set(), 0
+    for name, path in modules().items():
+        room = name.split(".")[0]
+        if path.suffix != ".py" or not (PACKAGE / room).is_dir():
+            continue
+        for imported in imports_for_type_checkers(path):
+            parts = imported.split(".")
+            if parts[0] != "ags1" or len(parts) < 3 or parts[1] == room or not (PACKAGE / parts[1]).is_dir():
+                continue
+            looked_at += 1
+            if any(part.startswith("_") and not part.startswith("__") for part in parts[2:]):
+                found.add(f"{name} imports {imported}")
+    assert looked_at > 500
+    assert not found
+
+
 @pytest.mark.parametrize("inside_functions", [False, True])
 def test_no_modules_import_each_other_in_a_circle(inside_functions: bool) -> None:
     graph = {

@@ -39,10 +39,10 @@ def _whole() -> CommandParser:
             commands["iceberg"] = _iceberg_parser.command_parser()
             commands["parquet"] = _parquet_parser.command_parser()
             try:
-                from ags1.spark import _job_parser
+                from ags1.spark import job_parser
             except ImportError:
                 continue
-            commands["spark"] = _job_parser.command_parser("ags1 spark")
+            commands["spark"] = job_parser.command_parser("ags1 spark")
     return parser
 
 

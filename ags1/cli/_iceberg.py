@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ags1.iceberg._audit import AuditReport
-    from ags1.iceberg._files import TableFile
-    from ags1.iceberg._table_verify import TableVerifyReport
+    from ags1.iceberg.table_audit import AuditReport
+    from ags1.iceberg.table_verification import TableVerifyReport
+    from ags1.iceberg.table_walk import TableFile
 
 __all__ = ["audit", "cat", "files", "iceberg", "verify"]
 
@@ -44,7 +44,7 @@ def iceberg(options: argparse.Namespace) -> int:
 def files(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg files``."""
     from ags1.cli._iceberg_scan import rows_of, writer_of
-    from ags1.iceberg._files import files_table, walk
+    from ags1.iceberg.table_walk import files_table, walk
 
     with opened(options) as table:
         table.require_kms()
@@ -64,7 +64,7 @@ def files(options: argparse.Namespace) -> int:
 
 def audit(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg audit``."""
-    from ags1.iceberg._audit import audit as look
+    from ags1.iceberg.table_audit import audit as look
 
     def work(table: Opened) -> AuditReport:
         return look(table.location, table.io, wanted_snapshots(options, table))
@@ -92,7 +92,7 @@ def audit(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg verify``."""
-    from ags1.iceberg._table_verify import verify_table
+    from ags1.iceberg.table_verification import verify_table
 
     reporter = Reporter(options, ("verifying", "verified"), None, 1)
 
@@ -216,7 +216,7 @@ def _refuse_plaintext_above(table: Opened, file: TableFile) -> None:
 
 def _find(table: Opened, wanted: str) -> TableFile:
     """The file that a location means, or the end of one."""
-    from ags1.iceberg._files import walk
+    from ags1.iceberg.table_walk import walk
 
     found = walk(table.location, table.io, "all")
     everything = {each.path: each for each in found}
@@ -236,7 +236,7 @@ def _find(table: Opened, wanted: str) -> TableFile:
 
 
 def _ends_with(path: str, wanted: str) -> bool:
-    from ags1.iceberg._locations import local_path
+    from ags1.iceberg.locations import local_path
 
     local = local_path(wanted)
     if local is not None and local.startswith("/"):
@@ -248,7 +248,7 @@ def _records(plain: Any, file: TableFile) -> Iterator[Any]:
     """Records of an Avro file as JSON has them, without keys."""
     from ags1.cli._parquet_rows import _value
     from ags1.errors import Ags1Error, FormatError
-    from ags1.iceberg._avro_records import records
+    from ags1.iceberg.avro_records import records
 
     try:
         for record in records(plain, is_manifest=file.kind.startswith("manifest")):

@@ -97,7 +97,7 @@ class _Change:
     """
 
     def __init__(self, table: Opened, options: argparse.Namespace) -> None:
-        from ags1.iceberg.catalogs._file import as_the_table_spells_it
+        from ags1.iceberg.catalogs.file import as_the_table_spells_it
 
         self._target, self._options = table.target, options
         self.base: TableState = table.target.load()
@@ -237,7 +237,7 @@ def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: s
 
 
 def _would_write(change: _Change) -> str:
-    from ags1.iceberg.catalogs._file import next_name
-    from ags1.iceberg.catalogs._successor import version_of
+    from ags1.iceberg.catalogs.file import next_name
+    from ags1.iceberg.catalogs.successor import version_of
 
     return f"would write metadata file {version_of(next_name(change.old))} beside {change.old}"

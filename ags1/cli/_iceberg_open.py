@@ -76,7 +76,7 @@ class Opened:
         FormatError, OSError
             The metadata file cannot be read.
         """
-        from ags1.iceberg._metadata import claims_encryption
+        from ags1.iceberg.metadata_document import claims_encryption
 
         if self.kms is None and claims_encryption(self.io.read_metadata(self.location).fields):
             raise KeyAccessError(
@@ -233,9 +233,9 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str]:
 
 
 def _location(options: argparse.Namespace) -> str:
-    from ags1.iceberg._locations import local_path
-    from ags1.iceberg.catalogs._file import newest_metadata
-    from ags1.iceberg.catalogs._successor import METADATA_SUFFIX
+    from ags1.iceberg.catalogs.file import newest_metadata
+    from ags1.iceberg.catalogs.successor import METADATA_SUFFIX
+    from ags1.iceberg.locations import local_path
 
     table: str = options.table
     if table.endswith(METADATA_SUFFIX):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.iceberg import EncryptedKey
-    from ags1.iceberg._files import TableFile, TableSnapshot, TableWalk
+    from ags1.iceberg.table_walk import TableFile, TableSnapshot, TableWalk
 
 __all__ = ["Node", "inspect"]
 
@@ -56,7 +56,7 @@ class Node:
 
 def inspect(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg inspect``."""
-    from ags1.iceberg._files import walk
+    from ags1.iceberg.table_walk import walk
 
     with opened(options) as table:
         try:
@@ -362,7 +362,7 @@ def _key_encryption_keys(found: TableWalk) -> list[EncryptedKey]:
 
 def _age(key: EncryptedKey, now_ms: int) -> tuple[str, str]:
     """How old a key encryption key is, in words, and the mark for that."""
-    from ags1.iceberg._hierarchy import KEK_LIFESPAN_MS, milliseconds
+    from ags1.iceberg.key_hierarchy import KEK_LIFESPAN_MS, milliseconds
 
     made = milliseconds(key.timestamp)
     if made is None:
@@ -377,7 +377,7 @@ def _age(key: EncryptedKey, now_ms: int) -> tuple[str, str]:
 
 def _groups(found: Iterable[TableFile]) -> dict[tuple[str, str], list[TableFile]]:
     """Files by kind and how they are encrypted."""
-    from ags1.iceberg._files import KINDS
+    from ags1.iceberg.table_walk import KINDS
 
     groups: dict[tuple[str, str], list[TableFile]] = {}
     for each in found:

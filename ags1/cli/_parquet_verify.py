@@ -15,8 +15,8 @@ from ags1.cli._paths import Job
 from ags1.cli._report import in_time
 from ags1.cli._transfer import work_through
 from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
-from ags1.parquet._expected import ExpectedFiles
-from ags1.parquet._verify_report import (
+from ags1.parquet.expected import ExpectedFiles
+from ags1.parquet.verify_report import (
     AUTHENTIC,
     DAMAGED,
     NOT_CHECKED,

@@ -15,6 +15,6 @@ def spark(options: argparse.Namespace) -> int:
     ImportError
         The extra is missing; says which.
     """
-    from ags1.spark._job import main
+    from ags1.spark.job import main
 
     return main(options.arguments, prog="ags1 spark")

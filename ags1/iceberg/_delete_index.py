@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.transforms import VoidTransform
 
 from ags1.errors import FormatError
-from ags1.iceberg._deletion_vectors import DeletionVector
+from ags1.iceberg.deletion_vectors import DeletionVector
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

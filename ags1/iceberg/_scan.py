@@ -24,7 +24,6 @@ from pyiceberg.table import FileScanTask
 from ags1._blocks import usable_cpus
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._delete_index import EqualityDeletes
-from ags1.iceberg._deletion_vectors import DeletionVector, deleted_positions
 from ags1.iceberg._equality_deletes import DeletedKeys
 from ags1.iceberg._further_columns import FurtherColumns
 from ags1.iceberg._planning import ScanTask
@@ -33,6 +32,7 @@ from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._row_lineage import POSITION, ROW_ID
 from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg._variant import ParquetVariants
+from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions
 from ags1.storage import Location
 
 TYPE_CHECKING = False

@@ -11,9 +11,9 @@ import datetime
 from dataclasses import dataclass, field
 
 from ags1.iceberg._entries import shown
-from ags1.iceberg._files import PLAINTEXT, TableFile, TableSnapshot, TableWalk
-from ags1.iceberg._hierarchy import milliseconds
 from ags1.iceberg._text import counted, printable
+from ags1.iceberg.key_hierarchy import milliseconds
+from ags1.iceberg.table_walk import PLAINTEXT, TableFile, TableSnapshot, TableWalk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ags1.errors import FormatError
-from ags1.iceberg._deletion_vectors import DeletionVector
+from ags1.iceberg.deletion_vectors import DeletionVector
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.iceberg._file_keys import KnownFile
-    from ags1.iceberg._files import TableFile
+    from ags1.iceberg.file_keys import KnownFile
+    from ags1.iceberg.table_walk import TableFile
 
 __all__ = ["VectorCheck"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from ags1._gcm import random_bytes
-from ags1.iceberg._locations import local_path
 from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.locations import local_path
 from ags1.iceberg.tables import EncryptedTable, load_table
 
 TYPE_CHECKING = False

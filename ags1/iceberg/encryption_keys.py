@@ -19,7 +19,9 @@ from ags1._gcm import random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, list_to_json, shown
-from ags1.iceberg._hierarchy import (
+from ags1.iceberg._kek import check_kms, keep_kek, kept_kek, make_kek, unwrap_kek, wrap_kek
+from ags1.iceberg._reports import MergeReport, PruneReport, RewrapReport
+from ags1.iceberg.key_hierarchy import (
     MissingKekError,
     closure,
     has_unknown_properties,
@@ -29,8 +31,6 @@ from ags1.iceberg._hierarchy import (
     opening,
     seal_entry,
 )
-from ags1.iceberg._kek import check_kms, keep_kek, kept_kek, make_kek, unwrap_kek, wrap_kek
-from ags1.iceberg._reports import MergeReport, PruneReport, RewrapReport
 from ags1.keys import Key, KeyMetadata
 from ags1.kms import ForkSafeLock
 

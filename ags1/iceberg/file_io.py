@@ -22,10 +22,10 @@ from urllib.parse import urlparse
 from ags1 import layout
 from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg._document import Document
-from ags1.iceberg._file_keys import FileKeys, KnownFile
-from ags1.iceberg._locations import local_path
 from ags1.iceberg._manifest_avro import readable
-from ags1.iceberg._metadata import check_hash, metadata_document
+from ags1.iceberg.file_keys import FileKeys, KnownFile
+from ags1.iceberg.locations import local_path
+from ags1.iceberg.metadata_document import check_hash, metadata_document
 from ags1.stream import Reader
 
 try:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pyiceberg.table import StaticTable
 
     from ags1.files import Progress
-    from ags1.iceberg._audit import AuditReport
-    from ags1.iceberg._files import Snapshots
     from ags1.iceberg._table_tree import TreeNode
-    from ags1.iceberg._table_verify import TableVerifyReport
     from ags1.iceberg.catalogs import CatalogTable, TableState
+    from ags1.iceberg.table_audit import AuditReport
+    from ags1.iceberg.table_verification import TableVerifyReport
+    from ags1.iceberg.table_walk import Snapshots
 
 __all__ = ["EncryptedTable", "EncryptedTableScan", "load_table", "open_table"]
 
@@ -399,7 +399,7 @@ class EncryptedTable(TableChanges):
         ValueError
             No such snapshot, branch or tag, or both ways of naming one.
         """
-        from ags1.iceberg._files import files_table, walk
+        from ags1.iceberg.table_walk import files_table, walk
 
         if ref is not None:
             if snapshot_id is not None:
@@ -422,8 +422,8 @@ class EncryptedTable(TableChanges):
         ValueError
             No such snapshot.
         """
-        from ags1.iceberg._files import walk
         from ags1.iceberg._table_tree import table_tree
+        from ags1.iceberg.table_walk import walk
 
         return table_tree(walk(self.metadata_location, self.io, snapshot_id))
 
@@ -444,7 +444,7 @@ class EncryptedTable(TableChanges):
         ValueError
             No such snapshot.
         """
-        from ags1.iceberg._audit import audit
+        from ags1.iceberg.table_audit import audit
 
         return audit(self.metadata_location, self.io, snapshot_id)
 
@@ -476,7 +476,7 @@ class EncryptedTable(TableChanges):
         ValueError
             No such snapshot, or a number of threads below 1.
         """
-        from ags1.iceberg._table_verify import verify_table
+        from ags1.iceberg.table_verification import verify_table
 
         return verify_table(self.metadata_location, self.io, snapshot_id, progress=progress, threads=threads)
 

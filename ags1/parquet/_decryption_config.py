@@ -11,7 +11,7 @@ from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.keys import KeyMetadata
 from ags1.kms import ServiceRefusal
 from ags1.parquet._columns import ColumnNames, named_values
-from ags1.parquet._config_arguments import (
+from ags1.parquet.config_arguments import (
     CACHE_SECONDS,
     as_flag,
     as_key,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ags1.parquet._kms_keys import Kms
+    from ags1.parquet.kms_keys import Kms
 
 __all__ = ["DecryptionConfig", "FileDecryption"]
 
@@ -132,7 +132,7 @@ class DecryptionConfig:
         aad_prefix, check_footer_integrity, allow_plaintext, algorithm
             As for the constructor.
         """
-        from ags1.parquet._kms_keys import DataKeyUnwrapper, as_key_service, retriever
+        from ags1.parquet.kms_keys import DataKeyUnwrapper, as_key_service, retriever
 
         unwrapper = DataKeyUnwrapper(as_key_service(kms), cache_seconds=cache_seconds)
         made = cls(

@@ -8,7 +8,7 @@ from ags1._gcm import Key, random_bytes
 from ags1._typing import Buffer, KeyLike
 from ags1.keys import KeyMetadata
 from ags1.parquet._columns import ColumnNames, named_values, names_in_list
-from ags1.parquet._config_arguments import (
+from ags1.parquet.config_arguments import (
     CACHE_SECONDS,
     as_flag,
     as_key,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ags1.parquet._columns import ColumnName, Path
-    from ags1.parquet._kms_keys import Kms
+    from ags1.parquet.kms_keys import Kms
 
     T = TypeVar("T")
 else:
@@ -351,7 +351,7 @@ class EncryptionConfig:
         TypeError, ValueError
             A wrong argument, or one master key list that names a column of another.
         """
-        from ags1.parquet._kms_keys import DataKeyWrapper, FileDataKeys, as_key_service, key_id
+        from ags1.parquet.kms_keys import DataKeyWrapper, FileDataKeys, as_key_service, key_id
 
         names, master_ids = _columns_by_master_key(column_key_ids, key_id)
         wrapper = DataKeyWrapper(

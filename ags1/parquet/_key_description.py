@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ags1.errors import Ags1Error
-from ags1.parquet._material import KeyMaterial, parse_key_metadata, parse_store
 from ags1.parquet._material_file import read_key_material
+from ags1.parquet.material import KeyMaterial, parse_key_metadata, parse_store
 from ags1.storage import is_url
 
 __all__ = ["KeyDescription", "describe_key"]

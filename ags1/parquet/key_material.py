@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import ServiceRefusal
-from ags1.parquet._kms_keys import CACHE_SECONDS, DataKeyUnwrapper, DataKeyWrapper, as_key_service, key_id
-from ags1.parquet._material import KeyMaterial, encode_store, parse_key_metadata, parse_store
 from ags1.parquet._material_file import (
     find_key_material,
     is_key_material_name,
@@ -23,6 +21,8 @@ from ags1.parquet._material_file import (
     read_key_material_file,
     write_key_material_file,
 )
+from ags1.parquet.kms_keys import CACHE_SECONDS, DataKeyUnwrapper, DataKeyWrapper, as_key_service, key_id
+from ags1.parquet.material import KeyMaterial, encode_store, parse_key_metadata, parse_store
 from ags1.storage import Location
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from ags1.parquet._kms_keys import Kms
+    from ags1.parquet.kms_keys import Kms
 
 __all__ = [
     "KeyMaterial",

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from ags1.errors import Ags1Error, FormatError
 from ags1.files import Progress
 from ags1.parquet._copying import copy_bytes
-from ags1.parquet._material import parse_key_metadata
 from ags1.parquet._material_file import is_key_material_name, key_material_path
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
+from ags1.parquet.material import parse_key_metadata
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite import decrypt_file, encrypt_file, rekey_file
 from ags1.storage import Location, PipeSource, is_url, open_output, open_source, status

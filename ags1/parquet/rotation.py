@@ -14,10 +14,10 @@ from ags1.kms import ServiceRefusal
 from ags1.parquet._copying import copy_bytes
 from ags1.parquet._decryption_config import DecryptionConfig
 from ags1.parquet._fields import ColumnChunk, ColumnCryptoMetaData, EncryptionWithColumnKey, FileMetaData, RowGroup
-from ags1.parquet._material import KeyMaterial, parse_key_metadata
 from ags1.parquet._thrift import BINARY, Struct
 from ags1.parquet.footer import Footer, encode_footer, read_footer
 from ags1.parquet.key_material import KeyMetadataRewrapper
+from ags1.parquet.material import KeyMaterial, parse_key_metadata
 from ags1.storage import PipeSource, located, open_output, open_source
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ags1._gcm import Key
     from ags1._typing import Buffer
-    from ags1.parquet._kms_keys import Kms
+    from ags1.parquet.kms_keys import Kms
 
 __all__ = ["holds_key_material", "rotate_file"]
 

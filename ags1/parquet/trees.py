@@ -27,8 +27,7 @@ from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error
 from ags1.files import Progress
 from ags1.kms import ServiceRefusal
-from ags1.parquet._expected import ExpectedFiles
-from ags1.parquet._verify_report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
+from ags1.parquet.expected import ExpectedFiles
 from ags1.parquet.operations import (
     COPY,
     LEAVE_OUT,
@@ -43,6 +42,7 @@ from ags1.parquet.operations import (
     refuse_others,
 )
 from ags1.parquet.properties import EncryptionConfig
+from ags1.parquet.verify_report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
 from ags1.storage import Entry, Location, list_files, make_parent
 
 TYPE_CHECKING = False
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from ags1.parquet._columns import ColumnName
-    from ags1.parquet._expected import Expected
-    from ags1.parquet._verify_report import VerifyReport
+    from ags1.parquet.expected import Expected
     from ags1.parquet.operations import Decryption, Encryption
+    from ags1.parquet.verify_report import VerifyReport
 
     FilePath: TypeAlias = str | os.PathLike[str]
 

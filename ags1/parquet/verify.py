@@ -37,8 +37,8 @@ from ags1.parquet._fields import (
 from ags1.parquet._pages import AES_CTR, AES_GCM, Chunk, PageList, PageSource
 from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile, SourceRowGroup
 from ags1.parquet._thrift import Struct
-from ags1.parquet._verify_report import SIGNATURE, ColumnVerification, VerifyFinding, VerifyReport
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC
+from ags1.parquet.verify_report import SIGNATURE, ColumnVerification, VerifyFinding, VerifyReport
 from ags1.storage import PipeSource, located, open_source
 
 TYPE_CHECKING = False

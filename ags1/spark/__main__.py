@@ -12,12 +12,12 @@ def _run() -> int:
     # Started by its path, Python finds the modules beside it under names of their own, and this package perhaps not.
     sys.path[:] = [each for each in sys.path if os.path.abspath(each or os.curdir) != here]
     try:
-        from ags1.spark._job import main
+        from ags1.spark.job import main
     except ModuleNotFoundError as error:
         if error.name != "ags1":
             raise
         sys.path.append(os.path.dirname(os.path.dirname(here)))
-        from ags1.spark._job import main
+        from ags1.spark.job import main
     return main()
 
 

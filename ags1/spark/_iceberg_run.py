@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from ags1.errors import FormatError, KeyAccessError
-from ags1.iceberg._files import PLAINTEXT, TableFile, TableWalk, foreign_blocks, walk
-from ags1.iceberg._table_verify import Checked, FileChecker
 from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
+from ags1.iceberg.table_verification import Checked, FileChecker
+from ags1.iceberg.table_walk import PLAINTEXT, TableFile, TableWalk, foreign_blocks, walk
 from ags1.spark._engine import Engine, Outcome
 from ags1.spark._errors import raise_for
 from ags1.spark._iceberg_work import Opening, TableVerifying, outcome_of, unit_of
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.iceberg._files import Snapshots
+    from ags1.iceberg.table_walk import Snapshots
     from ags1.spark._planning import Unit
 
 __all__ = ["verify"]

@@ -9,11 +9,11 @@ import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ags1.iceberg._deletion_vectors import DeletionVector
-from ags1.iceberg._file_keys import KnownFile
-from ags1.iceberg._files import TableFile
-from ags1.iceberg._table_verify import Checked, FileChecker
+from ags1.iceberg.deletion_vectors import DeletionVector
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
+from ags1.iceberg.file_keys import KnownFile
+from ags1.iceberg.table_verification import Checked, FileChecker
+from ags1.iceberg.table_walk import TableFile
 from ags1.keys import KeyMetadata
 from ags1.spark._engine import Outcome
 from ags1.spark._parquet_work import LEFT_OUT, failed, of_process, timed

@@ -19,12 +19,12 @@ from ags1._gcm import Key
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import place_of, scan
 from ags1.errors import Ags1Error, KeyAccessError
-from ags1.parquet._expected import ExpectedFiles
-from ags1.parquet._kms_keys import as_key_service
-from ags1.parquet._verify_report import NOT_PROTECTED
+from ags1.parquet.expected import ExpectedFiles
 from ags1.parquet.footer import read_footer
 from ags1.parquet.key_material import is_key_material_name
+from ags1.parquet.kms_keys import as_key_service
 from ags1.parquet.operations import OTHER, refuse_others
+from ags1.parquet.verify_report import NOT_PROTECTED
 from ags1.spark._engine import Engine, Outcome
 from ags1.spark._errors import raise_for
 from ags1.spark._locations import inside, locate
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ags1.parquet._expected import Expected
+    from ags1.parquet.expected import Expected
     from ags1.spark._engine import Work
 
     Tree: TypeAlias = str | os.PathLike[str]

@@ -21,9 +21,8 @@ from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.sources import place_of
 from ags1.errors import Ags1Error, FormatError
 from ags1.kms import ServiceRefusal
-from ags1.parquet._material import KeyMaterial, parse_key_metadata
-from ags1.parquet._verify_report import NOT_PROTECTED
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
+from ags1.parquet.material import KeyMaterial, parse_key_metadata
 from ags1.parquet.operations import (
     COPY,
     LEAVE_OUT,
@@ -37,6 +36,7 @@ from ags1.parquet.operations import (
     copy_file,
 )
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
+from ags1.parquet.verify_report import NOT_PROTECTED
 from ags1.spark._engine import Outcome
 from ags1.spark._planning import Unit
 from ags1.spark._sealing import kms_client

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.iceberg import ConversionPlan, ConversionReport
-    from ags1.iceberg._files import Snapshots
+    from ags1.iceberg.table_walk import Snapshots
 
 __all__ = ["decrypt_table", "encrypt_table", "rekey_table", "verify_table"]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from ags1.parquet._config_arguments import CACHE_SECONDS
+from ags1.parquet.config_arguments import CACHE_SECONDS
 from ags1.spark._parquet_run import Run, check_choice
 from ags1.spark._parquet_work import Reading, Writing
 from ags1.spark._results import Result
@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
-    from ags1.parquet._expected import Expected
+    from ags1.parquet.expected import Expected
 
     Tree: TypeAlias = str | os.PathLike[str]
     Patterns: TypeAlias = str | Sequence[str] | None

@@ -16,8 +16,8 @@ from ags1.cli._iceberg_open import in_options, warnings_as_lines
 from ags1.cli._iceberg_parser import command_parser, parse
 from ags1.cli._iceberg_show import Node, _draw_richly, _lines
 from ags1.errors import FormatError, KeyAccessError
-from ags1.iceberg._file_keys import KnownFile
 from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
+from ags1.iceberg.file_keys import KnownFile
 from ags1.keys import Key, KeyMetadata
 from tests.checks import KEY
 from tests.cli.conftest import Run

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, RefusedError, catalog_table, create_in
-from ags1.iceberg.catalogs._successor import NewMetadata
+from ags1.iceberg.catalogs.successor import NewMetadata
 from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race, text_of, with_snapshot
 from tests.servers.s3 import S3Server
 

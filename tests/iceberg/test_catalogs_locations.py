@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ags1.iceberg._locations import location_of, storage_options_of
+from ags1.iceberg.locations import location_of, storage_options_of
 from ags1.storage import create, read_whole
 from tests.servers.s3 import S3Server
 

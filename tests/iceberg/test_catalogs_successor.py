@@ -12,8 +12,8 @@ import pytest
 
 from ags1.errors import ConflictError, FormatError
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.catalogs._file import newest_metadata, next_name
-from ags1.iceberg.catalogs._successor import NewMetadata, first, javas_hash, successor, version_of
+from ags1.iceberg.catalogs.file import newest_metadata, next_name
+from ags1.iceberg.catalogs.successor import NewMetadata, first, javas_hash, successor, version_of
 from tests.iceberg.catalog_cases import changed, fields_of
 
 

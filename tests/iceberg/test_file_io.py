@@ -13,8 +13,8 @@ import pytest
 import ags1
 from ags1 import FormatError, KeyAccessError, KeyMetadata, TruncatedError
 from ags1.iceberg import EncryptedFileIO, UntrustedLengthWarning
-from ags1.iceberg._file_keys import KnownFile
-from ags1.iceberg._locations import local_path
+from ags1.iceberg.file_keys import KnownFile
+from ags1.iceberg.locations import local_path
 from ags1.kms import MemoryKms
 from ags1.parquet import encrypt_file
 from ags1.parquet.properties import EncryptionConfig

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table.puffin import PuffinFile
 from pyroaring import BitMap64
 
-from ags1.iceberg._deletion_vectors import DeletionVector, deleted_positions, footer_contradictions
+from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions, footer_contradictions
 from ags1.iceberg.writing.puffin import write_vectors
 
 

@@ -105,7 +105,7 @@ def _session(directory: Path, class_path: str, metastore: str, warehouse: str) -
 
 def _reply(spark: SparkSession, request: dict[str, Any]) -> Any:
     import ags1.spark
-    from ags1.spark._job import main
+    from ags1.spark.job import main
 
     if "sql" in request:
         return [[str(value) for value in row] for row in spark.sql(request["sql"]).collect()]

@@ -15,7 +15,7 @@ import pytest
 
 from ags1.errors import AuthenticationError, ConflictError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
-from ags1.iceberg.catalogs._successor import java_form, text_hash
+from ags1.iceberg.catalogs.successor import java_form, text_hash
 from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race
 from tests.iceberg_tables.warehouse import HiveLake, SparkReadError, SparkTables, local_path
 
@@ -116,7 +116,7 @@ def test_the_text_is_what_java_writes(hive_lake: HiveLake, spark_tables: SparkTa
 
 
 def test_java_parses_what_is_made_here_into_the_same_text(hive_lake: HiveLake) -> None:
-    from ags1.iceberg.catalogs._successor import first
+    from ags1.iceberg.catalogs.successor import first
 
     fields = fields_of("file:/lake/t", odd='\\u00e4 \u007f \u2028 \U0001f511 " \b')
     made = first(fields)

@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_nothing_of_a_change(tmp_path: Path, monkeypatch: pyt
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ags1.iceberg.catalogs._file.create", full)
+    monkeypatch.setattr("ags1.iceberg.catalogs.file.create", full)
     with pytest.raises(OSError, match="No space left"):
         table.append(ids(50))
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before

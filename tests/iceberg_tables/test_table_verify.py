@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ags1.iceberg import EncryptedTable, UntrustedLengthWarning, open_table
-from ags1.iceberg._table_verify import FileFailure, TableVerifyReport
 from ags1.iceberg.file_io import EncryptedInputFile
+from ags1.iceberg.table_verification import FileFailure, TableVerifyReport
 from ags1.kms import MemoryKms
 from tests.checks import block_start, flip
 from tests.iceberg_tables.forged import changed_metadata, forged, without_length

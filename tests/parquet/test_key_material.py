@@ -19,8 +19,6 @@ from ags1 import AuthenticationError, FormatError, Key, KeyAccessError
 from ags1._gcm import open_message, random_bytes, seal_message
 from ags1.kms import MemoryKms
 from ags1.parquet import _material_file, key_material
-from ags1.parquet._kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service
-from ags1.parquet._material import encode_reference, encode_store, unwrap_locally, wrap_locally
 from ags1.parquet.key_material import (
     KeyMaterial,
     key_material_path,
@@ -28,6 +26,8 @@ from ags1.parquet.key_material import (
     parse_store,
     rotate_master_keys,
 )
+from ags1.parquet.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service
+from ags1.parquet.material import encode_reference, encode_store, unwrap_locally, wrap_locally
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from tests.checks import flip, in_child, in_threads
 from tests.parquet.key_tools import COLUMNS, MASTERS, CountingKms

@@ -15,7 +15,6 @@ from pyarrow.parquet import encryption
 from ags1 import Key
 from ags1._gcm import open_message, random_bytes, seal_message
 from ags1.kms import MemoryKms
-from ags1.parquet._material import encode_reference, encode_store
 from ags1.parquet.key_material import (
     KeyMaterial,
     key_material_path,
@@ -24,6 +23,7 @@ from ags1.parquet.key_material import (
     rewrap_key_metadata,
     rotate_master_keys,
 )
+from ags1.parquet.material import encode_reference, encode_store
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 
 MASTERS = {"kf": b"0123456789012345", "kc1": b"1234567890123450", "kc2": bytes(range(1, 33))}

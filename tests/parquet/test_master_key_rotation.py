@@ -12,7 +12,6 @@ import pytest
 
 from ags1 import AuthenticationError, KeyAccessError
 from ags1.kms import MemoryKms, ServiceRefusal
-from ags1.parquet._material import encode_reference
 from ags1.parquet.key_material import (
     KeyMaterial,
     KeyMetadataRewrapper,
@@ -22,6 +21,7 @@ from ags1.parquet.key_material import (
     rewrap_key_metadata,
     rotate_master_keys,
 )
+from ags1.parquet.material import encode_reference
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from tests.checks import flip
 from tests.parquet.key_tools import COLUMNS, MASTERS, CountingKms

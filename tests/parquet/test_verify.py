@@ -12,9 +12,9 @@ import pytest
 
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
 from ags1.parquet import DecryptionConfig, verify_file
-from ags1.parquet import _verify_report as report_module
 from ags1.parquet import verify as verify_module
-from ags1.parquet._verify_report import VerifyReport
+from ags1.parquet import verify_report as report_module
+from ags1.parquet.verify_report import VerifyReport
 from tests.checks import flip
 from tests.parquet import corpus
 from tests.parquet.public_files import PUBLIC_FILES

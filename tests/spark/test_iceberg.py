@@ -15,7 +15,7 @@ pytest.importorskip("pyiceberg")
 
 from ags1 import AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg import open_table
-from ags1.iceberg._files import walk
+from ags1.iceberg.table_walk import walk
 from ags1.kms import LocalKms, MemoryKms
 from ags1.spark import _engine
 from ags1.spark._iceberg_run import newest_metadata, properties_of

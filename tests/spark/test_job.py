@@ -32,8 +32,8 @@ from ags1.dataset.names import run_of
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark._engine import Outcome
 from ags1.spark._errors import raise_for
-from ags1.spark._job import main
-from ags1.spark._job_session import SparkFailed, as_error
+from ags1.spark.job import main
+from ags1.spark.job_session import SparkFailed, as_error
 from tests.checks import pattern
 from tests.parquet import corpus
 from tests.spark.sessions import LOCAL, environment, need_spark, prepare
@@ -282,7 +282,7 @@ def test_a_missing_source_is_noticed_before_spark_is_started(
     def start(*_: object, **__: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("ags1.spark._job.make_session", start)
+    monkeypatch.setattr("ags1.spark.job.make_session", start)
     where = tmp_path / "nowhere"
     target = [] if command == "verify" else [tmp_path / "out"]
     more = ["--key-id", "lake"] if command == "encrypt" else []

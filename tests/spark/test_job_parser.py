@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1._command_line import UsageError
-from ags1.spark._job import main
-from ags1.spark._job_parser import JOB_OPTIONS, command_parser, parse
+from ags1.spark.job import main
+from ags1.spark.job_parser import JOB_OPTIONS, command_parser, parse
 
 PROG = "python -m ags1.spark"
 COMMANDS = {

@@ -184,8 +184,8 @@ def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
 
 
 def _footer_material(path: Path) -> Any:
-    from ags1.parquet._material import parse_key_metadata
     from ags1.parquet.footer import read_footer
+    from ags1.parquet.material import parse_key_metadata
     from ags1.storage import open_source
 
     source: Any = open_source(path.read_bytes())

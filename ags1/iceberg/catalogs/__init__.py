@@ -57,7 +57,7 @@ def catalog_table(
         `identifier` is no name of a table.
     """
     if catalog is None:
-        from ags1.iceberg.catalogs._file import FileTable
+        from ags1.iceberg.catalogs.file import FileTable
 
         return FileTable(_as_location(identifier), dict(storage_options or {}))
     return _in_catalog(_loaded(catalog), identifier, storage_options)

@@ -23,9 +23,7 @@ import time
 from collections.abc import Iterator
 
 from ags1.errors import AuthenticationError
-from ags1.iceberg._metadata import check_hash
 from ags1.iceberg.catalogs._columns import current_schema, hive_columns
-from ags1.iceberg.catalogs._successor import NewMetadata, javas_hash, text_hash
 from ags1.iceberg.catalogs._table import (
     PointerTable,
     RefusedError,
@@ -35,6 +33,8 @@ from ags1.iceberg.catalogs._table import (
     read_state,
     taken,
 )
+from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash, text_hash
+from ags1.iceberg.metadata_document import check_hash
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import json
 import secrets
 
 from ags1.errors import ConflictError, UnsupportedError
-from ags1.iceberg._metadata import metadata_document
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, conflict, taken
 from ags1.iceberg.catalogs._updates import Updates, keyed, refs_of, requirements_of, updates_of
+from ags1.iceberg.metadata_document import metadata_document
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ags1.errors import ConflictError, FormatError
 from ags1.iceberg._document import MAX_DOCUMENT, Document
-from ags1.iceberg._locations import location_of
-from ags1.iceberg._metadata import metadata_document
-from ags1.iceberg.catalogs._successor import NewMetadata, first, metadata_directory, successor
+from ags1.iceberg.catalogs.successor import NewMetadata, first, metadata_directory, successor
+from ags1.iceberg.locations import location_of
+from ags1.iceberg.metadata_document import metadata_document
 from ags1.storage import can_create, create, make_parent, open_output, read_whole, remove
 
 TYPE_CHECKING = False

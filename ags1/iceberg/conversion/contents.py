@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ags1.iceberg._files import in_parallel
+from ags1.iceberg.table_walk import in_parallel
 from ags1.iceberg.writing.manifest_avro import DATA, EQUALITY_DELETES, Manifest
 from ags1.iceberg.writing.metadata import MAIN
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ags1._blocks import usable_cpus
 from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
-from ags1.iceberg._files import FAULTS, STAT_THREADS, in_parallel
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.contents import Contents, is_moved
 from ags1.iceberg.conversion.journal import DIRECTORY, Journal, Run, runs
@@ -24,6 +23,7 @@ from ags1.iceberg.conversion.sealing import Seal, WorkKey
 from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, TABLE_KEY_ID, EncryptedFileIO
+from ags1.iceberg.table_walk import FAULTS, STAT_THREADS, in_parallel
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.manifest_avro import DATA
 from ags1.iceberg.writing.metadata import TableMetadata

@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from ags1.errors import UnsupportedError
-from ags1.iceberg._files import in_parallel
-from ags1.iceberg._locations import location_of
 from ags1.iceberg.conversion.engine import statistics_of
 from ags1.iceberg.conversion.journal import DIRECTORY, runs
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.conversion.tables import parts_of
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, TABLE_KEY_ID, EncryptedFileIO
+from ags1.iceberg.locations import location_of
+from ags1.iceberg.table_walk import in_parallel
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot_files import SnapshotFiles, kind_of

@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Collection, Mapping
 
 from ags1.errors import UnsupportedError
-from ags1.iceberg._metadata import claims_encryption
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.engine import Conversion
 from ags1.iceberg.conversion.expiry import expire_snapshots
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.conversion.tables import parts_of
 from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.metadata_document import claims_encryption
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg._deletion_vectors import DeletionVector, deleted_positions
 from ags1.iceberg.conversion.contents import is_position_delete, is_vector
+from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions
 from ags1.iceberg.writing.manifest_avro import DATA, EXISTING, POSITION_DELETES, Entry
 from ags1.iceberg.writing.puffin import write_vectors
 

@@ -16,7 +16,7 @@ from ags1 import files
 from ags1._open import open as open_stream
 from ags1.avro import iter_blocks
 from ags1.errors import Ags1Error, FormatError, TruncatedError
-from ags1.iceberg._locations import location_of
+from ags1.iceberg.locations import location_of
 from ags1.keys import KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
 from ags1.parquet.footer import FileMetaData, RowGroup, read_footer

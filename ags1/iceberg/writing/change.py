@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
-from ags1.iceberg._locations import location_of
 from ags1.iceberg.catalogs import RefusedError
+from ags1.iceberg.locations import location_of
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.manifest_avro import (

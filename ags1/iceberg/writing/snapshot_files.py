@@ -7,8 +7,8 @@ snapshot --> manifest list --> manifest --> data or delete file
 from __future__ import annotations
 
 from ags1.errors import Ags1Error
-from ags1.iceberg._file_keys import KnownFile
-from ags1.iceberg._metadata import list_contradiction, list_header
+from ags1.iceberg.file_keys import KnownFile
+from ags1.iceberg.metadata_document import list_contradiction, list_header
 from ags1.iceberg.writing.manifest_avro import DATA, EQUALITY_DELETES, Manifest, read_list, read_manifest
 from ags1.keys import KeyMetadata
 

@@ -107,6 +107,7 @@ def milliseconds(timestamp: str | None) -> int | None:
 
 
 def open_entry(entry: EncryptedKey, kek_entry: EncryptedKey, kek: Key) -> KeyMetadata:
+    """Open the key metadata of an entry; AuthenticationError if it does not open, FormatError if it is none."""
     wrapped = entry.encrypted_key_metadata
     if len(wrapped) < OVERHEAD:
         raise TruncatedError(
@@ -144,6 +145,7 @@ def _open(entry: EncryptedKey, kek_entry: EncryptedKey, kek: Key) -> bytes | Non
 
 
 def seal_entry(key_metadata: KeyMetadata, kek_entry: EncryptedKey, kek: Key) -> bytes:
+    """Seal key metadata under a key encryption key, bound to its timestamp: nonce, ciphertext, tag."""
     nonce = random_bytes(NONCE_LENGTH)
     aad = (kek_entry.timestamp or "").encode("utf-8")
     return nonce + seal_message(key_metadata.encode(), kek, nonce, aad)

@@ -19,7 +19,8 @@ from ags1._gcm import Key, random_bytes
 from ags1._secrets import shows_secret
 from ags1.errors import FormatError, KeyAccessError
 from ags1.kms import ServiceRefusal, key_cache_of, name_of_key
-from ags1.parquet._material import (
+from ags1.parquet._material_file import read_key_material
+from ags1.parquet.material import (
     FOOTER_KEY,
     KeyMaterial,
     column_key_reference,
@@ -30,7 +31,6 @@ from ags1.parquet._material import (
     unwrap_locally,
     wrap_locally,
 )
-from ags1.parquet._material_file import read_key_material
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from ags1._blocks import usable_cpus
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
-from ags1.iceberg._files import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, foreign_blocks, in_parallel, walk
 from ags1.iceberg._text import counted, printable
-from ags1.parquet._verify_report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
+from ags1.iceberg.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, foreign_blocks, in_parallel, walk
+from ags1.parquet.verify_report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
 from ags1.stream import Reader
 
 TYPE_CHECKING = False
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.files import Progress
-    from ags1.iceberg._files import Snapshots, TableWalk
     from ags1.iceberg.file_io import EncryptedFileIO, EncryptedInputFile
+    from ags1.iceberg.table_walk import Snapshots, TableWalk
 
 __all__ = ["Checked", "FileChecker", "FileFailure", "TableVerifyReport", "verify_table"]
 
@@ -306,7 +306,7 @@ class FileChecker:
         return self._check_stream(file, input_file, progress)
 
     def _check_vectors(self, file: TableFile, plain: Any, checked: Checked) -> None:
-        from ags1.iceberg._deletion_vectors import deleted_positions, footer_contradictions
+        from ags1.iceberg.deletion_vectors import deleted_positions, footer_contradictions
 
         deleted_positions(plain, file.vectors)
         checked.problems = footer_contradictions(plain, file.vectors)[:_NAMED_IN_FILE]

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import ags1.spark
 from ags1._command_line import UsageError
 from ags1.errors import Ags1Error, BackendError, KeyAccessError
-from ags1.spark._job_parser import JOB_OPTIONS, parse
-from ags1.spark._job_session import SparkFailed, as_error, make_session
+from ags1.spark.job_parser import JOB_OPTIONS, parse
+from ags1.spark.job_session import SparkFailed, as_error, make_session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

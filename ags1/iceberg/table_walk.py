@@ -17,7 +17,10 @@ from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
-from ags1.iceberg._file_keys import (
+from ags1.iceberg._manifest_avro import readable
+from ags1.iceberg._vector_check import VectorCheck
+from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.file_keys import (
     _CONTENTS,
     CONTENT,
     DATA_FILE,
@@ -34,10 +37,7 @@ from ags1.iceberg._file_keys import (
     _key_metadata,
     _rows,
 )
-from ags1.iceberg._manifest_avro import readable
-from ags1.iceberg._metadata import claims_encryption, list_contradiction, list_header
-from ags1.iceberg._vector_check import VectorCheck
-from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.metadata_document import claims_encryption, list_contradiction, list_header
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-    from ags1.iceberg._deletion_vectors import DeletionVector
+    from ags1.iceberg.deletion_vectors import DeletionVector
     from ags1.iceberg.file_io import EncryptedFileIO
 
     Result = TypeVar("Result")

@@ -4,8 +4,9 @@
     key hierarchy       does each entry open, is it used, whose master key is it under, how old is it
     every file          encrypted, with a trusted length and a key as long as asked for, there, and of that length
 
-An audit reads metadata and asks for the sizes of files; it does not read data files: :mod:`ags1.iceberg._table_verify`
-does. Sources: Iceberg table spec, "Encryption Keys"; Iceberg Java's EncryptionUtil and StandardEncryptionManager.
+An audit reads metadata and asks for the sizes of files; it does not read data files, as
+:mod:`ags1.iceberg.table_verification` does. Sources: Iceberg table spec, "Encryption Keys"; Iceberg Java's
+EncryptionUtil and StandardEncryptionManager.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dataclasses import dataclass, field
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
-from ags1.iceberg._files import (
+from ags1.iceberg._text import counted, printable
+from ags1.iceberg.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, milliseconds
+from ags1.iceberg.table_walk import (
     FAULTS,
     PLAINTEXT,
     STAT_THREADS,
@@ -27,16 +30,14 @@ from ags1.iceberg._files import (
     stored_size,
     walk,
 )
-from ags1.iceberg._hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, milliseconds
-from ags1.iceberg._text import counted, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ags1.iceberg._files import Snapshots
     from ags1.iceberg.file_io import EncryptedFileIO
+    from ags1.iceberg.table_walk import Snapshots
 
 __all__ = ["AuditFinding", "AuditReport", "audit"]
 

@@ -18,6 +18,7 @@ CACHE_SECONDS = 600.0
 
 
 def as_key(key: KeyLike, what: str) -> Key:
+    """Return a key; an error names the argument."""
     try:
         return key if isinstance(key, Key) else Key(key)
     except (TypeError, ValueError) as error:
@@ -25,6 +26,7 @@ def as_key(key: KeyLike, what: str) -> Key:
 
 
 def as_octets(data: Buffer, what: str) -> bytes:
+    """Return the bytes of a buffer; an error names the argument."""
     if isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -34,20 +36,24 @@ def as_octets(data: Buffer, what: str) -> bytes:
 
 
 def as_flag(value: object, what: str) -> bool:
+    """Return a bool; TypeError names the argument that is none."""
     if not isinstance(value, bool):
         raise TypeError(f"{what} must be True or False, not {type(value).__name__}")
     return value
 
 
 def as_key_metadata(key_metadata: KeyMetadata | Buffer) -> KeyMetadata:
+    """Return key metadata, decoded if it came as bytes."""
     return key_metadata if isinstance(key_metadata, KeyMetadata) else KeyMetadata.decode(key_metadata)
 
 
 def dotted(name: ColumnName) -> str:
+    """Return the name of a column as text, with dots between its parts."""
     return name if isinstance(name, str) else ".".join(name)
 
 
 def not_picklable(name: str) -> TypeError:
+    """Return the error of a configuration that somebody tries to pickle or copy."""
     return TypeError(
         f"ags1.parquet.{name} cannot be pickled or copied: it holds keys; send what the keys are found by, and make "
         "another there"

@@ -198,6 +198,7 @@ def _merge_prefixes(options: argparse.Namespace, see: str) -> None:
 
 
 def command_parser(prog: str) -> CommandParser:
+    """The parser of all commands of the job; `prog` is what it is called in help."""
     parser = CommandParser(
         prog=prog,
         description="Encrypt, decrypt and verify trees of files with Spark; work with encrypted Parquet and Iceberg.",

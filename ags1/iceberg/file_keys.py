@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
-from ags1.iceberg._metadata import claims_encryption, list_contradiction, list_header
 from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.metadata_document import claims_encryption, list_contradiction, list_header
 from ags1.keys import KeyMetadata
 
 TYPE_CHECKING = False

@@ -13,9 +13,9 @@ import uuid
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg._document import MAX_DOCUMENT
-from ags1.iceberg._locations import local_path, location_of
-from ags1.iceberg.catalogs._successor import METADATA_SUFFIX, NewMetadata, directory_of, successor, version_of
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, conflict, read_state
+from ags1.iceberg.catalogs.successor import METADATA_SUFFIX, NewMetadata, directory_of, successor, version_of
+from ags1.iceberg.locations import local_path, location_of
 from ags1.storage import (
     Location,
     can_create,
