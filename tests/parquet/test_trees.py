@@ -248,7 +248,7 @@ def test_nothing_appears_after_an_interrupt(lake: Path, tmp_path: Path) -> None:
     names = below(vault)
     assert len(names) < 40
     assert all(name.endswith(".parquet") for name in names), "no unfinished file is left"
-    report = parquet.encrypt_tree(lake, vault, from_kms(), threads=4)
+    report = parquet.encrypt_tree(lake, vault, from_kms(), threads=4, resume=True)
     assert {name for name in names if name.startswith("more-")} <= set(report.finished_before)
     assert parquet.verify_tree(vault, reading(), threads=4).ok
 
