@@ -24,9 +24,25 @@ from ags1._arena cimport Batch, Room, new_batch
 from ags1._blocks cimport MAX_UNITS, Run, choose_threads, new_bytes, seal_runs
 from ags1._buffer cimport BufferView, overlap, readable, writable
 from ags1._gcm cimport GCM_OK, Key, as_key, count_messages, gcm_last_error, gcm_random, raise_status
-from ags1._items cimport ITEM_HERE, ITEM_NULL, ITEM_OUTSIDE, Hold, Items, Span, expect, items_of, locate, one_item
+from ags1._items cimport (
+    ITEM_HERE,
+    ITEM_NULL,
+    ITEM_OUTSIDE,
+    ITEMS_OFFSETS_32,
+    ITEMS_OFFSETS_64,
+    Hold,
+    Items,
+    Span,
+    expect,
+    items_of,
+    load_32,
+    load_64,
+    locate,
+    one_item,
+)
 from ags1._window cimport CHANGED, STACK_AAD, Window, Work, measure_item, put_aad
 from ags1.layout cimport (
+    AGS1_BLOCK_OVERHEAD,
     AGS1_HEADER_LENGTH,
     AGS1_NONCE_LENGTH,
     ags1_block_count,
@@ -43,7 +59,40 @@ cdef int64_t OBJECTS = 16384
 cdef int64_t FEW = 256
 # Items that are brought into the cache ahead.
 cdef int64_t AHEAD = 16
+# Of a stream of one block.
+cdef int64_t STREAM_OVERHEAD = AGS1_HEADER_LENGTH + AGS1_BLOCK_OVERHEAD
 cdef int64_t MAX_ARENA = <int64_t>1 << 61
+
+
+cdef int64_t _lay_out_packed(
+        const Span *span, int64_t index, int64_t end, int64_t block_length, int64_t *starts, int64_t *longest) noexcept nogil:
+    """Lay out streams of one block, whose plaintexts lie one behind the other; return the first item that is none.
+
+    What :meth:`_Making.measure` does, for what most batches are: a million items in a millisecond.
+    """
+    cdef bint wide = span.kind == ITEMS_OFFSETS_64
+    cdef const uint8_t *places = span.places + (8 if wide else 4) * (index - span.first)
+    cdef int64_t before = load_64(places) if wide else load_32(places), behind, nbytes
+    cdef int64_t total = starts[index], most = longest[0]
+    if before < 0:
+        return index
+    while index < end:
+        if wide:
+            places += 8
+            behind = load_64(places)
+        else:
+            places += 4
+            behind = load_32(places)
+        nbytes = behind - before
+        if behind < before or nbytes > block_length or behind > span.nbytes:
+            break
+        most = max(most, nbytes)
+        total += nbytes + STREAM_OVERHEAD
+        before = behind
+        index += 1
+        starts[index] = total
+    longest[0] = most
+    return index
 
 
 cdef class _Making:
@@ -207,8 +256,17 @@ cdef class _Making:
         cdef const uint8_t *data = NULL
         cdef int64_t nbytes = 0, block_length = self.block_length, plain = 0, size = 0, blocks = 0
         cdef int64_t total = self.starts[index], source_nbytes = self.source_nbytes, longest = self.longest
+        cdef int64_t first = index
         cdef int place
         cdef uint8_t *validity = NULL if self.validity is None else <uint8_t *>PyByteArray_AS_STRING(self.validity)
+        if (
+            self.encrypt and self.mask == 0 and target is None and self.lengths == NULL and span.validity == NULL
+            and span.kind in (ITEMS_OFFSETS_32, ITEMS_OFFSETS_64)
+            and span.nbytes + (end - index) * STREAM_OVERHEAD <= MAX_ARENA - max(total, source_nbytes)
+        ):
+            index = _lay_out_packed(span, index, end, block_length, self.starts, &longest)
+            source_nbytes += self.starts[index] - total - (index - first) * STREAM_OVERHEAD
+            total = self.starts[index]
         while index < end:
             expect(span, index + AHEAD)
             place = locate(span, index, &data, &nbytes)

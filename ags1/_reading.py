@@ -201,8 +201,9 @@ class RawReader(io.RawIOBase):
         self._window = window
         self._refill = 0
         self._position = 0
-        self._expected = -1
         self._ahead = _ahead_of(plaintext)
+        # A remote source is read ahead from its first read on, if that is at its beginning.
+        self._expected = 0 if self._ahead is not None and plaintext.source.is_remote else -1
 
     def readable(self) -> bool:
         return True
@@ -223,7 +224,11 @@ class RawReader(io.RawIOBase):
             if self._ahead is not None and (plaintext.source.is_remote or size <= _LARGEST_SERVED):
                 if position == self._expected:
                     self._ahead.begin_at(position)
-                count = self._ahead.read_into(position, view)
+                try:
+                    count = self._ahead.read_into(position, view)
+                except OSError as error:
+                    plaintext.error = error
+                    raise
             if not count:
                 if size <= self._window:
                     # A refill of the buffer, so how much comes is ours to say: one block after a seek, then more and

@@ -21,7 +21,9 @@ HERE = Path(__file__).resolve().parent
 _PYTEST = (
     *(sys.executable, "-m", "pytest"),
     # Sizes are in the tens of gigabytes of work: the tests' time-out is not for them.
-    *("-o", "timeout=0", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider", "-q"),
+    # What a peer forgets to close is no failure of a benchmark.
+    *("-o", "timeout=0", "-o", "addopts=--import-mode=importlib", "-o", "filterwarnings=default"),
+    *("-p", "no:cacheprovider", "-q"),
 )
 
 

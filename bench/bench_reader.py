@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -161,3 +164,70 @@ def test_write_in_64k_pieces(
         }
     )
     record(run, figure(run, "Writer.write in pieces of 64 KiB", "plain file", kind="reference", nbytes=len(data)))
+
+
+def _csv(file: Any) -> None:
+    from pyarrow import csv
+
+    csv.read_csv(file, csv.ReadOptions(use_threads=False))
+
+
+def _json_lines(file: Any) -> None:
+    for line in io.TextIOWrapper(file, "utf-8"):
+        json.loads(line)
+
+
+def _gzip(file: Any) -> None:
+    with gzip.open(file) as unpacked:
+        while unpacked.read(1 << 20):
+            pass
+
+
+def _arrow(file: Any) -> None:
+    import pyarrow as pa
+
+    pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
+
+
+def _records(kind: str, path: Path, rows: int) -> None:
+    """Write a file for a consumer: what it parses to is of the same kind, whatever its size."""
+    import pyarrow as pa
+
+    numbers = np.random.default_rng(5).integers(0, 1 << 40, rows)
+    if kind == "Arrow IPC with zstd":
+        table = pa.table({"a": numbers, "b": numbers % 1000, "c": [f"word {each % 5000}" for each in numbers.tolist()]})
+        with pa.ipc.new_stream(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table, 1 << 16)
+        return
+    line = {"CSV": "{0},{1},word {2}\n", "gzip": "{0},{1},word {2}\n"}.get(
+        kind, '{{"a": {0}, "b": {1}, "c": "word {2}"}}\n'
+    )
+    text = "".join(line.format(each, each % 1000, each % 5000) for each in numbers.tolist()).encode()
+    path.write_bytes(gzip.compress(text, 6) if kind == "gzip" else text)
+
+
+CONSUMERS = {"CSV": _csv, "JSON lines": _json_lines, "gzip": _gzip, "Arrow IPC with zstd": _arrow}
+
+
+@pytest.mark.parametrize("kind", CONSUMERS)
+def test_consumer_that_computes(
+    kind: str, directory: Path, sizes: settings.Settings, interleave: Callable[..., Run], record: Record
+) -> None:
+    """While it works on one piece, another core decrypts the next: so the consumers have one thread."""
+    pytest.importorskip("pyarrow")
+    path, sealed = directory / "records", directory / "records.ags1"
+    _records(kind, path, 200_000 if sizes.quick else 2_000_000)
+    ags1.encrypt_file(path, sealed, KEY)
+    consume = CONSUMERS[kind]
+
+    def ours() -> None:
+        with ags1.open(sealed, key=KEY) as reader:
+            consume(reader)
+
+    def plain() -> None:
+        with open(path, "rb") as file:
+            consume(file)
+
+    run = interleave({"ags1": ours, "plain file": plain})
+    question = f"{kind} of {path.stat().st_size >> 20} MiB through a Reader"
+    record(run, figure(run, question, "plain file", measure="time", target=1.05))

@@ -6,7 +6,9 @@ cores with what is measured, so the ratios count and not the figures: each peer 
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import ags1
 from ags1 import parquet
 from bench import settings, storage_peers
 from bench.conftest import Record
-from bench.measure import Run, figure
+from bench.measure import Run, Subject, figure
 
 KEY = bytes(range(32))
 LATENCY_MILLISECONDS, MEGABYTES_PER_SECOND = 20.0, 90.0
@@ -65,9 +67,21 @@ def test_storage_read(lake: Any, link: storage_peers.Link, interleave: Callable[
             while reader.readinto(memory):
                 pass
 
-    run = interleave({"ags1": ours, "obstore, 16 ranges": lambda: storage_peers.obstore_get(store, "plain")})
+    plain, opened = "obstore, 16 ranges", "obstore, 16 ranges, each decrypted and dropped"
+    run = interleave(
+        {
+            "ags1": ours,
+            plain: lambda: storage_peers.obstore_get(store, "plain"),
+            opened: lambda: storage_peers.obstore_get_and_open(store, "stream.ags1", KEY),
+        }
+    )
     question = f"read an object of {nbytes >> 20} MiB from beginning to end, {CONDITIONS}"
-    record(run, figure(run, question, "obstore, 16 ranges", nbytes=nbytes, target=0.9))
+    note = "server, proxy and reader share the cores; a reader of one range after the other has 64 MiB to read ahead"
+    record(
+        run,
+        figure(run, question, plain, nbytes=nbytes, target=0.9, note=note),
+        figure(run, question, opened, nbytes=nbytes, kind="floor", note=note),
+    )
 
 
 @pytest.mark.parametrize("direction", ["store to disk", "disk to store", "store to store"])
@@ -104,6 +118,52 @@ def test_storage_files(
     figures = [figure(run, question, peer, nbytes=nbytes, target=target)]
     figures += [figure(run, question, name, kind="peer", nbytes=nbytes) for name in works if name not in ("ags1", peer)]
     record(run, *figures)
+
+
+@pytest.mark.parametrize("direction", ["disk to store", "store to disk"])
+def test_storage_small_objects(
+    direction: str,
+    link: storage_peers.Link,
+    sizes: settings.Settings,
+    interleave: Callable[..., Run],
+    record: Record,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A dataset of them beside s5cmd, which copies them as they are."""
+    from ags1 import dataset
+    from ags1.kms import MemoryKms
+
+    count = 500 if sizes.quick else 10_000
+    directory, kms = tmp_path_factory.mktemp("small"), MemoryKms({"lake": KEY})
+    plain, options = storage_peers.small_files(directory / "plain", count), link.server.storage_options()
+    vaults, target = (f"s3://lake/vault-{number}" for number in itertools.count()), directory / "out"
+
+    def put() -> None:
+        dataset.encrypt(plain, next(vaults), kms, "lake", storage_options=options).close()
+
+    def get() -> None:
+        with dataset.open("s3://lake/vault", kms, storage_options=options) as opened:
+            opened.decrypt(target)
+
+    def away() -> None:
+        shutil.rmtree(target, ignore_errors=True)
+
+    def put_by_peer() -> None:
+        storage_peers.s5cmd_put(link.server, plain, "small/")
+
+    def get_by_peer() -> None:
+        storage_peers.s5cmd_get(link.server, "small/*", target)
+
+    work, peer = put, put_by_peer
+    if direction == "store to disk":
+        direct = link.direct.storage_options()
+        dataset.encrypt(plain, "s3://lake/vault", kms, "lake", storage_options=direct).close()
+        storage_peers.s5cmd_put(link.direct, plain, "small/")
+        work, peer = get, get_by_peer
+    run = interleave({"ags1": Subject(work, after=away), "s5cmd": Subject(peer, after=away)}, min_rounds=3)
+    word = "encrypt" if direction == "disk to store" else "decrypt"
+    question = f"{word} {count:,} objects of 4 KiB, {direction}, {CONDITIONS}"
+    record(run, figure(run, question, "s5cmd", nbytes=count * 4096, target=0.8))
 
 
 @pytest.mark.parametrize("columns", ["all columns", "2 of 8 columns"])

@@ -2,15 +2,19 @@
 
     table  --slice-->  row group  --PyArrow-->  small Parquet file in memory  --TargetFile-->  encrypted, at its place
 
-Memory holds one row group at a time, as Arrow and as Parquet, and nothing goes to a disk in plaintext.
+PyArrow makes one row group on one core. So several are made at once, and written in their order. Memory holds two for
+each thread, as Parquet, and nothing goes to a disk in plaintext.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 
+from ags1._blocks import usable_cpus
+from ags1._parallel import in_parallel
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
 from ags1.parquet.properties import EncryptionConfig
@@ -63,7 +67,7 @@ def write_table(
     row_group_size : int, optional
         Most rows in a row group; by default 1,048,576.
     threads : int, optional
-        Threads to encrypt with; by default every usable CPU.
+        Threads that make row groups, and that encrypt; by default every usable CPU.
     durable : bool
         Wait until a local target is on the disk before this returns.
     storage_options : mapping, optional
@@ -152,6 +156,7 @@ class ParquetWriter:
         if not isinstance(encryption, EncryptionConfig):
             raise TypeError(f"encryption must be an ags1.parquet.EncryptionConfig, not {type(encryption).__name__}")
         self.schema = schema
+        self._threads = usable_cpus() if threads is None else threads
         self._options = options
         self._durable = durable
         # A file without rows: all that can be wrong with schema, options and columns shows now.
@@ -198,11 +203,11 @@ class ParquetWriter:
             )
         size = _checked_size(row_group_size)
         try:
-            for part in _parts(found, size):
-                encoded, metadata = self._encoded(part)
-                with SourceFile(encoded) as source:
-                    self._target.append(source)
-                self.statistics.append(metadata)
+            with closing(self._row_groups(found, size)) as made:
+                for encoded, metadata in made:
+                    with SourceFile(encoded) as source:
+                        self._target.append(source)
+                    self.statistics.append(metadata)
         except BaseException:
             self.abort()
             raise
@@ -223,6 +228,14 @@ class ParquetWriter:
     def tell(self) -> int:
         """Bytes of the encrypted file so far; after :meth:`close`, of the whole file."""
         return self._output.position
+
+    def _row_groups(self, table: Any, size: int) -> Generator[tuple[Any, Any], None, None]:
+        """Make the row groups of a table, in their order, several at once where there are several."""
+        parts = _parts(table, size)
+        if self._threads > 1 and table.num_rows > size:
+            yield from in_parallel(self._encoded, parts, self._threads)
+        else:
+            yield from map(self._encoded, parts)
 
     def _encoded(self, part: Any) -> tuple[Any, Any]:
         """A table of one row group, or nothing, as the bytes of a Parquet file, and what is in its footer."""

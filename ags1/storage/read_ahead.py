@@ -3,10 +3,13 @@
     position                                   read so far
     --------|=========|---------|---------|    ===  the piece that is being consumed
              current    pending   pending      ---  under way on request threads
-                                               their number and length double while reading is sequential
+                                               their number and length grow while reading is sequential
+
+Who reads the beginning of a remote source is taken for one who reads it all: a few pieces are asked for at once, and
+more of them when the second is wanted.
 
 What is ahead belongs to one Reader: a seek drops it, closing ends it, a forked child begins without any. An error in it
-is no error yet: the read that reaches its position meets it again, and raises it there.
+is no error yet: the read that reaches its position raises it there. What is no fault of the store is tried again first.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ __all__ = ["SEQUENTIAL_PIECE", "ReadAhead", "SequentialSource"]
 # eight of twice the length would be 0.6.
 SEQUENTIAL_PIECE = 4 << 20
 _SEQUENTIAL_STEP = 1 << 20
+# Pieces that the first read begins with, at the beginning of a remote source.
+_FIRST_PIECES = 4
 
 
 class ReadAhead:
@@ -40,7 +45,7 @@ class ReadAhead:
     size : int
         Bytes in all.
     block_length : int
-        Pieces begin and end at multiples of this, and the first ones are as long.
+        Pieces begin and end at multiples of this. The first ones are as long, or as long as a request is worth.
     longest : int
         Most bytes in a piece.
     most : int
@@ -75,20 +80,35 @@ class ReadAhead:
         self._spare: list[bytearray] = []
         self._begin = 0
         self._next = 0
-        self._length = block_length
-        self._depth = 1
         self._process = os.getpid()
+        blocks = _SEQUENTIAL_STEP // block_length if is_remote else 1
+        self._shortest = min(max(1, blocks) * block_length, self._longest)
+        self._narrow()
+
+    def _narrow(self) -> None:
+        """Begin with little again: nobody is known to read straight on."""
+        self._length, self._depth, self._is_guess = self._shortest, 1, False
 
     def read_into(self, position: int, view: memoryview) -> int:
-        """Copy what is ahead at `position`; return 0 if nothing is, and drop what is elsewhere.
+        """Copy what has come for `position`, and wait for the first of it.
 
         Afterwards as much is under way as reading straight on will want.
+
+        Returns
+        -------
+        int
+            0 if nothing is ahead there; what is elsewhere is dropped.
+
+        Raises
+        ------
+        OSError
+            The store failed, as often as it is worth to ask it.
         """
         if self._process != os.getpid():
             self._forget()
         done = 0
         while done < len(view) and position + done < self._size:
-            if not self._advance_to(position + done):
+            if not self._advance_to(position + done, wait=not done):
                 break
             assert self._current is not None
             within = position + done - self._begin
@@ -105,6 +125,8 @@ class ReadAhead:
             self._forget()
         if not self._pending and self._current is None:
             self._next = position - position % self._block_length
+            if self._is_remote and position == 0:
+                self._depth, self._is_guess = min(_FIRST_PIECES, self._most), True
             self._top_up()
 
     def drop(self, *, wait: bool = False) -> None:
@@ -123,7 +145,7 @@ class ReadAhead:
         if wait and not self._is_remote:
             for _, _, _, request in dropped:
                 request.wait()
-        self._length, self._depth = self._block_length, 1
+        self._narrow()
 
     def _give_up(self, length: int, request: Request[None]) -> None:
         """Let go of a piece. Its memory is held until its request is over, and so is its share of the budget."""
@@ -138,10 +160,10 @@ class ReadAhead:
         self._pending.clear()
         self._current = self._memory = None
         self._budget = Budget(self._budget.limit)
-        self._length, self._depth = self._block_length, 1
+        self._narrow()
 
-    def _advance_to(self, position: int) -> bool:
-        """Make the piece at `position` the current one."""
+    def _advance_to(self, position: int, *, wait: bool) -> bool:
+        """Make the piece at `position` the current one; without `wait`, only if it has come."""
         while True:
             if self._current is not None:
                 if self._begin <= position < self._begin + len(self._current):
@@ -158,19 +180,28 @@ class ReadAhead:
                     continue
                 self.drop()
                 return False
+            if not wait and not request.ready():
+                return False
             self._top_up()
             try:
                 request.result()
-            except Exception:
-                # Whoever reads this position without us meets the fault, and says what it is.
+            except Exception as error:
+                if not wait:
+                    return False
                 self.drop()
+                if self._is_remote and isinstance(error, OSError):
+                    # It was tried again already, by the client.
+                    raise
+                # Whoever reads this position without us meets the fault, and says what it is.
                 return False
             self._pending.popleft()
             self._begin, self._memory = offset, memory
             self._current = memoryview(memory)[:length]
-            # A piece was wanted, so more and longer ones will be.
-            self._length = min(2 * self._length, self._longest)
-            self._depth = min(4 * self._depth, self._most)
+            # A piece was wanted, so more and longer ones will be. The first of all may be all that is wanted.
+            if not self._is_guess:
+                self._length = min(2 * self._length, self._longest)
+                self._depth = min(4 * self._depth, self._most)
+            self._is_guess = False
 
     def _finish_current(self) -> None:
         if self._current is not None:

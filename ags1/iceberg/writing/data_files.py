@@ -3,8 +3,8 @@
     batches --partitions--> buffers --sorted--> row groups --ParquetWriter--> files of the target size
                                                               footer, pages, key metadata --> entries of a manifest
 
-Memory holds the rows of a few row groups, however many partitions there are. Names of files say nothing of their rows:
-Iceberg's usual names have the values of partitions in them, which an encrypted table hides.
+Memory holds the rows of a few row groups for each core, however many partitions there are. Names of files say nothing
+of their rows: Iceberg's usual names have the values of partitions in them, which an encrypted table hides.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
+from ags1._blocks import usable_cpus
 from ags1.errors import UnsupportedError
 from ags1.iceberg.writing.arrow_rows import RowShape
 from ags1.iceberg.writing.manifest_avro import ADDED, DATA, Entry
@@ -217,6 +218,9 @@ class _DataFile:
             location, layout.shape.arrow, EncryptionConfig.for_iceberg(metadata), durable=True, **layout.options
         )
         self._metrics = FileMetrics(layout.metrics)
+        # The writer makes as many row groups at once.
+        self._most_rows = usable_cpus() * layout.row_group_rows
+        self._most_bytes = max(layout.row_group_bytes, min(usable_cpus() * layout.row_group_bytes, _BUFFERED))
         self._rows = self.waiting = self._waiting_rows = 0
         self._batches: list[pyarrow.RecordBatch] = []
 
@@ -228,17 +232,17 @@ class _DataFile:
         return self._writer.tell() >= self._layout.target_size
 
     def add(self, rows: pyarrow.RecordBatch) -> None:
-        """Take in rows; write them once there are enough for a row group."""
+        """Take in rows; write them once there are enough for a row group on each core."""
         layout = self._layout
         while rows.num_rows:
-            part = rows.slice(0, layout.row_group_rows - self._waiting_rows) if not layout.is_sorted else rows
+            part = rows.slice(0, self._most_rows - self._waiting_rows) if not layout.is_sorted else rows
             rows = rows.slice(part.num_rows)
             self._batches.append(part)
             self.waiting += part.nbytes
             self._waiting_rows += part.num_rows
             if not layout.is_sorted and (
-                self._waiting_rows >= layout.row_group_rows
-                or self.waiting >= layout.row_group_bytes
+                self._waiting_rows >= self._most_rows
+                or self.waiting >= self._most_bytes
                 or (self.waiting >= _SMALL_GROUP and self._writer.tell() + self.waiting // 4 >= layout.target_size)
             ):
                 self.flush()
@@ -247,8 +251,10 @@ class _DataFile:
         """Write the rows that wait."""
         if not self._batches:
             return
-        rows = self._layout.sorted(pyarrow.Table.from_batches(self._batches))
-        self._writer.write_table(rows, self._layout.row_group_rows)
+        layout = self._layout
+        rows = layout.sorted(pyarrow.Table.from_batches(self._batches))
+        groups = max(-(-rows.num_rows // layout.row_group_rows), -(-self.waiting // layout.row_group_bytes))
+        self._writer.write_table(rows, -(-rows.num_rows // groups))
         self._metrics.add(rows)
         self._rows += rows.num_rows
         self._batches, self.waiting, self._waiting_rows = [], 0, 0
