@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 from collections.abc import Callable
@@ -173,7 +172,7 @@ def _csv(file: Any) -> None:
 
 
 def _json_lines(file: Any) -> None:
-    for line in io.TextIOWrapper(file, "utf-8"):
+    for line in file:
         json.loads(line)
 
 
@@ -230,4 +229,5 @@ def test_consumer_that_computes(
 
     run = interleave({"ags1": ours, "plain file": plain})
     question = f"{kind} of {path.stat().st_size >> 20} MiB through a Reader"
-    record(run, figure(run, question, "plain file", measure="time", target=1.05))
+    note = "" if kind != "JSON lines" else "a line of any file object but open()'s takes CPython 0.1 us more"
+    record(run, figure(run, question, "plain file", measure="time", target=1.05, note=note))
