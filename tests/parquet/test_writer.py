@@ -127,6 +127,22 @@ def test_row_groups_have_the_size_that_was_asked_for(row_group_size: int) -> Non
     assert rows(data).equals(table)
 
 
+def test_row_groups_that_are_made_at_once_stand_in_their_order() -> None:
+    table = pa.table({"number": range(10_000), "word": [f"word {each % 77}" for each in range(10_000)]})
+    files = []
+    for threads in (1, 4):
+        sink = io.BytesIO()
+        with ParquetWriter(sink, table.schema, CONFIG, threads=threads) as writer:
+            writer.write_table(table, 300)
+            assert writer.row_group_offsets == sorted(writer.row_group_offsets)
+            assert [each.num_rows for each in writer.statistics] == [300] * 33 + [100]
+        back = io.BytesIO()
+        decrypt_file(io.BytesIO(sink.getvalue()), back, DECRYPTION)
+        files.append(back.getvalue())
+    assert files[0] == files[1]
+    assert pq.read_table(io.BytesIO(files[0])).equals(table)
+
+
 def test_tables_of_other_libraries() -> None:
     frame = pd.DataFrame({"a": [1, 2], "b": ["x", None]})
     pd.testing.assert_frame_equal(rows(written(frame)).to_pandas(), frame)

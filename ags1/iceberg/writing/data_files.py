@@ -221,7 +221,7 @@ class _DataFile:
         # The writer makes as many row groups at once.
         self._most_rows = usable_cpus() * layout.row_group_rows
         self._most_bytes = max(layout.row_group_bytes, min(usable_cpus() * layout.row_group_bytes, _BUFFERED))
-        self._rows = self.waiting = self._waiting_rows = 0
+        self._rows = self._written = self.waiting = self._waiting_rows = 0
         self._batches: list[pyarrow.RecordBatch] = []
 
     @property
@@ -241,11 +241,17 @@ class _DataFile:
             self.waiting += part.nbytes
             self._waiting_rows += part.num_rows
             if not layout.is_sorted and (
-                self._waiting_rows >= self._most_rows
-                or self.waiting >= self._most_bytes
-                or (self.waiting >= _SMALL_GROUP and self._writer.tell() + self.waiting // 4 >= layout.target_size)
+                self._waiting_rows >= self._most_rows or self.waiting >= self._most_bytes or self._would_be_full()
             ):
                 self.flush()
+
+    def _would_be_full(self) -> bool:
+        """Whether the rows that wait are worth a row group, and fill the file, as far as can be told."""
+        if self.waiting < min(_SMALL_GROUP, self._layout.row_group_bytes):
+            return False
+        written = self._writer.tell()
+        expected = self.waiting * written // self._written if self._written else self.waiting // 4
+        return written + expected >= self._layout.target_size
 
     def flush(self) -> None:
         """Write the rows that wait."""
@@ -257,6 +263,7 @@ class _DataFile:
         self._writer.write_table(rows, -(-rows.num_rows // groups))
         self._metrics.add(rows)
         self._rows += rows.num_rows
+        self._written += self.waiting
         self._batches, self.waiting, self._waiting_rows = [], 0, 0
 
     def finish(self) -> Entry:

@@ -1,0 +1,79 @@
+"""Reading ahead of an object: little for who reads little, much for who reads straight on, errors in their place."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ags1.storage import Budget
+from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead
+
+MIB = 1 << 20
+SIZE = 200 * MIB
+MOST = 16
+
+
+class Store:
+    """Counts what is asked for; bytes say in which mebibyte they lie; a range may fail."""
+
+    def __init__(self, failing: int | None = None) -> None:
+        self._failing, self._lock = failing, threading.Lock()
+        self.asked: list[tuple[int, int]] = []
+
+    def fill(self, offset: int, view: memoryview) -> None:
+        with self._lock:
+            self.asked.append((offset, len(view)))
+        if self._failing is not None and offset <= self._failing < offset + len(view):
+            raise ConnectionResetError("the store is gone")
+        for start in range(offset, offset + len(view), MIB):
+            view[start - offset : start - offset + MIB] = bytes([start // MIB]) * min(MIB, offset + len(view) - start)
+
+    def ahead(self) -> ReadAhead:
+        return ReadAhead(self.fill, SIZE, MIB, SEQUENTIAL_PIECE, MOST, Budget(64 * MIB), is_remote=True)
+
+
+def read(ahead: ReadAhead, offset: int, size: int) -> bytes:
+    out = bytearray(size)
+    done = 0
+    with memoryview(out) as view:
+        while done < size:
+            with view[done:] as rest:
+                count = ahead.read_into(offset + done, rest)
+            assert count, "it is asked for what it has begun with"
+            done += count
+    return bytes(out)
+
+
+def test_who_reads_the_beginning_alone_is_sent_a_few_pieces() -> None:
+    store = Store()
+    ahead = store.ahead()
+    ahead.begin_at(0)
+    assert read(ahead, 0, 16) == bytes(16)
+    ahead.drop(wait=True)
+    assert sum(size for _, size in store.asked) <= 5 * MIB
+
+
+def test_who_reads_on_has_the_whole_budget_under_way() -> None:
+    store = Store()
+    ahead = store.ahead()
+    ahead.begin_at(0)
+    for offset in range(0, SIZE, MIB // 2):
+        assert read(ahead, offset, MIB // 2) == bytes([offset // MIB]) * (MIB // 2)
+    assert max(size for _, size in store.asked) == SEQUENTIAL_PIECE
+    assert sorted(store.asked) == sorted(set(store.asked)), "nothing is asked for twice"
+    assert sum(size for _, size in store.asked) == SIZE
+
+
+def test_an_error_of_the_store_is_raised_where_it_belongs_and_is_not_asked_for_again() -> None:
+    """The client has tried it again already, for as long as is worth it."""
+    store = Store(failing=9 * MIB + 5)
+    ahead = store.ahead()
+    ahead.begin_at(0)
+    # Before the piece with the fault, which begins here.
+    end = 8 * MIB
+    for good in range(0, end, MIB):
+        assert read(ahead, good, MIB) == bytes([good // MIB]) * MIB
+    with pytest.raises(ConnectionResetError, match="the store is gone"):
+        read(ahead, end, MIB)
+    assert [offset for offset, size in store.asked if offset <= 9 * MIB + 5 < offset + size] == [end]
