@@ -13,7 +13,25 @@ from ags1.stream import Reader, Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal, overload
+    from typing import Any, Literal, TypedDict, overload
+
+    from typing_extensions import Unpack
+
+    class _Options(TypedDict, total=False):
+        key: KeyLike | None
+        aad_prefix: Buffer
+        length: int | None
+        key_metadata: KeyMetadata | Buffer | None
+        block_length: int
+        threads: int | None
+        storage_options: Mapping[str, Any] | None
+        memory_budget: int | None
+
+    class _TextOptions(_Options, total=False):
+        encoding: str | None
+        errors: str | None
+        newline: str | None
+
 
 __all__ = ["open"]
 
@@ -25,73 +43,15 @@ _WRITING_TEXT = frozenset({"w", "wt", "tw"})
 if TYPE_CHECKING:
 
     @overload
-    def open(
-        file: Any,
-        mode: Literal["rb", "br"] = "rb",
-        *,
-        key: KeyLike | None = None,
-        aad_prefix: Buffer = b"",
-        length: int | None = None,
-        key_metadata: KeyMetadata | Buffer | None = None,
-        block_length: int = DEFAULT_BLOCK_LENGTH,
-        threads: int | None = None,
-        encoding: None = None,
-        errors: None = None,
-        newline: None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        memory_budget: int | None = None,
-    ) -> Reader: ...
+    def open(file: Any, mode: Literal["rb", "br"] = "rb", **options: Unpack[_Options]) -> Reader: ...
+    @overload
+    def open(file: Any, mode: Literal["wb", "bw"], **options: Unpack[_Options]) -> Writer: ...
     @overload
     def open(
-        file: Any,
-        mode: Literal["wb", "bw"],
-        *,
-        key: KeyLike | None = None,
-        aad_prefix: Buffer = b"",
-        length: int | None = None,
-        key_metadata: KeyMetadata | Buffer | None = None,
-        block_length: int = DEFAULT_BLOCK_LENGTH,
-        threads: int | None = None,
-        encoding: None = None,
-        errors: None = None,
-        newline: None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        memory_budget: int | None = None,
-    ) -> Writer: ...
-    @overload
-    def open(
-        file: Any,
-        mode: Literal["r", "rt", "tr", "w", "wt", "tw"],
-        *,
-        key: KeyLike | None = None,
-        aad_prefix: Buffer = b"",
-        length: int | None = None,
-        key_metadata: KeyMetadata | Buffer | None = None,
-        block_length: int = DEFAULT_BLOCK_LENGTH,
-        threads: int | None = None,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        memory_budget: int | None = None,
+        file: Any, mode: Literal["r", "rt", "tr", "w", "wt", "tw"], **options: Unpack[_TextOptions]
     ) -> io.TextIOWrapper: ...
     @overload
-    def open(
-        file: Any,
-        mode: str,
-        *,
-        key: KeyLike | None = None,
-        aad_prefix: Buffer = b"",
-        length: int | None = None,
-        key_metadata: KeyMetadata | Buffer | None = None,
-        block_length: int = DEFAULT_BLOCK_LENGTH,
-        threads: int | None = None,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        memory_budget: int | None = None,
-    ) -> Reader | Writer | io.TextIOWrapper: ...
+    def open(file: Any, mode: str, **options: Unpack[_TextOptions]) -> Reader | Writer | io.TextIOWrapper: ...
 
 
 def open(
