@@ -75,6 +75,7 @@ class DatasetMembership(Membership):
     def _open(self, versions: list[Version], sizes: dict[str, int]) -> None:
         """Authenticate the versions, and learn which objects they need."""
         needed: set[str] = set()
+        looked_at: set[str] = set()
         for version in reversed(versions):
             name = version_name(version.version)
             try:
@@ -85,7 +86,7 @@ class DatasetMembership(Membership):
                     for entry in manifests.files(root):
                         for part in entry.parts:
                             self._check(part.name, sizes.get(part.name), part.file_length)
-                needed.update(manifests.object_names(root, needed))
+                needed.update(manifests.object_names(root, looked_at))
             except FileNotFoundError as error:
                 self._add("error", "dataset-file-missing", name, f"a manifest is missing: {error}", 1)
                 return

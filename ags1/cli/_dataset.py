@@ -309,8 +309,9 @@ def expire(options: argparse.Namespace) -> int:
     """Remove old versions and what no version needs."""
     with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
         report = vault.expire(
-            keep=options.keep, older_than=options.older_than, grace=options.grace, dry_run=options.dry_run
-        )
+            keep=options.keep, older_than=options.older_than, grace=options.grace, give_up=options.give_up,
+            dry_run=options.dry_run,
+        )  # fmt: skip
     if options.json:
         record = {
             "dataset": options.vault,

@@ -148,7 +148,8 @@ def _add_writing(action: _Action) -> None:
         default=[],
         metavar="PATTERN=ID",
         help="another master key for the files whose path matches this pattern (may be repeated; the first that "
-        "matches counts). A later run need not repeat it",
+        "matches counts). Without any, a dataset that is there keeps its patterns; with some, they replace all of them "
+        "('**=ID': no others)",
     )
     sub.add_argument("--delete", action="store_true", help="leave out of the new version what the source has no more")
     sub.add_argument(
@@ -350,7 +351,7 @@ def _add_versions(action: _Action) -> None:
         type=_duration,
         default=5.0 * _UNITS["d"],
         metavar="TIME",
-        help="keep versions that were replaced since then, such as 12h or 30d (5d)",
+        help="keep versions that were replaced since then, such as 12h or 30d (5d); a run that takes longer fails",
     )
     sub.add_argument(
         "--grace",
@@ -358,6 +359,13 @@ def _add_versions(action: _Action) -> None:
         default=1.0 * _UNITS["d"],
         metavar="TIME",
         help="spare what is younger than this and in no version: its writer may be about to commit it (24h)",
+    )
+    sub.add_argument(
+        "--give-up",
+        type=int,
+        default=0,
+        metavar="VERSION",
+        help="remove this version and all before it even if they cannot be read: what only they have is lost",
     )
     _add_open(sub, choose=False)
     _add_short(sub)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,28 +16,42 @@ if TYPE_CHECKING:
     Patterns: TypeAlias = str | Sequence[str] | None
     Path: TypeAlias = str | bytes | os.PathLike[str]
 
-__all__ = ["check_run", "kms_client", "relative"]
+__all__ = ["check_run", "inside", "kms_client", "relative"]
 
 
-def kms_client(kms: Any) -> tuple[Any, Callable[[], object] | None]:
-    """A KMS client, and how to close it if it was made here."""
+@contextmanager
+def kms_client(kms: Any) -> Iterator[tuple[Any, Callable[[], object] | None]]:
+    """A KMS client, and how to close it if it was made here; an exception closes it."""
     if isinstance(kms, str):
         from ags1.kms import load
 
-        client = load(kms)
-        return client, client.close
-    if not (hasattr(kms, "wrap_key") and hasattr(kms, "unwrap_key")):
+        with ExitStack() as made:
+            client = load(kms)
+            made.callback(client.close)
+            yield client, client.close
+            made.pop_all()
+    elif hasattr(kms, "wrap_key") and hasattr(kms, "unwrap_key"):
+        yield kms, None
+    else:
         raise TypeError(
             f"kms must be a client with wrap_key and unwrap_key, or a URL such as local:keys.json, "
             f"not {type(kms).__name__}"
         )
-    return kms, None
 
 
 def relative(path: Path) -> str:
     """A path as the manifest has it."""
     clean = posixpath.normpath(os.fsdecode(path).lstrip("/"))
     return "" if clean == "." else clean
+
+
+def inside(outer: Location, inner: Location) -> str | None:
+    """Where in one place another one lies: "" if they are the same, None if it does not."""
+    if (outer.scheme, outer.container) != (inner.scheme, inner.container):
+        return None
+    above, below = (os.path.realpath(each.path) if each.is_local else each.path for each in (outer, inner))
+    above, below = (f"{each.strip('/')}/".lstrip("/") for each in (above, below))
+    return below[len(above) :].rstrip("/") if below.startswith(above) else None
 
 
 def check_run(on_error: str, threads: int | None) -> None:

@@ -19,7 +19,7 @@ from ags1.dataset.manifests import Change, changes
 from ags1.dataset.reports import ExpireReport, RewrapReport, RunReport, TreeReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.verification import verify
-from ags1.dataset.versions import Version, latest_number, numbers, read_version
+from ags1.dataset.versions import Version, kept_versions, latest_number, read_committed, read_version
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
@@ -276,15 +276,20 @@ class Dataset:
     # -- versions --------------------------------------------------------------------------------------------------
 
     def versions(self) -> list[Version]:
-        """All versions that are kept, ascending."""
+        """All versions that are kept, ascending.
+
+        Raises
+        ------
+        FormatError, OSError
+            One cannot be read.
+        """
         found = []
-        for number in numbers(self._location):
-            try:
-                found.append(read_version(self._location, number))
-            except FileNotFoundError:
-                # Expired just now.
-                continue
-        return found
+        for each in kept_versions(self._location):
+            if each.error is not None:
+                raise each.error
+            if each.is_committed and each.version is not None:
+                found.append(each.version)
+        return found[::-1]
 
     def diff(self, before: int, after: int | None = None) -> Iterator[Change]:
         """What differs between two versions, in the order of paths. What they share is not read.
@@ -303,7 +308,7 @@ class Dataset:
         number = view.version.version if after is None else after
         pair = []
         for each in (before, number):
-            opened = View.of(self._location, read_version(self._location, each), self._kms)
+            opened = View.of(self._location, read_committed(self._location, each), self._kms)
             pair.append(opened.root)
         return changes(view.manifests, *pair)
 
@@ -319,19 +324,28 @@ class Dataset:
         return True
 
     def expire(
-        self, *, keep: int = 1, older_than: float | None = 5 * _DAY, grace: float = _DAY, dry_run: bool = False
-    ) -> ExpireReport:
+        self, *, keep: int = 1, older_than: float | None = 5 * _DAY, grace: float = _DAY, give_up: int = 0,
+        dry_run: bool = False,
+    ) -> ExpireReport:  # fmt: skip
         """Remove old versions, and the objects that no version names any more.
+
+        It reads all manifests of the versions that stay. In memory it holds names of what it removes and, of an object
+        store, the listing: 0.8 KB for each object.
 
         Parameters
         ----------
         keep : int
             Versions that stay in any case, the last ones; at least 1.
         older_than : float or None
-            Seconds since a version was replaced by the next one: younger ones stay. None removes all but `keep`.
+            Seconds since a version was replaced by the next one: younger ones stay. None removes all but `keep`. A
+            writer that began on a version before those that are removed fails, so it should be longer than the longest
+            run.
         grace : float
             Seconds: what is younger and belongs to no version stays, because its writer may be about to commit it.
             By the store's own time. A writer that takes longer fails, and loses no committed file.
+        give_up : int
+            This version and all before it go, whatever `keep` and `older_than` say, even if they cannot be read: what
+            only they name is lost. Never the last one.
         dry_run : bool
             Only report what would be removed.
 
@@ -339,11 +353,13 @@ class Dataset:
         ------
         ConflictError
             Others have committed all the time.
+        KeyAccessError, FormatError, AuthenticationError, OSError
+            A version that would stay cannot be read, so nobody knows what it needs, and nothing was removed.
         """
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}")
         report = _expiry.expire(
-            self._location, self._kms, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run
+            self._location, self._kms, keep=keep, older_than=older_than, grace=grace, give_up=give_up, dry_run=dry_run
         )
         self.refresh()
         return report
@@ -528,18 +544,13 @@ class Dataset:
         The old master key still opens the older versions, until :meth:`expire` has removed them, and copies of them.
         """
         self._view()
-        client, close = kms_client(new_kms) if new_kms is not None else (None, None)
-        try:
+        with kms_client(self._kms if new_kms is None else new_kms) as (client, close):
             report = _maintenance.rewrap(self._location, self._kms, new_key_id, client, key_id=key_id, dry_run=dry_run)
-        except BaseException:
-            if close is not None:
-                close()
-            raise
         if dry_run:
             if close is not None:
                 close()
             return report
-        if client is not None:
+        if new_kms is not None:
             if self._close_kms is not None:
                 self._close_kms()
             self._kms, self._close_kms = client, close

@@ -10,7 +10,7 @@ from ags1.dataset._dataset import Dataset
 from ags1.dataset.classes import patterns_of
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
-from ags1.dataset.versions import Version, read_latest, read_version
+from ags1.dataset.versions import Version, read_committed, read_latest
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.storage import Location
@@ -63,8 +63,9 @@ def encrypt(
         The master key of all files that no pattern of `keys` names.
     keys : mapping of str to str, optional
         Patterns of paths with their master keys, such as ``{"tenant=a/**": "alias/a", "**": "alias/lake"}``. The first
-        that matches counts. Without the master key of a class, its files cannot be opened, the others can. A later run
-        that names no patterns keeps those of the dataset; one that does replaces them all.
+        that matches counts. Without the master key of a class, its files cannot be opened, the others can. They replace
+        the patterns of a dataset that is there, and its files that come under another class are encrypted anew;
+        without `keys`, its patterns stay.
     include, exclude : str or sequence of str, optional
         Glob patterns. One without ``/`` is compared with each component of a relative path, one with ``/`` with the
         whole path.
@@ -118,16 +119,11 @@ def encrypt(
         Filter(include, exclude), threads, on_error, resume, progress, durable, dry_run, delete, single_writer
     )  # fmt: skip
     where, there = Location(source, source_options), Location(target, storage_options)
-    client, close = kms_client(kms)
-    try:
+    with kms_client(kms) as (client, close):
         report = write_files(where, there, "", client, patterns_of(key_id, keys), "encrypt", options)
         found = read_latest(there)
         assert found is not None
         dataset = Dataset(there, found, client, threads, close)
-    except BaseException:
-        if close is not None:
-            close()
-        raise
     dataset.report = report
     return dataset
 
@@ -148,13 +144,12 @@ def preview(
 ) -> RunReport:
     """What :func:`encrypt` would do; nothing is written."""
     options = Options(Filter(include, exclude), on_error=on_error, dry_run=True, delete=delete, single_writer=True)
-    client, close = kms_client(kms)
-    try:
+    with kms_client(kms) as (client, close):
         where, there = Location(source, source_options), Location(target, storage_options)
-        return write_files(where, there, "", client, patterns_of(key_id, keys), "encrypt", options)
-    finally:
-        if close is not None:
-            close()
+        report = write_files(where, there, "", client, patterns_of(key_id, keys), "encrypt", options)
+    if close is not None:
+        close()
+    return report
 
 
 def open(
@@ -203,18 +198,13 @@ def open(
     """
     check_run("fail", threads)
     location = Location(target, storage_options)
-    client, close = kms_client(kms)
-    try:
-        found = read_latest(location) if version is None else read_version(location, version)
+    with kms_client(kms) as (client, close):
+        found = read_latest(location) if version is None else read_committed(location, version)
         if found is None:
             text = "there is no ags1 dataset here, or its first run was not completed"
             raise FileNotFoundError(errno.ENOENT, text, location.text)
         _expect(location, found, expected_version, expected_uuid, expected_digest, key_id)
         return Dataset(location, found, client, threads, close)
-    except BaseException:
-        if close is not None:
-            close()
-        raise
 
 
 def _expect(

@@ -167,14 +167,16 @@ def class_of(classes: Sequence[KeyClass], path: str) -> KeyClass:
     raise ValueError(f"no pattern of keys matches {path}: add the pattern '**' with a master key for all other files")
 
 
-def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str, str]:
-    """Patterns and master keys, from the two ways in which they are given.
+def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str, str] | str:
+    """Patterns and master keys, from the two ways in which they are given; without patterns, the master key alone.
 
     Raises
     ------
     ValueError
         There is no master key for files that no pattern names, or two.
     """
+    if key_id and keys is None:
+        return key_id
     found = dict(keys or {})
     if key_id:
         if found.get("**", key_id) != key_id:
@@ -186,13 +188,13 @@ def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str,
 
 
 def merge_classes(
-    classes: Sequence[KeyClass], keys: Mapping[str, str] | None, kms: Any, name: str
+    classes: Sequence[KeyClass], keys: Mapping[str, str] | str | None, kms: Any, name: str
 ) -> tuple[KeyClass, ...]:
     """The classes of a dataset after a run that was given `keys`, patterns with their master keys.
 
-    Classes whose pattern and master key stay keep their keys; the others take no new files any more. With None, or the
-    master key of the default class alone, the classes stay as they are: a run that does not repeat the patterns must
-    not put the files of a tenant under everybody's key.
+    Classes whose pattern and master key stay keep their keys; the others take no new files any more. With None, or a
+    master key alone, the classes of a dataset stay as they are: a run that does not repeat the patterns must not put
+    the files of a tenant under everybody's key.
 
     Raises
     ------
@@ -203,6 +205,8 @@ def merge_classes(
     """
     if keys is None:
         return tuple(classes)
+    alone = isinstance(keys, str)
+    keys = {"**": keys} if isinstance(keys, str) else keys
     if "**" not in keys:
         raise ValueError("keys must have the pattern '**': the master key of all other files, and of the manifests")
     default = next((each for each in classes if each.pattern == "**"), None)
@@ -211,7 +215,7 @@ def merge_classes(
             f"the dataset {name} is under the master key {default.key_id!r}, not {keys['**']!r}: name that, or rewrap "
             "the dataset"
         )
-    if default is not None and len(keys) == 1:
+    if default is not None and alone:
         return tuple(classes)
     if not all(isinstance(each, str) and each for pair in keys.items() for each in pair):  # type: ignore[redundant-expr]
         raise TypeError("keys must be patterns with the names of master keys, all of them text")

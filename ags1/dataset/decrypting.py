@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
+from ags1.dataset._arguments import inside
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.execution import execute
 from ags1.dataset.manifests import Manifests, Node
@@ -17,32 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.files import Progress
 
-__all__ = ["decrypt_files", "refuse_target"]
-
-
-def refuse_target(target: Location, dataset: Location, manifests: Manifests, root: Node | None) -> None:
-    """Refuse a target where plaintext would come to stand in the dataset.
-
-    Raises
-    ------
-    ValueError
-        It lies in the dataset, or is above it and the dataset has files that would go into it.
-    """
-    if (target.scheme, target.container) != (dataset.scheme, dataset.container):
-        return
-    inner, outer = target.path, dataset.path
-    if target.is_local:
-        inner, outer = os.path.realpath(inner), os.path.realpath(outer)
-    inner, outer = f"{inner.rstrip('/')}/".lstrip("/"), f"{outer.rstrip('/')}/".lstrip("/")
-    if inner.startswith(outer):
-        raise ValueError(f"the target {target} lies in the dataset: plaintext would stand beside what is encrypted")
-    if outer.startswith(inner):
-        name = outer[len(inner) :].rstrip("/")
-        if manifests.has_below(root, name):
-            raise ValueError(
-                f"the target {target} is above the dataset, which has files below {name}/: their plaintext would go "
-                "into the dataset itself; choose another target"
-            )
+__all__ = ["decrypt_files"]
 
 
 def decrypt_files(
@@ -66,7 +40,14 @@ def decrypt_files(
     ------
     As :meth:`ags1.dataset.Dataset.decrypt`.
     """
-    refuse_target(target, dataset, manifests, root)
+    if inside(dataset, target) is not None:
+        raise ValueError(f"the target {target} lies in the dataset: plaintext would stand beside what is encrypted")
+    name = inside(target, dataset)
+    if name is not None and manifests.has_below(root, name):
+        raise ValueError(
+            f"the target {target} is above the dataset, which has files below {name}/: their plaintext would go into "
+            "the dataset itself; choose another target"
+        )
     entries = (entry for entry in manifests.files(root) if wanted.accepts(entry.path))
     if dry_run:
         for entry in entries:

@@ -1,29 +1,32 @@
 """Expire: old versions go, and with them the objects that no version names any more.
 
     1  which versions go                              the last `keep` stay, and what is younger than `older_than`
-    2  which objects the versions that stay need       from their manifests
-    3  what else is there, by one listing              old enough, and with a name that a run gave it
-    4  commit a version that fences the runs of those objects, then delete
+    2  what no version that stays names               by one listing beside their manifests
+    3  which of it is old enough                      and has a name that a run gave it
+    4  commit a version that fences those runs, then delete: versions in ascending order, then objects
 
-A fenced run can commit nothing any more, however late it comes: that is why deleting is safe without a lock and without
-a clock. The grace period only spares the work of writers that are alive: it is compared with the store's own time.
+A fenced run can commit nothing behind that version, however late it comes, and whoever began before a version that went
+can commit nothing at all: that is why deleting is safe without a lock and without a clock. The grace period only spares
+the work of writers that are alive: it is compared with the store's own time.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice, pairwise
 
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, version_name, version_number
+from ags1.dataset.references import unnamed, walk
 from ags1.dataset.reports import ExpireReport
 from ags1.dataset.runs import remove_record
 from ags1.dataset.transaction import Transaction, open_root
-from ags1.dataset.versions import Version, numbers, read_version
-from ags1.errors import ConflictError
-from ags1.storage import Entry, Location, list_files, make_parent, open_output, remove
+from ags1.dataset.versions import Version, kept_versions
+from ags1.errors import Ags1Error, ConflictError
+from ags1.storage import Entry, Location, list_files, make_parent, open_output, remove, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,43 +39,43 @@ _SECOND = 1_000_000_000
 
 
 def expire(
-    location: Location, kms: Any, *, keep: int, older_than: float | None, grace: float, dry_run: bool
-) -> ExpireReport:
+    location: Location, kms: Any, *, keep: int, older_than: float | None, grace: float, dry_run: bool,
+    give_up: int = 0,
+) -> ExpireReport:  # fmt: skip
     """Remove old versions and what no version needs; see :meth:`ags1.dataset.Dataset.expire`."""
     for _ in range(_ATTEMPTS):
         try:
-            return _Expiry(location, kms, keep, older_than, grace).run(dry_run)
+            return _Expiry(location, kms, keep, older_than, grace, give_up).run(dry_run)
         except ConflictError:
             # Somebody has committed meanwhile: what they need must stay, so everything is looked at again.
             continue
     raise ConflictError(f"{location}: others have committed all the time: expire it again later")
 
 
+@dataclass
 class _Expiry:
-    def __init__(self, location: Location, kms: Any, keep: int, older_than: float | None, grace: float) -> None:
-        self._location = location
-        self._kms = kms
-        self._keep = keep
-        self._older_than = older_than
-        self._grace = grace
+    location: Location
+    kms: Any
+    keep: int
+    older_than: float | None
+    grace: float
+    give_up: int
 
     def run(self, dry_run: bool) -> ExpireReport:
-        transaction = Transaction.begin(self._location, self._kms, "expire")
+        transaction = Transaction.begin(self.location, self.kms, "expire")
         head = transaction.base
         assert head is not None
+        if self.give_up >= head.version:
+            raise ValueError(f"give_up={self.give_up}: the last version, {head.version}, cannot be given up")
         now = self._store_time(transaction)
         try:
-            listed = list_files(self._location)
-            going, staying = self._versions(head, listed, now)
-            needed = self._needed(staying)
-            inner = _datasets_inside(listed)
-            rubbish = [each for each in listed if self._is_rubbish(each, needed, now) and not _is_below(each, inner)]
-            fenced = {run for each in rubbish if (run := run_of(each.name)) is not None}
-            fenced |= {run for each in rubbish if (run := record_of(each.name)) is not None}
+            going, staying = self._versions(now)
+            rubbish = self._rubbish(staying, now)
+            fenced = {run for each in rubbish if (run := record_of(each.name) or run_of(each.name)) is not None}
             report = ExpireReport(
                 version=head.version,
                 versions=sorted(going),
-                kept=sorted(each.version for each in staying),
+                kept=[each.version for each in staying],
                 objects=len(rubbish),
                 object_bytes=sum(each.size for each in rubbish),
                 dry_run=dry_run,
@@ -85,10 +88,10 @@ class _Expiry:
             report.version = made.version
             # Versions first: killed here, this leaves objects that nobody names, not versions without objects. In
             # ascending order: a late writer relies on it.
-            remove(self._location.join(version_name(number)) for number in sorted(going))
+            remove(self.location.join(version_name(number)) for number in sorted(going))
             remove(each.location for each in rubbish if record_of(each.name) is None)
             for run in fenced:
-                remove_record(self._location, run)
+                remove_record(self.location, run)
             self._remove_empty(each.name for each in rubbish)
             return report
         finally:
@@ -96,55 +99,96 @@ class _Expiry:
 
     def _store_time(self, transaction: Transaction) -> int:
         """The store's own time: that of an object which is written now, in nanoseconds."""
-        place = self._location.join(f"{RUNS}/{transaction.run.id}/time")
+        place = self.location.join(f"{RUNS}/{transaction.run.id}/time")
         make_parent(place)
         with open_output(place) as output:
             output.write(b"now")
             output.commit()
         try:
             # From a listing, as the times that it is compared with: a look at one object may round to seconds.
-            return max(each.modified for each in list_files(self._location.join(f"{RUNS}/{transaction.run.id}")))
+            return max(each.modified for each in list_files(self.location.join(f"{RUNS}/{transaction.run.id}")))
         finally:
-            remove_record(self._location, transaction.run.id)
+            remove_record(self.location, transaction.run.id)
 
-    def _versions(self, head: Version, listed: list[Entry], now: int) -> tuple[set[int], list[Version]]:
-        """Numbers of the versions that go, and the versions that stay. Never the last one."""
-        written = {
-            number: each.modified
-            for each in listed
-            if each.name.startswith(f"{CONTROL}/")
-            and (number := version_number(each.name.removeprefix(f"{CONTROL}/"))) is not None
-        }
-        going = set()
-        known = numbers(self._location)
-        for number, following in islice(pairwise(known), max(0, len(known) - self._keep)):
-            # A version is in use until the next one comes. All before the first that stays go, whatever the clock did.
-            young = self._older_than is not None and now - written.get(following, now) < self._older_than * _SECOND
-            if number >= head.version or young:
-                break
-            going.add(number)
-        staying = [read_version(self._location, number) for number in known if number not in going]
+    def _versions(self, now: int) -> tuple[set[int], list[Version]]:
+        """Numbers of the versions that go, and the versions that stay, ascending. Never the last one."""
+        found = list(kept_versions(self.location))
+        last = max(self.give_up, self._last_old([each.number for each in reversed(found) if each.is_committed], now))
+        going: set[int] = set()
+        staying: list[Version] = []
+        for each in reversed(found):
+            if each.number > last:
+                if each.version is None:
+                    assert each.error is not None
+                    raise self._refusal(each.number, each.error)
+                self._authenticate(each.version)
+                if each.is_committed:
+                    staying.append(each.version)
+                    continue
+            going.add(each.number)
         return going, staying
 
-    def _needed(self, versions: list[Version]) -> set[str]:
-        needed: set[str] = set()
-        for version in versions:
-            keys = ClassKeys(version.classes, self._kms, self._location.text)
-            version.authenticate(keys, f"version {version.version} of {self._location}")
-            manifests = Manifests(self._location, version.uuid)
-            root = open_root(manifests, version, self._kms)
-            needed.update(manifests.object_names(root, needed))
-        return needed
+    def _last_old(self, known: list[int], now: int) -> int:
+        """The last version that is neither among the `keep` last ones nor young; 0 if there is none."""
+        last = 0
+        for number, following in islice(pairwise(known), max(0, len(known) - self.keep)):
+            # A version is in use until the next one comes. All before the first that stays go, whatever the clock did.
+            if self.older_than is not None:
+                replaced = status(self.location.join(version_name(following))).modified
+                if now - replaced < self.older_than * _SECOND:
+                    break
+            last = number
+        return last
 
-    def _is_rubbish(self, listed: Entry, needed: set[str], now: int) -> bool:
-        name = listed.name
-        if name in needed or now - listed.modified < self._grace * _SECOND:
-            return False
-        return name.startswith(f"{RUNS}/") or run_of(name) is not None
+    def _authenticate(self, version: Version) -> None:
+        keys = ClassKeys(version.classes, self.kms, self.location.text)
+        try:
+            version.authenticate(keys, f"version {version.version} of {self.location}")
+        except Ags1Error as error:
+            raise self._refusal(version.version, error) from error
+
+    def _refusal(self, number: int, error: Ags1Error | OSError) -> Ags1Error | OSError:
+        """Why nothing is removed: whatever a version names that cannot be read might be removed with it."""
+        text = (
+            f"version {number} stays, and cannot be read, so nothing was removed: {error}. If it never will be, "
+            "because it is damaged or its master key was destroyed, give up that version and all before it: "
+            f"give_up={number} (--give-up {number})"
+        )
+        return OSError(error.errno, text, error.filename) if isinstance(error, OSError) else type(error)(text)
+
+    def _names(self, version: Version, known: set[str]) -> Iterator[str]:
+        """Names of the objects that a version which stays needs."""
+        manifests = Manifests(self.location, version.uuid)
+        try:
+            yield from manifests.object_names(open_root(manifests, version, self.kms), known)
+        except (Ags1Error, OSError) as error:
+            raise self._refusal(version.version, error) from error
+
+    def _rubbish(self, staying: list[Version], now: int) -> list[Entry]:
+        """What runs have written, nobody needs, and is old enough."""
+        known: set[str] = set()
+        found = unnamed(walk(self.location), self._names(staying[-1], known))
+        for version in reversed(staying[:-1]):
+            for name in self._names(version, known):
+                found.pop(name, None)
+        inner = _datasets_inside(found)
+        rubbish = []
+        for each in found.values():
+            by_run = each.name.startswith(f"{RUNS}/") or run_of(each.name) is not None
+            if not by_run or each.kind != "file" or _is_below(each.name, inner):
+                continue
+            try:
+                entry = each.look()
+            except FileNotFoundError:
+                # A run has ended, and removed its record.
+                continue
+            if now - entry.modified >= self.grace * _SECOND:
+                rubbish.append(entry)
+        return rubbish
 
     def _remove_empty(self, names: Iterable[str]) -> None:
         """Remove directories that have nothing in them any more."""
-        if not self._location.is_local:
+        if not self.location.is_local:
             return
         above = {name.rpartition("/")[0] for name in names}
         above |= {
@@ -152,16 +196,16 @@ class _Expiry:
         }
         for directory in sorted(above - {"", CONTROL}, key=len, reverse=True):
             try:
-                os.rmdir(self._location.join(directory).path)
+                os.rmdir(self.location.join(directory).path)
             except OSError:
                 continue
 
 
-def _datasets_inside(listed: Iterable[Entry]) -> set[str]:
+def _datasets_inside(listed: Iterable[str]) -> set[str]:
     """Directories below the dataset that are datasets of their own: their objects are named by their versions."""
     found = set()
     for each in listed:
-        above, control, name = each.name.rpartition(f"/{CONTROL}/")
+        above, control, name = each.rpartition(f"/{CONTROL}/")
         # Its first run begins with a record. No object of this dataset has such a name.
         begun = name.endswith("/run.json") and record_of(f"{CONTROL}/{name}") is not None
         if control and (begun or version_number(name) is not None):
@@ -169,8 +213,5 @@ def _datasets_inside(listed: Iterable[Entry]) -> set[str]:
     return found
 
 
-def _is_below(listed: Entry, directories: set[str]) -> bool:
-    if not directories:
-        return False
-    name = listed.name
-    return any(name[:end] in directories for end, each in enumerate(name) if each == "/")
+def _is_below(name: str, directories: set[str]) -> bool:
+    return bool(directories) and any(name[:end] in directories for end, each in enumerate(name) if each == "/")

@@ -93,7 +93,7 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
         if transaction.manifests.find(transaction.root, path) is not None:
             raise FileExistsError(errno.EEXIST, "the dataset has a file of that name", path)
     for path in [path for path, entry in moved.items() if entry is not None]:
-        _refuse_file_and_directory(transaction, path, moved)
+        transaction.refuse_twin(path, moved)
     report = RunReport(version=transaction.next_version - 1, paths=list(moved) if dry_run else [])
     report.done = len(entries)
     if dry_run:
@@ -113,18 +113,6 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
     assert made is not None
     report.version, report.changed = made.version, True
     return report
-
-
-def _refuse_file_and_directory(transaction: Transaction, path: str, moved: dict[str, Entry | None]) -> None:
-    """Refuse a new path that is a directory, or is below a file: nobody could decrypt both."""
-    manifests, root = transaction.manifests, transaction.root
-    if any(entry.path not in moved for entry in manifests.files(root, f"{path}/")):
-        raise IsADirectoryError(errno.EISDIR, "is a directory of the dataset", path)
-    above = path.rpartition("/")[0]
-    while above:
-        if moved.get(above) is not None or (above not in moved and manifests.find(root, above) is not None):
-            raise NotADirectoryError(errno.ENOTDIR, "is a file of the dataset", above)
-        above = above.rpartition("/")[0]
 
 
 def _encrypted_again(transaction: Transaction, entry: Entry, path: str, key_class: KeyClass) -> Entry:

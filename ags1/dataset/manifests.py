@@ -19,10 +19,9 @@ import json
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import overload
 
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.entries import Entry
@@ -112,7 +111,7 @@ class Node:
 Item = Node | Entry
 
 
-class Items(Sequence[Item]):
+class Items:
     """What is directly below a node. An item is made when it is asked for: whoever looks for one file needs one of 512.
 
     Parameters
@@ -177,16 +176,10 @@ class Items(Sequence[Item]):
     def __len__(self) -> int:
         return len(self._made)
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | list[Item]:
-        if isinstance(index, slice):
-            return [self._item(each) for each in range(*index.indices(len(self)))]
-        return self._item(range(len(self))[index])
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.__getitem__, range(len(self)))
 
-    def _item(self, index: int) -> Item:
+    def __getitem__(self, index: int) -> Item:
         found = self._made[index]
         if found is None:
             fields = self._fields[index]
@@ -349,31 +342,36 @@ class Manifests:
     def files(self, root: Node | None, prefix: str = "") -> Iterator[Entry]:
         """The files whose paths begin with `prefix`, in order; leaves are read ahead."""
         key = sort_key(prefix)
-        for leaf in self._ahead(self._leaves(root, key)):
+        leaves = self._leaves(root, key, key)
+        return self._within(
+            map(self.children, leaves) if self.location.is_local else in_order(self.children, leaves, at_once=_AHEAD),
+            key, key,
+        )  # fmt: skip
+
+    def _within(self, leaves: Iterator[Items], key: bytes, prefix: bytes) -> Iterator[Entry]:
+        """The files of leaves from a key on, as long as their paths begin with `prefix`."""
+        for leaf in leaves:
             for index in range(bisect_left(leaf.keys, key), len(leaf)):
                 item = leaf[index]
                 assert isinstance(item, Entry)
-                if not item.key.startswith(key):
+                if not item.key.startswith(prefix):
                     return
                 yield item
 
-    def _leaves(self, root: Node | None, prefix: bytes) -> Iterator[Node]:
-        if root is None or root.last < prefix:
+    def _leaves(self, node: Node | None, key: bytes, prefix: bytes) -> Iterator[Node]:
+        """The leaves that may have files from a key on whose paths begin with `prefix`."""
+        if node is None or node.last < key or (node.first > key and not node.first.startswith(prefix)):
             return
-        if root.level == 0:
-            yield root
+        if node.level == 0:
+            yield node
             return
-        for child in self.children(root):
+        below = self.children(node)
+        for index in range(max(0, below.at_or_before(key)), len(below)):
+            child = below[index]
             assert isinstance(child, Node)
-            if child.first > prefix and not child.first.startswith(prefix):
+            if child.first > key and not child.first.startswith(prefix):
                 return
-            if child.last >= prefix:
-                yield from self._leaves(child, prefix)
-
-    def _ahead(self, leaves: Iterator[Node]) -> Iterator[Items]:
-        if self.location.is_local:
-            return map(self.children, leaves)
-        return in_order(self.children, leaves, at_once=_AHEAD)
+            yield from self._leaves(child, key, prefix)
 
     def has_below(self, root: Node | None, directory: str) -> bool:
         """Whether there are files below a directory."""
@@ -391,31 +389,22 @@ class Manifests:
                 entry = next(files, None)
                 continue
             yield name, None
-            behind = f"{prefix}{name}0"  # "0" follows "/" directly
-            files = self._files_from(root, sort_key(behind), sort_key(prefix))
+            # "0" follows "/" directly. Nothing is read ahead: what is below the next name may be jumped over too.
+            behind, inside = sort_key(f"{prefix}{name}0"), sort_key(prefix)
+            files = self._within(map(self.children, self._leaves(root, behind, inside)), behind, inside)
             entry = next(files, None)
 
-    def _files_from(self, root: Node | None, key: bytes, prefix: bytes) -> Iterator[Entry]:
-        for item in self._items_from(root, key):
-            if not item.key.startswith(prefix):
-                return
-            yield item
+    def object_names(self, root: Node | None, known: set[str]) -> Iterator[str]:
+        """Names of the objects that a version needs: manifests and those of files.
 
-    def _items_from(self, node: Node | None, key: bytes) -> Iterator[Entry]:
-        if node is None or node.last < key:
-            return
-        below = self.children(node)
-        for index in range(max(0, below.at_or_before(key)), len(below)):
-            item = below[index]
-            if isinstance(item, Node):
-                yield from self._items_from(item, key)
-            elif item.key >= key:
-                yield item
-
-    def object_names(self, root: Node | None, known: Collection[str] = ()) -> Iterator[str]:
-        """Names of the objects that a version needs: manifests and those of files. Nothing below `known` is read."""
+        Parameters
+        ----------
+        known : set of str
+            Manifests that were looked at before, by this too: they and what is below them are passed over.
+        """
         if root is None or root.name in known:
             return
+        known.add(root.name)
         yield root.name
         for item in self.children(root):
             if isinstance(item, Node):
@@ -517,11 +506,8 @@ class Editor:
     def put(self, entry: Entry) -> Entry | None:
         """Take a file, instead of the one at its path; return that one."""
         before = self._seek(entry.key)
-        if before == entry:
-            self._add(entry)
-            return before
-        self._changed = True
-        self._add(entry)
+        self._changed = self._changed or before != entry
+        self._append(0, entry)
         return before
 
     def remove(self, path: str) -> Entry | None:
@@ -535,7 +521,7 @@ class Editor:
         if not self._changed:
             return self._base
         while self._cursor.item is not None:
-            self._pass(self._cursor)
+            self._pass()
         level = 0
         while True:
             row = self._rows[level]
@@ -574,24 +560,21 @@ class Editor:
                     return None
                 if item.key == key:
                     return cursor.take()
-                self._add(cursor.take())
+                self._append(0, cursor.take())
             elif item.last < key and (item.level == 0 or not cursor.is_last):
-                self._pass(cursor)
-            elif item.first > key and not self._near(item):
+                self._pass()
+            elif item.first > key and item.level == 0 and self._rows[0]:
+                # A file right before a leaf belongs into it only if nothing else is there for it.
                 return None
             else:
                 cursor.open()
         return None
 
-    def _near(self, node: Node) -> bool:
-        """Whether a file right before a leaf belongs into it, because nothing else is there for it."""
-        return node.level > 0 or not self._rows[0]
-
-    def _pass(self, cursor: _Cursor) -> None:
+    def _pass(self) -> None:
         """Take over the next item as it is, if what was gathered before it need not be filled up."""
-        item = cursor.item
+        cursor, item = self._cursor, self._cursor.item
         if isinstance(item, Entry):
-            self._add(cursor.take())
+            self._append(0, cursor.take())
             return
         assert item is not None
         # Whatever waits on a lower level comes before this node; too little of it is filled up from the node.
@@ -603,9 +586,6 @@ class Editor:
             if level < len(self._rows) and self._rows[level]:
                 self._flush(level, everything=True)
         self._append(item.level + 1, cursor.skip())
-
-    def _add(self, entry: Entry) -> None:
-        self._append(0, entry)
 
     def _append(self, level: int, item: Item) -> None:
         while len(self._rows) <= level:

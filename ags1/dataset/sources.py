@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ags1._typing import Buffer
 from ags1.dataset.entries import SourceIdentity
@@ -51,6 +52,7 @@ _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _NONE = SourceIdentity(0)
 
 
+@dataclass(slots=True)
 class Found:
     """A file of a source, or what is wrong with it.
 
@@ -60,6 +62,8 @@ class Found:
         Of the file in the dataset.
     source : str
         Relative to the source; "" if the source is the file itself.
+    root : Location
+        The source.
     identity : SourceIdentity
         What it was like when it was listed.
     mode : int or None
@@ -68,23 +72,12 @@ class Found:
         Why it, or what is below it, cannot be read.
     """
 
-    __slots__ = ("_root", "error", "identity", "mode", "path", "source")
-
-    def __init__(
-        self,
-        path: str,
-        source: str,
-        root: Location,
-        identity: SourceIdentity = _NONE,
-        mode: int | None = None,
-        error: OSError | None = None,
-    ) -> None:
-        self.path = path
-        self.source = source
-        self.identity = identity
-        self.mode = mode
-        self.error = error
-        self._root = root
+    path: str
+    source: str
+    root: Location
+    identity: SourceIdentity = _NONE
+    mode: int | None = None
+    error: OSError | None = None
 
     @property
     def key(self) -> bytes:
@@ -99,10 +92,7 @@ class Found:
     @property
     def location(self) -> Location:
         """Where it is."""
-        return place_of(self._root, self.source)
-
-    def __repr__(self) -> str:
-        return f"Found({self.path!r}, size={self.size})"
+        return place_of(self.root, self.source)
 
 
 def place_of(root: Location, source: str) -> Location:

@@ -2,6 +2,7 @@
 
     new        an object under a name that nobody has: written straight there, because nobody looks before the commit
     replaced   a file that people read: written without a name or under a temporary one, and renamed when it is whole
+    filled     a big file that several processes write ranges of: one of them has begun it, and finishes it
 
 Locally each directory is opened from the one above it, without following links, and files are made inside it: what
 somebody changes above it meanwhile leads nowhere else.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from ags1 import _descriptors
 from ags1._gcm import random_bytes
@@ -23,51 +24,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LocalTarget", "RemoteTarget", "Target", "open_target"]
+__all__ = ["LocalTarget", "RemoteTarget", "open_target"]
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _CLOEXEC
+_WRITE = os.O_WRONLY | os.O_NOFOLLOW | _CLOEXEC
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _CLOEXEC
 # What open() says where a file system, or an old kernel, has no unnamed files.
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 
 
-class Target:
-    """Where files are written. Use it from one thread."""
-
-    is_local = False
-
-    def write_new(self, name: str, data: Buffer) -> None:
-        """Write a whole object under a name, relative to the target, that nobody has.
-
-        Raises
-        ------
-        OSError
-            It cannot be written. What was written of it is removed.
-        """
-        raise NotImplementedError
-
-    def open_new(self, name: str, expected: int) -> Output:
-        """The same for a large object, written in pieces; `expected` is its length in bytes."""
-        raise NotImplementedError
-
-    def write(self, path: str, data: Buffer, mode: int | None) -> None:
-        """Write a whole file, in place of what has its path; `mode` are the permission bits that it has at most.
-
-        Raises
-        ------
-        OSError
-            It cannot be written, or a directory has the path. What was there is still there.
-        """
-        raise NotImplementedError
-
-    def open(self, path: str, expected: int, mode: int | None) -> Output:
-        """The same for a large file, written in pieces."""
-        raise NotImplementedError
-
-
 @contextmanager
-def open_target(location: Location) -> Iterator[Target]:
+def open_target(location: Location) -> Iterator[LocalTarget | RemoteTarget]:
     """A target, made if it is a directory that does not exist."""
     if not location.is_local:
         yield RemoteTarget(location)
@@ -79,21 +47,26 @@ def open_target(location: Location) -> Iterator[Target]:
         target.close()
 
 
-class RemoteTarget(Target):
-    """A prefix in an object store, or a directory of another file system. Safe to use from several threads."""
+class RemoteTarget:
+    """A prefix in an object store, or a directory of another file system. Safe to use from several threads.
+
+    Its methods are those of :class:`LocalTarget`; what is filled by several is begun locally only.
+    """
+
+    is_local = False
 
     def __init__(self, location: Location) -> None:
         self._location = location
         self._made: set[str] = set()
 
     def write_new(self, name: str, data: Buffer) -> None:
-        """As :meth:`Target.write_new`."""
+        """As that of LocalTarget."""
         with self.open_new(name, memoryview(data).nbytes) as output:
             output.write_owned(data)
             output.commit()
 
     def open_new(self, name: str, expected: int) -> Output:
-        """As :meth:`Target.open_new`."""
+        """As that of LocalTarget."""
         place = self._location.join(name)
         try:
             name.encode()
@@ -107,16 +80,16 @@ class RemoteTarget(Target):
         return open_output(place, expected=expected)
 
     def write(self, path: str, data: Buffer, mode: int | None) -> None:
-        """As :meth:`Target.write`."""
+        """As that of LocalTarget; there are no modes."""
         self.write_new(path, data)
 
     def open(self, path: str, expected: int, mode: int | None) -> Output:
-        """As :meth:`Target.open`."""
+        """As that of LocalTarget; there are no modes."""
         return self.open_new(path, expected)
 
 
-class LocalTarget(Target):
-    """A directory of this machine."""
+class LocalTarget:
+    """A directory of this machine, made if it is missing. Use it from one thread."""
 
     is_local = True
 
@@ -138,7 +111,13 @@ class LocalTarget(Target):
         os.close(self._top)
 
     def write_new(self, name: str, data: Buffer) -> None:
-        """As :meth:`Target.write_new`."""
+        """Write a whole object under a name, relative to the target, that nobody has.
+
+        Raises
+        ------
+        OSError
+            It cannot be written. What was written of it is removed.
+        """
         above, _, base = name.rpartition("/")
         try:
             directory = self._current if above == self._name else self._enter(above)
@@ -156,7 +135,7 @@ class LocalTarget(Target):
             os.close(descriptor)
 
     def open_new(self, name: str, expected: int) -> Output:
-        """As :meth:`Target.open_new`."""
+        """The same for a large object, written in pieces; `expected` is its length in bytes."""
         above, _, base = name.rpartition("/")
         try:
             directory = self._enter(above)
@@ -166,7 +145,13 @@ class LocalTarget(Target):
         return _reserved(_NewFile(directory, descriptor, base, os.path.join(self._root, name)), expected)
 
     def write(self, path: str, data: Buffer, mode: int | None) -> None:
-        """As :meth:`Target.write`."""
+        """Write a whole file, in place of what has its path; `mode` are the permission bits that it has at most.
+
+        Raises
+        ------
+        OSError
+            It cannot be written, or a directory has the path. What was there is still there.
+        """
         output = self._open(path, mode)
         try:
             _write_all(output.descriptor, data)
@@ -177,8 +162,66 @@ class LocalTarget(Target):
             output.abort()
 
     def open(self, path: str, expected: int, mode: int | None) -> Output:
-        """As :meth:`Target.open`."""
+        """The same for a large file, written in pieces."""
         return _reserved(self._open(path, mode), expected)
+
+    def begin(self, name: str, size: int, mode: int | None) -> None:
+        """Make a file under a name of its own, with the room for `size` bytes; others :meth:`fill` it.
+
+        Raises
+        ------
+        OSError
+            It cannot be made; nothing of it is left.
+        """
+        above, _, base = name.rpartition("/")
+        try:
+            directory = self._enter(above)
+            # Those who fill it have to open it.
+            descriptor = os.open(base, _NEW, 0o666 if mode is None else mode & 0o777 | 0o200, dir_fd=directory)
+        except OSError as error:
+            raise self._named(error, name) from None
+        _reserved(_NewFile(directory, descriptor, base, os.path.join(self._root, name)), size).commit()
+
+    def fill(self, name: str, start: int) -> Output:
+        """What was begun under a name, to be written from an offset on.
+
+        Raises
+        ------
+        OSError
+            It was finished or given up, or cannot be written.
+        """
+        above, _, base = name.rpartition("/")
+        try:
+            directory = self._enter(above, make=False)
+            descriptor = os.open(base, _WRITE, dir_fd=directory)
+        except OSError as error:
+            raise self._named(error, name) from None
+        output = _FilledFile(directory, descriptor, base, os.path.join(self._root, name))
+        output.position = start
+        return output
+
+    def finish(self, name: str, path: str, mode: int | None) -> None:
+        """Give what was begun under a name its path, in place of what has that.
+
+        Raises
+        ------
+        OSError
+            It cannot be done; what had the path is still there, and so is what was begun.
+        """
+        (inside, _, temporary), (above, _, base) = name.rpartition("/"), path.rpartition("/")
+        with ExitStack() as opened:
+            try:
+                source = os.dup(self._enter(inside, make=False))
+                opened.callback(os.close, source)
+                descriptor = os.open(temporary, _WRITE, dir_fd=source)
+                opened.callback(os.close, descriptor)
+                directory = self._enter(above)
+                _narrow(directory, base, descriptor, None if mode is None else mode & 0o777)
+                if mode is not None and not mode & 0o200:
+                    os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~0o200)
+                os.rename(temporary, base, src_dir_fd=source, dst_dir_fd=directory)
+            except OSError as error:
+                raise self._named(error, path) from None
 
     def _open(self, path: str, mode: int | None) -> _ReplacedFile:
         above, _, base = path.rpartition("/")
@@ -205,7 +248,7 @@ class LocalTarget(Target):
                 self._unnamed = False
         return None
 
-    def _enter(self, name: str) -> int:
+    def _enter(self, name: str, *, make: bool = True) -> int:
         """The descriptor of a directory, made if it is missing; it lasts until the next call."""
         if name == self._name:
             return self._current
@@ -215,7 +258,7 @@ class LocalTarget(Target):
         current = self._top
         try:
             for part in name.split("/") if name else ():
-                below = _enter_one(current, part)
+                below = _enter_one(current, part, make)
                 if current != self._top:
                     os.close(current)
                 current = below
@@ -231,12 +274,14 @@ class LocalTarget(Target):
         return error if error.filename == path else OSError(error.errno, error.strerror, path)
 
 
-def _enter_one(above: int, name: str) -> int:
+def _enter_one(above: int, name: str, make: bool) -> int:
     """Open a directory in another one; make it if it is missing."""
     for _ in range(2):
         try:
             return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
         except FileNotFoundError:
+            if not make:
+                raise
             try:
                 os.mkdir(name, dir_fd=above)
             except FileExistsError:
@@ -305,6 +350,16 @@ class _NewFile(_File):
             self._close()
 
 
+class _FilledFile(_File):
+    """A file that somebody else has begun, and will finish or give up."""
+
+    def _commit(self, durable: bool) -> None:
+        self._close()
+
+    def _abort(self, mark: bytes) -> None:
+        self._close()
+
+
 class _ReplacedFile(_File):
     """A file that gets its name when it is whole."""
 
@@ -317,7 +372,7 @@ class _ReplacedFile(_File):
 
     def _commit(self, durable: bool) -> None:
         if self._temporary is not None or not self._link(self._base):
-            self._keep_mode()
+            _narrow(self._directory, self._base, self.descriptor, self._most)
             if self._temporary is None:
                 temporary = _temporary_name(self._base)
                 self._link(temporary)
@@ -336,22 +391,22 @@ class _ReplacedFile(_File):
             return False
         return True
 
-    def _keep_mode(self) -> None:
-        """Give the file no more permissions than the one that it replaces."""
-        try:
-            seen = os.stat(self._base, dir_fd=self._directory, follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        if stat.S_ISREG(seen.st_mode):
-            most = 0o7777 if self._most is None else self._most
-            os.fchmod(self.descriptor, stat.S_IMODE(seen.st_mode) & most)
-
     def _abort(self, mark: bytes) -> None:
         try:
             if self._temporary is not None:
                 os.unlink(self._temporary, dir_fd=self._directory)
         finally:
             self._close()
+
+
+def _narrow(directory: int, base: str, descriptor: int, most: int | None) -> None:
+    """Give a file no more permissions than the one that it replaces."""
+    try:
+        seen = os.stat(base, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISREG(seen.st_mode):
+        os.fchmod(descriptor, stat.S_IMODE(seen.st_mode) & (0o7777 if most is None else most))
 
 
 def _reserved(output: _File, expected: int) -> Output:

@@ -14,9 +14,11 @@ names the path, and nothing is lost: all objects are still there for the next at
 at any moment, leaves objects that no version names; `expire` removes them later.
 
 Why nothing that is committed is ever lost: an object is deleted only by `expire`, only if no version that is kept names
-it, and only after a version was committed that fences the run which made it. A transaction that brings objects of a
-fenced run is refused, however late it comes. Versions are expired in ascending order, so a writer that comes so late
-that the number behind its own base is free again sees that there are later versions, and begins on the last one.
+it, and only after a version was committed that fences the run which made it. A transaction reads all versions behind
+its base before it commits on the last one; it is refused if one of them fences a run whose objects it brings, or if one
+is missing, because it was expired. Versions are expired in ascending order: a writer that comes so late that the number
+behind its own base is free again, and takes it, sees that there are later versions, and withdraws what it made. Nobody
+takes that for committed, also if the writer is killed before, because the version behind it was not made on it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from ags1.dataset.entries import Entry, Part
 from ags1.dataset.manifests import Editor, Manifests, Node, changes
 from ags1.dataset.names import check_path, run_of, version_name
 from ags1.dataset.runs import Done, Run, RunKeys
-from ags1.dataset.versions import Version, latest_number, publish, read_latest, read_version
+from ags1.dataset.versions import Version, latest_number, made_since, publish, read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, Unsynced, can_create, remove, status
@@ -84,13 +86,15 @@ class Transaction:
         self._durable = durable
         self._uuid = str(uuid.uuid4()) if base is None else base.uuid
         self._single_writer = single_writer if base is None else base.single_writer
-        self._properties = {} if base is None else dict(base.properties)
         self.unsynced = Unsynced(location)
         self.manifests = Manifests(location, self._uuid, self.unsynced)
         self.root = None if base is None else open_root(self.manifests, base, kms)
         self._editor = Editor(self.manifests, self.root, self.run.id)
         self._mine: Node | None = None
+        # Whose objects are put, and whose may be: up to `_looked_at`, no version fences one of these.
         self._runs = {self.run.id}
+        self._not_fenced = {self.run.id}
+        self._looked_at = base
         self._fenced: set[str] = set()
         self._reclassified = base is None or base.classes != classes
         self._is_rewrap = False
@@ -103,7 +107,7 @@ class Transaction:
         kms: Any,
         operation: str,
         *,
-        keys: Mapping[str, str] | None = None,
+        keys: Mapping[str, str] | str | None = None,
         single_writer: bool = False,
         durable: bool = True,
         dry_run: bool = False,
@@ -118,8 +122,10 @@ class Transaction:
             Where the master keys are.
         operation : str
             What the version will call it.
-        keys : mapping of str to str, optional
-            Patterns of paths, and the master keys of their files; ``**`` is all others. None leaves the dataset's.
+        keys : mapping of str to str, or str, optional
+            Patterns of paths, and the master keys of their files; ``**`` is all others. They replace those of a dataset
+            that is there. A master key alone is that of all files of a new dataset; one that is there has to be under
+            it, and keeps its patterns.
         single_writer : bool
             Accept a store without create-if-absent: the caller promises that nobody else writes. The first version
             records it.
@@ -166,8 +172,25 @@ class Transaction:
         """
         return class_of(self.classes, path)
 
+    def take_over(self, run: str, began: int) -> None:
+        """Allow objects of another run, which began on version `began`; 0 if there was no dataset.
+
+        Raises
+        ------
+        ConflictError
+            `expire` removes them; or versions behind that one were expired, so that nobody knows.
+        """
+        now = 0 if self.base is None else self.base.version
+        if began > now:
+            raise ConflictError(
+                f"{self.location}: this began on version {began}, and the last one is {now}: run it again"
+            )
+        if self.base is not None and began < now:
+            self._refuse_fenced({run}, self.base, began)
+        self._not_fenced.add(run)
+
     def entry(self, done: Done, keys: RunKeys | None = None) -> Entry:
-        """The entry of a file that was written; `keys` are those of the run that wrote it, if it was another one.
+        """The entry of a file that was written; `keys` are those of the run that wrote it, if this has taken that over.
 
         Raises
         ------
@@ -175,6 +198,8 @@ class Transaction:
             The KMS refused the key of its class.
         """
         run = self.run.keys if keys is None else keys
+        if run.reference.run not in self._not_fenced:
+            raise AssertionError("take over the run first: expire may have given it up")
         self._runs.add(run.reference.run)
         mine = done.key_class if keys is None else self.class_of(done.path).id
         parts = tuple(
@@ -203,6 +228,30 @@ class Transaction:
         with self._reading():
             return self._editor.put(entry)
 
+    def refuse_twin(self, path: str, changed: Mapping[str, Entry | None] = {}) -> None:
+        """Refuse a new path that is a directory of the dataset, or below a file of it: nobody could decrypt both.
+
+        Parameters
+        ----------
+        changed : mapping
+            Other paths that change, with what they will be: None for those that go.
+
+        Raises
+        ------
+        IsADirectoryError, NotADirectoryError
+            It is one.
+        """
+        below = next((each for each in self.manifests.files(self.root, f"{path}/") if each.path not in changed), None)
+        if below is not None:
+            raise IsADirectoryError(errno.EISDIR, f"is a directory of the dataset: remove {below.path} first", path)
+        above = path.rpartition("/")[0]
+        while above:
+            if changed.get(above) or (above not in changed and self.manifests.find(self.root, above) is not None):
+                raise NotADirectoryError(
+                    errno.ENOTDIR, f"is a file of the dataset, so {path} cannot be: remove it first", above
+                )
+            above = above.rpartition("/")[0]
+
     def remove(self, path: str) -> Entry | None:
         """Leave a file out; return it. In the order of paths."""
         with self._reading():
@@ -220,8 +269,8 @@ class Transaction:
                 f"{self.location}: the version that this began on was expired meanwhile: run it again ({error})"
             ) from None
 
-    def rewrap(self, class_id: str, new_key_id: str, new_kms: Any) -> KeyClass:
-        """Put the keys of a class under another master key, with the commit; return the class as it was.
+    def rewrap(self, class_id: str, new_key_id: str, new_kms: Any) -> None:
+        """Put the keys of a class under another master key, with the commit.
 
         Raises
         ------
@@ -232,7 +281,6 @@ class Transaction:
         renewed = old.rewrapped(self._kms, new_key_id, new_kms)
         self.classes = tuple(renewed if each.id == class_id else each for each in self.classes)
         self._reclassified = self._is_rewrap = True
-        return old
 
     def fence(self, runs: Iterable[str]) -> None:
         """Refuse, with the commit, whatever these runs would still commit."""
@@ -256,7 +304,8 @@ class Transaction:
         Raises
         ------
         ConflictError
-            Somebody else has changed the same paths, or `expire` has given up this run. Nothing was committed.
+            Somebody else has changed the same paths; or `expire` has given up this run, or removed a version behind
+            its base. Nothing was committed.
         OSError
             Nothing was committed, or, if the store did not reply, that is unknown: the message says so.
         """
@@ -314,12 +363,23 @@ class Transaction:
         remove([place])
         return True
 
-    def _next(self, head: Version | None, root: Node | None) -> Version:
-        if head is not None and not self._runs.isdisjoint(head.fenced):
+    def _refuse_fenced(self, runs: set[str], head: Version, before: int) -> Version:
+        """Refuse what runs have written that began on version `before`; return the version behind that."""
+        try:
+            versions = made_since(self.location, head, before)
+        except FileNotFoundError as error:
+            raise ConflictError(
+                f"{self.location}: versions behind {before}, on which this began, were expired meanwhile: nothing was "
+                f"committed; run it again ({error})"
+            ) from None
+        if any(not runs.isdisjoint(version.fenced) for version in versions):
             raise ConflictError(
                 f"{self.location}: expire has given up this run, because it took longer than the grace period: nothing "
                 "was committed; run it again"
             )
+        return versions[0]
+
+    def _next(self, head: Version | None, root: Node | None) -> Version:
         classes = self._classes_on(head)
         key = None
         if root is not None:
@@ -344,9 +404,8 @@ class Transaction:
             manifest_key=key,
             file_count=0 if root is None else root.file_count,
             plaintext_bytes=0 if root is None else root.plaintext_bytes,
-            fenced=frozenset(self._fenced | (set() if head is None else head.fenced)),
+            fenced=frozenset(self._fenced),
             single_writer=self._single_writer,
-            properties=self._properties,
         )
 
     def _classes_on(self, head: Version | None) -> tuple[KeyClass, ...]:
@@ -370,6 +429,16 @@ class Transaction:
             raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.text)
         theirs = ClassKeys(head.classes, self._kms, self.location.text)
         head.authenticate(theirs, self.location.text)
+        if head.uuid != self._uuid and self.base is not None:
+            raise AuthenticationError(
+                f"{self.location} is another dataset than the one that this began on: nothing was committed"
+            )
+        before, digest = (0, None) if self._looked_at is None else (self._looked_at.version, self._looked_at.digest)
+        if head.version <= before or self._refuse_fenced(self._runs, head, before).parent != digest:
+            raise AuthenticationError(
+                f"{self.location}: an older copy was put back since this began: nothing was committed; run it again"
+            )
+        self._looked_at = head
         if head.uuid != self._uuid:
             return head, self._joined(head, theirs)
         with self._reading():
@@ -393,10 +462,6 @@ class Transaction:
 
     def _joined(self, head: Version, theirs: ClassKeys) -> Node | None:
         """Two writers were both about to make the dataset: what this one has made is added to the other's."""
-        if self.base is not None:
-            raise AuthenticationError(
-                f"{self.location} is another dataset than the one that this began on: nothing was committed"
-            )
         patterns = {(each.pattern, each.key_id) for each in head.classes}
         if patterns != {(each.pattern, each.key_id) for each in self.classes}:
             raise ConflictError(
@@ -419,7 +484,7 @@ class Transaction:
         # From here on it is a change of their dataset.
         self.base, self.root, self.manifests, self.keys = head, begun, manifests, theirs
         self.classes, self._uuid, self._reclassified = head.classes, head.uuid, False
-        self._single_writer, self._properties = head.single_writer, dict(head.properties)
+        self._single_writer = head.single_writer
         self._mine = root
         return root
 

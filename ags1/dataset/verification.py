@@ -10,23 +10,24 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from itertools import zip_longest
+from dataclasses import dataclass, field
 
 from ags1._blocks import open_blocks
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.execution import execute
 from ags1.dataset.manifests import Manifests, Node
-from ags1.dataset.names import CONTROL, RUNS, run_of, sort_key, version_number
+from ags1.dataset.names import CONTROL, RUNS, run_of, sort_key, version_name, version_number
+from ags1.dataset.references import unnamed, walk
 from ags1.dataset.reports import Problem, TreeReport
 from ags1.dataset.sources import open_regular
 from ags1.dataset.transaction import open_root
-from ags1.dataset.versions import Version, numbers, read_version
+from ags1.dataset.versions import Version, kept_versions
 from ags1.dataset.worker import Outcome, VerifyWorker
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.keys import KeyMetadata
 from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, read_header
-from ags1.storage import TEMPORARY_SUFFIX, Location, PipeSource, list_files, open_source
+from ags1.storage import Location, PipeSource, open_source
 from ags1.storage import status as status_of
 from ags1.verify import verify_file
 
@@ -68,23 +69,21 @@ def verify(
     return _Verification(location, manifests, root, version, keys, kms).run(threads, progress, perform)
 
 
+@dataclass
 class _Verification:
-    def __init__(
-        self, location: Location, manifests: Manifests, root: Node | None, version: Version, keys: ClassKeys, kms: Any
-    ) -> None:
-        self._location = location
-        self._manifests = manifests
-        self._root = root
-        self._version = version
-        self._keys = keys
-        self._kms = kms
-        self._problems: dict[str, Problem] = {}
-        self.unexpected_files: dict[str, Problem] = {}
-        # Objects that may be copies of others: name, to length and the path that they were found under.
-        self._suspects: dict[str, tuple[int, str | None]] = {}
+    location: Location
+    manifests: Manifests
+    root: Node | None
+    version: Version
+    keys: ClassKeys
+    kms: Any
+    problems: dict[str, Problem] = field(default_factory=dict)
+    unexpected_files: dict[str, Problem] = field(default_factory=dict)
+    # Objects that may be copies of others: name, to length and the path that they were found under.
+    suspects: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> TreeReport:
-        total = self._version.plaintext_bytes
+        total = self.version.plaintext_bytes
         done = 0
 
         def tell(more: int) -> None:
@@ -92,23 +91,23 @@ class _Verification:
                 progress(done + more, total)
 
         tell(0)
-        entries = self._manifests.files(self._root)
+        entries = self.manifests.files(self.root)
         if perform is not None:
             outcomes = perform(entries)
         else:
-            worker = VerifyWorker(self._location, self._keys, progress=tell)
+            worker = VerifyWorker(self.location, self.keys, progress=tell)
             outcomes = execute(worker, entries, threads=threads, on_error="collect")
         with closing(outcomes):
             for outcome in outcomes:
                 if outcome.error is not None:
-                    self._problems[outcome.unit.path] = self._judge(outcome.unit, outcome.error)
+                    self.problems[outcome.unit.path] = self._judge(outcome.unit, outcome.error)
                 done += outcome.unit.plaintext_length
                 tell(0)
         self._find_strangers()
         self._find_origins()
-        found = sorted(self._problems.values(), key=lambda each: sort_key(each.path))
+        found = sorted(self.problems.values(), key=lambda each: sort_key(each.path))
         others = sorted(self.unexpected_files.values(), key=lambda each: sort_key(each.path))
-        return TreeReport(self._version.version, self._version.file_count, total, found + others)
+        return TreeReport(self.version.version, self.version.file_count, total, found + others)
 
     # -- what is wrong with a file ---------------------------------------------------------------------------------
 
@@ -123,10 +122,10 @@ class _Verification:
 
     def _judge_part(self, entry: Entry, part: Part) -> Problem | None:
         """What is wrong with an object, None if nothing is."""
-        path, place = entry.path, self._location.join(part.name)
+        path, place = entry.path, self.location.join(part.name)
         name = f"{path} ({part.name})"
         try:
-            metadata = self._keys.open(entry.key_class, part)
+            metadata = self.keys.open(entry.key_class, part)
         except Ags1Error as error:
             return Problem(path, "damaged", str(error))
         try:
@@ -143,7 +142,7 @@ class _Verification:
                 if size < part.file_length:
                     return Problem(path, "truncated", f"{what}: its end is missing")
                 return Problem(path, "extended", f"{what}: something was added")
-            self._suspects[part.name] = size, path
+            self.suspects[part.name] = size, path
             if size < part.file_length and part.plaintext_length <= DEFAULT_BLOCK_LENGTH:
                 # With its only tag gone, nothing says what it was.
                 return Problem(path, "truncated", f"{what}: its end is missing, or it was replaced")
@@ -153,12 +152,12 @@ class _Verification:
         except OSError as error:
             return Problem(path, "unreadable", f"{name} cannot be read: {error}")
         except Ags1Error as error:
-            self._suspects[part.name] = size, path
+            self.suspects[part.name] = size, path
             return Problem(path, "replaced", f"{name} was replaced or damaged: {error}")
         if report.ok:
             return None
         if report.failed_count == report.block_count:
-            self._suspects[part.name] = size, path
+            self.suspects[part.name] = size, path
             text = f"none of its {report.block_count:,} blocks is authentic"
             return Problem(path, "replaced", f"{name}: {text}: another file, another version of it, or damage")
         shown = ", ".join(str(index) for index in report.failed_blocks[:20])
@@ -169,29 +168,15 @@ class _Verification:
     # -- what is there besides -------------------------------------------------------------------------------------
 
     def _find_strangers(self) -> None:
-        """Name what no version names.
-
-        Listing and manifests have nearly the same order: what is held of them is only what differs.
-        """
-        listed: dict[str, str] = {}
-        named: set[str] = set()
+        """Name what no version names."""
         known: set[str] = set()
-        for pair, name in zip_longest(_walk(self._location), self._manifests.object_names(self._root)):
-            if pair is not None and not self._is_of_control(pair[0]):
-                if pair[0] in named:
-                    named.remove(pair[0])
-                else:
-                    listed[pair[0]] = pair[1]
-            if name is not None:
-                if name.startswith(f"{CONTROL}/"):
-                    known.add(name)
-                if listed.pop(name, None) is None:
-                    named.add(name)
-        if listed:
+        listed = (each for each in walk(self.location) if not self._is_of_control(each.name))
+        found = unnamed(listed, self.manifests.object_names(self.root, known))
+        if found:
             for name in self._other_names(known):
-                listed.pop(name, None)
-        for name, kind in listed.items():
-            self.unexpected_files[name] = self._unexpected(name, kind)
+                found.pop(name, None)
+        for name, each in found.items():
+            self.unexpected_files[name] = self._unexpected(name, each.kind)
 
     def _is_of_control(self, name: str) -> bool:
         """Whether this is a version, or what an interrupted run has noted: no manifest names these."""
@@ -202,22 +187,26 @@ class _Verification:
 
     def _other_names(self, known: set[str]) -> Iterator[str]:
         """Names of the objects of all other versions, those too that came meanwhile."""
-        for number in numbers(self._location):
-            if number == self._version.version:
+        for each in kept_versions(self.location):
+            name, version, error = version_name(each.number), each.version, each.error
+            if each.number == self.version.version:
+                continue
+            if not each.is_committed and version is not None:
+                text = "was made by a late writer and never committed: expire removes it"
+                self.unexpected_files[name] = Problem(name, "unreferenced", f"{name} {text}")
                 continue
             try:
-                version = read_version(self._location, number)
-                manifests = Manifests(self._location, version.uuid)
-                for name in manifests.object_names(open_root(manifests, version, self._kms), known):
-                    if name.startswith(f"{CONTROL}/"):
-                        known.add(name)
-                    yield name
+                if version is not None:
+                    manifests = Manifests(self.location, version.uuid)
+                    yield from manifests.object_names(open_root(manifests, version, self.kms), known)
             except FileNotFoundError:
                 # Expired meanwhile.
                 continue
-            except (Ags1Error, OSError) as error:
-                text = f"version {number} cannot be read, so what only it names is taken for unreferenced: {error}"
-                self.unexpected_files[f"{CONTROL}/v-{number}.json"] = Problem(f"version {number}", "unreadable", text)
+            except (Ags1Error, OSError) as fault:
+                error = fault
+            if error is not None:
+                text = f"version {each.number} cannot be read, so what only it names is taken for unreferenced: {error}"
+                self.unexpected_files[name] = Problem(f"version {each.number}", "unreadable", text)
 
     def _unexpected(self, name: str, kind: str) -> Problem:
         if kind == "leftover":
@@ -227,23 +216,23 @@ class _Verification:
             text = f"{name} is of run {run} and in no version: the run goes on, or was interrupted; expire removes it"
             return Problem(name, "unreferenced", text)
         if kind == "file":
-            size = _size_of(self._location.join(name))
+            size = _size_of(self.location.join(name))
             if size is not None:
-                self._suspects[name] = size, None
+                self.suspects[name] = size, None
         return Problem(name, "foreign", f"{name} is of no run of this dataset: it was put there")
 
     def _find_origins(self) -> None:
         """Which objects of the dataset the suspects are copies of, if they are."""
         by_length: dict[int, list[str]] = {}
-        for name, (length, _) in self._suspects.items():
+        for name, (length, _) in self.suspects.items():
             by_length.setdefault(length, []).append(name)
         if not by_length:
             return
         for name, origin in self._origins(by_length):
-            path = self._suspects[name][1]
+            path = self.suspects[name][1]
             if path is not None:
                 text = f"{path}: its object {name} is that of {origin}, put in its place"
-                self._problems[path] = Problem(path, "swapped", text)
+                self.problems[path] = Problem(path, "swapped", text)
             else:
                 text = f"{name} is a copy of an object of {origin}, under a name of no file"
                 self.unexpected_files[name] = Problem(name, "foreign", text)
@@ -251,7 +240,7 @@ class _Verification:
     def _origins(self, by_length: dict[int, list[str]]) -> Iterator[tuple[str, str]]:
         tries = 0
         found: set[str] = set()
-        for entry in self._manifests.files(self._root):
+        for entry in self.manifests.files(self.root):
             for part in entry.parts:
                 for name in by_length.get(part.file_length, ()):
                     if name == part.name or name in found:
@@ -260,37 +249,12 @@ class _Verification:
                     if tries > _TRIES:
                         return
                     try:
-                        metadata = self._keys.open(entry.key_class, part)
+                        metadata = self.keys.open(entry.key_class, part)
                     except Ags1Error:
                         continue
-                    if _begins_like(self._location.join(name), metadata):
+                    if _begins_like(self.location.join(name), metadata):
                         found.add(name)
                         yield name, entry.path
-
-
-def _walk(location: Location) -> Iterator[tuple[str, str]]:
-    """Name and kind ("file", "leftover", "other") of all that is in a dataset, in about the order of its paths."""
-    if location.is_local:
-        yield from _walk_local(location.path, "")
-        return
-    for each in list_files(location):
-        yield each.name, _kind_of(each.name)
-
-
-def _walk_local(directory: str, above: str) -> Iterator[tuple[str, str]]:
-    with os.scandir(directory) as listing:
-        entries = sorted(listing, key=lambda each: sort_key(each.name))
-    for each in entries:
-        name = above + each.name
-        if each.is_dir(follow_symlinks=False):
-            yield from _walk_local(each.path, f"{name}/")
-        else:
-            yield name, _kind_of(name) if each.is_file(follow_symlinks=False) else "other"
-
-
-def _kind_of(name: str) -> str:
-    last = name.rpartition("/")[2]
-    return "leftover" if last.startswith(".") and last.endswith(TEMPORARY_SUFFIX) else "file"
 
 
 def _size_of(place: Location) -> int | None:

@@ -12,13 +12,13 @@
       "classes": [...],           patterns, master keys, wrapped keys (ags1.dataset.classes)
       "manifest": {"name": ..., "key": ...},  the root, and the entry of its wrapped key (ags1.dataset.manifests)
       "file-count": 2, "plaintext-bytes": 10,
-      "fenced": ["1b22..."],      runs that nothing of may be committed any more (ags1.dataset.expiry)
+      "fenced": ["1b22..."],      runs that nothing of may be committed behind this version (ags1.dataset.expiry)
       "single-writer": false,     whether the store lacks create-if-absent, and one writer was promised
-      "properties": {},
       "tag": "..."                HMAC over all of it, by a key that only the default class's master key gives
     }
 
-The last version is the one with the highest number. No file of a version is ever changed.
+The last version is the one with the highest number. No file of a version is ever changed. They are expired in ascending
+order, so none is missing between two that were committed; one that is not the parent of the next was never committed.
 """
 
 from __future__ import annotations
@@ -27,22 +27,40 @@ import errno
 import hashlib
 import hmac
 import json
-from dataclasses import dataclass, field, replace
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 
 from ags1._typing import Buffer
 from ags1.dataset.classes import ClassKeys, KeyClass
 from ags1.dataset.names import CONTROL, run_of, version_name, version_number
-from ags1.errors import AuthenticationError, FormatError, UnsupportedError
-from ags1.storage import Location, create, list_names, make_parent, read_whole
+from ags1.errors import Ags1Error, AuthenticationError, FormatError, UnsupportedError
+from ags1.storage import Location, create, in_order, list_names, make_parent, open_output, read_whole, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["FORMAT_VERSION", "Version", "latest_number", "numbers", "publish", "read_latest", "read_version"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Kept",
+    "Version",
+    "kept_versions",
+    "latest_number",
+    "made_since",
+    "numbers",
+    "publish",
+    "read_committed",
+    "read_latest",
+    "read_version",
+]
 
 FORMAT_VERSION = 2
 _MAX_BYTES = 64 << 20
+_REQUESTS = 32
 
 
 @dataclass(frozen=True)
@@ -72,7 +90,6 @@ class Version:
     plaintext_bytes: int = 0
     fenced: frozenset[str] = frozenset()
     single_writer: bool = False
-    properties: dict[str, str] = field(default_factory=dict)
     tag: str = ""
     digest: str = ""
 
@@ -102,7 +119,6 @@ class Version:
             "plaintext-bytes": self.plaintext_bytes,
             "fenced": sorted(self.fenced),
             "single-writer": self.single_writer,
-            "properties": self.properties,
         }
 
     def _tag(self, keys: ClassKeys) -> str:
@@ -153,8 +169,7 @@ class Version:
             )
         kinds: dict[str, type] = {
             "uuid": str, "version": int, "run": str, "operation": str, "created-ms": int, "classes": list,
-            "file-count": int, "plaintext-bytes": int, "fenced": list, "single-writer": bool, "properties": dict,
-            "tag": str,
+            "file-count": int, "plaintext-bytes": int, "fenced": list, "single-writer": bool, "tag": str,
         }  # fmt: skip
         for each, kind in kinds.items():
             value = fields.get(each)
@@ -177,7 +192,7 @@ class Version:
             fields["uuid"], number, parent, fields["run"], fields["operation"], fields["created-ms"],
             tuple(KeyClass.from_json(each, name) for each in fields["classes"]), None, None,
             fields["file-count"], fields["plaintext-bytes"], frozenset(fields["fenced"]), fields["single-writer"],
-            fields["properties"], fields["tag"], hashlib.sha256(data).hexdigest(),
+            fields["tag"], hashlib.sha256(data).hexdigest(),
         )  # fmt: skip
         if sum(each.pattern == "**" for each in made.classes) != 1:
             raise FormatError(f"{name} has no default class of keys, or several")
@@ -197,9 +212,19 @@ def numbers(location: Location) -> list[int]:
     ------
     UnsupportedError
         A dataset of the former format is there.
+    FormatError
+        Its control directory is a link, or a file.
     """
+    control = location.join(CONTROL)
+    if location.is_local:
+        try:
+            is_directory = stat.S_ISDIR(os.lstat(control.path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        if not is_directory:
+            raise FormatError(f"{control} is a link or a file, but has to be a directory: put the true one there")
     try:
-        names = list_names(location.join(CONTROL))
+        names = list_names(control)
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = sorted(number for name in names if (number := version_number(name)) is not None)
@@ -218,22 +243,25 @@ def latest_number(location: Location, after: int = 0) -> int:
     after : int
         A version that existed: then the names behind it are tried, and no listing is made if it still exists.
     """
-    if not after:
-        return max(numbers(location), default=0)
-    from ags1.storage import status
+    if after:
+        found = after
+        while _exists(location, found + 1):
+            found += 1
+        # If it was expired, what stands behind it may be the version of a late writer, which was never committed.
+        if _exists(location, after):
+            return found
+    return max(numbers(location), default=after)
 
-    while True:
-        try:
-            status(location.join(version_name(after + 1)))
-        except FileNotFoundError:
-            break
-        after += 1
+
+def _exists(location: Location, number: int) -> bool:
     try:
-        status(location.join(version_name(after)))
+        status(location.join(version_name(number)))
     except FileNotFoundError:
-        # Expired, and the one behind it too, perhaps.
-        return max(numbers(location), default=after)
-    return after
+        return False
+    except IsADirectoryError:
+        # Whoever reads it is told.
+        pass
+    return True
 
 
 def read_version(location: Location, number: int) -> Version:
@@ -250,9 +278,105 @@ def read_version(location: Location, number: int) -> Version:
     try:
         data = read_whole(place, _MAX_BYTES)
     except FileNotFoundError:
-        text = f"the dataset has no version {number}, or no more: it may have been expired"
-        raise FileNotFoundError(errno.ENOENT, text, location.text) from None
+        raise _expired(location, number) from None
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EISDIR):
+            raise
+        raise _no_file(place) from None
     return Version.parse(data, number, place.text)
+
+
+def _no_file(place: Location) -> FormatError:
+    return FormatError(f"{place} is no regular file, as that of a version has to be: take it away")
+
+
+def _expired(location: Location, number: int) -> FileNotFoundError:
+    text = f"the dataset has no version {number}, or no more: it may have been expired"
+    return FileNotFoundError(errno.ENOENT, text, location.text)
+
+
+def read_committed(location: Location, number: int) -> Version:
+    """Read one version, if it was committed: the version of a late writer may stand where another was expired.
+
+    Raises
+    ------
+    FileNotFoundError, FormatError
+        As :func:`read_version`.
+    """
+    found = read_version(location, number)
+    try:
+        is_committed = read_version(location, number + 1).parent == found.digest
+    except FileNotFoundError:
+        try:
+            is_committed = max(numbers(location), default=number) == number
+        except OSError:
+            # A place that cannot be listed: nobody writes there.
+            is_committed = True
+    except Ags1Error:
+        # It cannot be told; who opens that version is told what is wrong with it.
+        is_committed = True
+    if not is_committed:
+        raise _expired(location, number)
+    return found
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A version whose file is there: what it says, or why it cannot be read.
+
+    Attributes
+    ----------
+    number : int
+    version : Version or None
+        Not authenticated yet.
+    error : Exception or None
+    is_committed : bool
+        False if the version behind it was not made on it: a late writer made it, and was killed before it took it away.
+    """
+
+    number: int
+    version: Version | None
+    error: Ags1Error | OSError | None
+    is_committed: bool
+
+
+def kept_versions(location: Location) -> Iterator[Kept]:
+    """All versions that are there, the last one first."""
+    present = numbers(location)
+    following: Version | None = None
+    for number, is_last in zip(reversed(present), (True, *(False for _ in present)), strict=False):
+        is_committed = is_last or number + 1 in present
+        try:
+            found = read_version(location, number)
+        except FileNotFoundError:
+            # Expired meanwhile.
+            continue
+        except (Ags1Error, OSError) as error:
+            yield Kept(number, None, error, is_committed)
+            continue
+        if following is not None and following.version == number + 1:
+            is_committed = following.parent == found.digest
+        yield Kept(number, found, None, is_committed)
+        following = found
+
+
+def made_since(location: Location, head: Version, after: int) -> list[Version]:
+    """The versions behind number `after`, up to `head`: as authentic as that is, because each has its parent's digest.
+
+    Raises
+    ------
+    FileNotFoundError
+        One of them was expired.
+    FormatError
+        One of them is damaged.
+    """
+    between, read = range(after + 1, head.version), partial(read_version, location)
+    found = [*(map(read, between) if location.is_local else in_order(read, between, at_once=_REQUESTS)), head]
+    for before, version in pairwise(found):
+        if version.parent != before.digest:
+            # Made by a late writer, where that one was expired.
+            raise _expired(location, before.version)
+    return found
 
 
 def read_latest(location: Location) -> Version | None:
@@ -290,14 +414,15 @@ def publish(location: Location, version: Version, keys: ClassKeys, *, durable: b
     if version.single_writer:
         _create_alone(place, data)
     else:
-        create(place, data, durable=durable)
+        try:
+            create(place, data, durable=durable)
+        except IsADirectoryError:
+            raise _no_file(place) from None
     return made
 
 
 def _create_alone(place: Location, data: bytes) -> None:
     """Write where the store cannot refuse a second writer: who made the dataset has promised that there is none."""
-    from ags1.storage import open_output, status
-
     try:
         status(place)
     except FileNotFoundError:

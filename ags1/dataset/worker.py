@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import NamedTuple
 
 from ags1 import _descriptors, layout
@@ -31,7 +32,7 @@ from ags1.dataset.joined import open_part
 from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
 from ags1.dataset.sources import open_same, place_of, read_regular, read_same, read_same_file
-from ags1.dataset.targets import Target, open_target
+from ags1.dataset.targets import LocalTarget, RemoteTarget, open_target
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FATAL",
     "SMALL",
+    "DecryptUnit",
     "DecryptWorker",
     "EncryptUnit",
     "EncryptWorker",
@@ -57,6 +59,7 @@ __all__ = [
     "Worker",
     "batches",
     "cut",
+    "cut_entry",
     "is_fatal",
 ]
 
@@ -109,12 +112,61 @@ class EncryptUnit(NamedTuple):
     whole: int = -1
 
 
+class DecryptUnit(NamedTuple):
+    """A range of a big file, decrypted into a file that :meth:`LocalTarget.begin` has made. It holds no open key.
+
+    Attributes
+    ----------
+    entry : Entry
+        The file, with the objects only that have some of the range.
+    first : int
+        Offset of the range in those, at the beginning of a block.
+    size : int
+        Bytes of plaintext.
+    start : int
+        Offset of the range in the file.
+    into : str
+        Name of what it is written into, relative to the target.
+    """
+
+    entry: Entry
+    first: int
+    size: int
+    start: int
+    into: str
+
+    @property
+    def stored(self) -> int:
+        """Bytes of its objects that no range before it has."""
+        lengths = [part.file_length for part in self.entry.parts]
+        return sum(lengths[1:] if self.first else lengths)
+
+
+def cut_entry(entry: Entry, part_bytes: int, into: str) -> list[DecryptUnit]:
+    """Ranges of a file of about `part_bytes` each, which begin where a block of one of its objects does."""
+    blocks = max(1, part_bytes // DEFAULT_BLOCK_LENGTH)
+    units: list[DecryptUnit] = []
+    parts: list[Part] = []
+    first = size = start = 0
+    for part in entry.parts:
+        done = 0
+        while not parts or parts[-1] is not part or done < part.plaintext_length:
+            room = (blocks - -(-size // DEFAULT_BLOCK_LENGTH)) * DEFAULT_BLOCK_LENGTH
+            if not room:
+                units.append(DecryptUnit(replace(entry, parts=tuple(parts)), first, size, start, into))
+                parts, first, size, start = [], done, 0, start + size
+                continue
+            count = min(part.plaintext_length - done, room)
+            parts, size, done = [*parts, part], size + count, done + count
+    return [*units, DecryptUnit(replace(entry, parts=tuple(parts)), first, size, start, into)]
+
+
 class Outcome(NamedTuple):
     """What came of a unit. It can be pickled, as the unit can.
 
     Attributes
     ----------
-    unit : EncryptUnit or Entry
+    unit : EncryptUnit, Entry or DecryptUnit
         As it was given.
     done : tuple of (str, int), or None
         What was written: the name of each object or file, and its bytes of plaintext. None if it failed.
@@ -323,7 +375,9 @@ class EncryptWorker(Worker):
             return read_same_file(f"{path}/{unit.source}" if unit.source else path, unit.identity)
         return read_same(place_of(self._source, unit.source), unit.identity)
 
-    def _write(self, target: Target, names: list[str], streams: Sequence[memoryview]) -> Iterator[Exception | None]:
+    def _write(
+        self, target: LocalTarget | RemoteTarget, names: list[str], streams: Sequence[memoryview]
+    ) -> Iterator[Exception | None]:
         def write(pair: tuple[str, memoryview]) -> None:
             target.write_new(*pair)
 
@@ -446,36 +500,31 @@ class ReadingWorker(Worker):
         """Do with the plaintexts of small files what they are for; return what failed."""
         raise NotImplementedError
 
-    def _parts(self, entry: Entry) -> Generator[tuple[int, Plaintext], None, None]:
-        """The plaintext of each object of a file, with its offset in the file."""
+    def _parts(self, entry: Entry) -> Generator[Plaintext, None, None]:
+        """The plaintext of each object of a file."""
         # All keys first: one that cannot be had is known before anything is done.
         keys = [self._keys.open(entry.key_class, part) for part in entry.parts]
-        start = 0
         for part, key in zip(entry.parts, keys, strict=True):
             try:
                 plaintext = open_part(self._dataset, part, key, threads=self._threads)
             except FileNotFoundError:
                 raise self._missing(part) from None
             with closing(plaintext.source):
-                yield start, plaintext
+                yield plaintext
                 plaintext.source.check()
-            start += part.plaintext_length
 
-    def _pieces(self, plaintext: Plaintext) -> Iterator[tuple[int, bytes]]:
-        """The plaintext of a large object, many requests at once; each with its end."""
+    def _pieces(self, plaintext: Plaintext, first: int, end: int) -> Iterator[bytes]:
+        """The plaintext of a large object from the beginning of a block, many requests at once."""
         alone = plaintext.cipher.with_threads(1)
-        size = plaintext.size
 
         def piece(begin: int) -> bytes:
-            out: bytes = fresh_bytes(min(SEQUENTIAL_PIECE, size - begin))
+            out: bytes = fresh_bytes(min(SEQUENTIAL_PIECE, end - begin))
             with writable_view(out) as view:
                 alone.open_from(plaintext.source, view, begin // plaintext.block_length)
             return out
 
-        begins = range(0, size, SEQUENTIAL_PIECE)
-        with closing(in_order(piece, begins, at_once=_PIECES)) as opened:
-            for begin, data in zip(begins, opened, strict=True):
-                yield begin + len(data), data
+        with closing(in_order(piece, range(first, end, SEQUENTIAL_PIECE), at_once=_PIECES)) as opened:
+            yield from opened
 
 
 def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> Sequence[memoryview]:
@@ -491,7 +540,8 @@ def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> Sequence[memoryvi
 class DecryptWorker(ReadingWorker):
     """Decrypts files of a dataset into a directory or below a URL, under their paths and with their modes.
 
-    Each appears whole, in place of what had its path; nothing is written through a link or into a special file.
+    Each appears whole, in place of what had its path; nothing is written through a link or into a special file. Units
+    are entries, or ranges of a big file, each of which writes its place of a file that has no path yet.
 
     Parameters
     ----------
@@ -525,34 +575,46 @@ class DecryptWorker(ReadingWorker):
 
             return list(attempts(write, list(zip(entries, found, strict=True)), remote=not target.is_local))
 
-    def _large(self, entry: Entry) -> tuple[tuple[str, int], ...]:
-        with (
-            open_target(self._target) as target,
-            target.open(entry.path, entry.plaintext_length, entry.mode) as output,
-            closing(self._parts(entry)) as parts,
-        ):
-            for start, plaintext in parts:
-                self._copy(plaintext, output, start)
-            output.commit()
-        return ((entry.path, entry.plaintext_length),)
+    def size_of(self, unit: Entry | DecryptUnit) -> int:
+        """Bytes of plaintext; a range is never a small file."""
+        return super().size_of(unit) if isinstance(unit, Entry) else max(unit.size, SMALL + 1)
 
-    def _copy(self, plaintext: Plaintext, output: Output, start: int) -> None:
+    def _large(self, unit: Entry | DecryptUnit) -> tuple[tuple[str, int], ...]:
+        if isinstance(unit, Entry):
+            unit = DecryptUnit(unit, 0, unit.plaintext_length, 0, "")
+        entry, first, left = unit.entry, unit.first, unit.size
+        with open_target(self._target) as target, closing(self._parts(entry)) as parts:
+            if unit.into:
+                assert isinstance(target, LocalTarget)
+                output = target.fill(unit.into, unit.start)
+            else:
+                output = target.open(entry.path, left, entry.mode)
+            with output:
+                for plaintext in parts:
+                    end = min(plaintext.size, first + left)
+                    self._copy(plaintext, output, first, end, unit.start)
+                    first, left = 0, left - (end - first)
+                output.commit()
+        return ((entry.path, unit.size),)
+
+    def _copy(self, plaintext: Plaintext, output: Output, first: int, end: int, start: int) -> None:
+        """Copy what a range has of an object; `start` is that of the range in the file."""
         with plaintext.source.descriptor() as descriptor:
             if descriptor is None or output.descriptor is None:
-                for end, data in self._pieces(plaintext):
+                for data in self._pieces(plaintext, first, end):
                     output.write_owned(data)
-                    self._tell(start + end)
+                    self._tell(output.position - start)
                 return
             cipher = plaintext.cipher
-            for done in range(0, plaintext.size, _WINDOW):
-                count = min(_WINDOW, plaintext.size - done)
-                first = done // cipher.block_length
+            for done in range(first, end, _WINDOW):
+                count = min(_WINDOW, end - done)
+                block = done // cipher.block_length
                 _descriptors.open_file(
-                    descriptor, cipher.offset_of(first), output.descriptor, start + done, count, cipher.key,
-                    cipher.aad_prefix, cipher.block_length, first, cipher.threads, plaintext.source.name, output.name,
+                    descriptor, cipher.offset_of(block), output.descriptor, output.position, count, cipher.key,
+                    cipher.aad_prefix, cipher.block_length, block, cipher.threads, plaintext.source.name, output.name,
                 )  # fmt: skip
-                output.position = start + done + count
-                self._tell(output.position)
+                output.position += count
+                self._tell(output.position - start)
 
 
 class VerifyWorker(ReadingWorker):
@@ -570,15 +632,18 @@ class VerifyWorker(ReadingWorker):
         return [each if isinstance(each, Exception) else None for each in found]
 
     def _large(self, entry: Entry) -> tuple[tuple[str, int], ...]:
+        start = 0
         with closing(self._parts(entry)) as parts:
-            for start, plaintext in parts:
+            for plaintext in parts:
                 self._check(plaintext, start)
+                start += plaintext.size
         return ((entry.path, entry.plaintext_length),)
 
     def _check(self, plaintext: Plaintext, start: int) -> None:
         if plaintext.source.is_remote:
-            for end, _ in self._pieces(plaintext):
-                self._tell(start + end)
+            for data in self._pieces(plaintext, 0, plaintext.size):
+                start += len(data)
+                self._tell(start)
             return
         window = min(_CHECKED, plaintext.size)
         with memoryview(bytearray(window)) as memory:

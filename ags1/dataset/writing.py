@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
+from ags1.dataset._arguments import inside
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
 from ags1.dataset.names import CONTROL, RUNS, check_path, new_object_name
@@ -29,7 +30,7 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
-from ags1.errors import KeyAccessError
+from ags1.errors import ConflictError, FormatError, KeyAccessError
 from ags1.storage import Location, list_files
 
 TYPE_CHECKING = False
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from ags1.files import Progress
 
-__all__ = ["Options", "Present", "refuse_overlap", "write_files"]
+__all__ = ["Options", "Present", "write_files"]
 
 _RECORD_BYTES = 1 << 30
 _RECORD_SECONDS = 10.0
@@ -70,29 +71,12 @@ class Options:
     """Called with path, bytes and fault of a file that is settled without a unit: done before, or not to be read."""
 
 
-def refuse_overlap(source: Location, target: Location) -> None:
-    """Refuse a source that lies in the dataset.
-
-    Raises
-    ------
-    ValueError
-        It does: plaintext would stand among what is encrypted.
-    """
-    if (source.scheme, source.container) != (target.scheme, target.container):
-        return
-    inner, outer = source.path, target.path
-    if source.is_local:
-        inner, outer = os.path.realpath(inner), os.path.realpath(outer)
-    if f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/"):
-        raise ValueError(f"the source {source} lies in the dataset {target}: a dataset holds encrypted files only")
-
-
 def write_files(
     source: Location,
     target: Location,
     prefix: str,
     kms: Any,
-    keys: Mapping[str, str] | None,
+    keys: Mapping[str, str] | str | None,
     operation: str,
     options: Options,
 ) -> RunReport:
@@ -102,8 +86,8 @@ def write_files(
     ----------
     prefix : str
         Directory of the dataset that they go to, "" for its top.
-    keys : mapping, optional
-        Patterns and master keys; None if the dataset has to be there, and keeps its own.
+    keys : mapping or str, optional
+        As :meth:`~ags1.dataset.transaction.Transaction.begin`; None if the dataset has to be there, and keeps its own.
     operation : str
         What the new version calls it.
 
@@ -111,7 +95,8 @@ def write_files(
     ------
     As :func:`ags1.dataset.encrypt`.
     """
-    refuse_overlap(source, target)
+    if inside(target, source) is not None:
+        raise ValueError(f"the source {source} lies in the dataset {target}: a dataset holds encrypted files only")
     if prefix:
         check_path(prefix)
     with Transaction.begin(
@@ -157,6 +142,8 @@ class _Writing:
         self._fault: OSError | KeyAccessError | None = None
         self._unread: str | None = None
         self._refused: dict[str, KeyAccessError] = {}
+        # Paths that the next one begins with, and whether each is new, or stays though the source has it no more.
+        self._above: list[tuple[str, bool]] = []
         self._advanced = 0
         self._total: int | None = None
 
@@ -209,11 +196,15 @@ class _Writing:
     # -- what an interrupted run did -------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        base = self._transaction.base
         for old in interrupted(self._target, self._kms, self._report.notes):
-            if old.base_version > (0 if base is None else base.version):
+            if old.base_version >= self._transaction.next_version:
+                # It began just now.
                 continue
-            if base is not None and old.run in base.fenced:
+            try:
+                self._transaction.take_over(old.run, old.base_version)
+            except (ConflictError, FormatError):
+                text = "what an interrupted run has done is done again: expire removes it, or versions that came since"
+                self._report.notes.append((f"{RUNS}/{old.run}", text))
                 continue
             if self._options.durable and not old.durable and self._target.is_local:
                 # A power cut may have taken what it wrote, and left the record.
@@ -265,6 +256,8 @@ class _Writing:
     def _units(self) -> Iterator[EncryptUnit]:
         """What workers are to do. What needs none is put into its turn beside it."""
         for found, entry in self._pairs():
+            if entry is None and found is not None and found.error is None:
+                self._refuse_twin(found.path, is_new=True)
             if found is None:
                 assert entry is not None
                 self._left_over(entry)
@@ -320,6 +313,24 @@ class _Writing:
             self._take(_Waiting(removed=entry.path))
         else:
             self._report.others += 1
+            self._refuse_twin(entry.path, is_new=False)
+
+    def _refuse_twin(self, path: str, *, is_new: bool) -> None:
+        """Refuse a new file where the dataset keeps a directory, or below a file of it: nobody could decrypt both."""
+        if not self._options.complete:
+            self._transaction.refuse_twin(path)
+            return
+        while self._above and not path.startswith(self._above[-1][0]):
+            self._above.pop()
+        for above, was_new in self._above:
+            if was_new != is_new and path.startswith(f"{above}/"):
+                new, kept = (path, above) if is_new else (above, path)
+                text = (
+                    f"is new in the source, and the dataset still has {kept}, which the source has no more, so a file "
+                    "would have the name of a directory: leave that out with delete=True, or remove it first"
+                )
+                raise FileExistsError(errno.EEXIST, text, new)
+        self._above.append((path, is_new))
 
     def _is_same(self, found: Found, entry: Entry) -> bool:
         """Whether the dataset has this source as it is, whole, and under the master key that it belongs under."""

@@ -1,6 +1,6 @@
 """Decryption and verification in a task: the workers of :mod:`ags1.dataset`.
 
-A unit has an entry of the manifest, whose keys are sealed; the task gets the keys of the classes itself.
+A unit has an entry of the manifest, or a range of one, whose keys are sealed; the task gets the keys of the classes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import Entry
-from ags1.dataset.worker import DecryptWorker, VerifyWorker
+from ags1.dataset.worker import DecryptUnit, DecryptWorker, VerifyWorker
 from ags1.dataset.worker import Outcome as Done
 from ags1.spark._encrypt_work import Told
 from ags1.spark._engine import Outcome
@@ -23,20 +23,21 @@ __all__ = ["DecryptWork", "VerifyWork"]
 
 
 def _row(unit: Unit, done: Done, where: Location) -> Outcome:
-    """What came of a unit, whose data is an entry, as a row; `where` is its file."""
-    entry: Entry = unit.data
+    """What came of a unit as a row; `where` is its file."""
+    entry: Entry = unit.data.entry if isinstance(unit.data, DecryptUnit) else unit.data
     error = done.error
     if isinstance(error, FileNotFoundError):
         text = "is in the manifest, but its object is missing from the dataset"
         error = FileNotFoundError(errno.ENOENT, text, entry.path)
     if error is not None:
         return Outcome.failed(unit, error, target=where.text, seconds=done.seconds)
-    return Outcome(unit.path, where.text, unit.size, entry.file_length, seconds=done.seconds, start=unit.start)
+    stored = entry.file_length if unit.data is entry else unit.data.stored
+    return Outcome(unit.path, where.text, unit.size, stored, seconds=done.seconds, start=unit.start)
 
 
 @dataclass
 class DecryptWork:
-    """Decrypts files of a dataset into a tree. The ``data`` of a unit is its entry.
+    """Decrypts files of a dataset into a tree. The ``data`` of a unit is its entry, or a DecryptUnit.
 
     Attributes
     ----------
@@ -59,10 +60,11 @@ class DecryptWork:
         worker = DecryptWorker(self.source, self.target, keys, progress=told.within)
         found: list[Done] = []
         for done in worker.run(unit.data for unit in units):
+            unit = done.unit
             if done.error is None:
-                unsynced.add(done.unit.path)
+                unsynced.add(unit.path if isinstance(unit, Entry) else unit.into)
             found.append(done)
-            told.past(done.unit.plaintext_length)
+            told.past(worker.size_of(unit), is_file=isinstance(unit, Entry) or unit.start == 0)
         try:
             unsynced.sync()
         except OSError as error:

@@ -81,7 +81,7 @@ def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) 
         if not checked.key_id:
             text = "there is no ags1 dataset yet: give the option key_id, the master key that it is to be under"
             raise FileNotFoundError(errno.ENOENT, text, location.text)
-        classes = merge_classes((), {"**": checked.key_id}, client, location.text)
+        classes = merge_classes((), checked.key_id, client, location.text)
     else:
         classes = base.classes
         base.authenticate(ClassKeys(classes, client, location.text), location.text)
@@ -91,7 +91,8 @@ def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) 
                 "or rewrap the dataset"
             )
     run = RunReference.create([each for each in classes if each.pattern is not None], client)
-    return Ags1Writer(checked, location, run, None if base is None else base.uuid, encoding, overwrite)
+    began = (None, 0) if base is None else (base.uuid, base.version)
+    return Ags1Writer(checked, location, run, *began, encoding, overwrite)
 
 
 def _refuse_twins(schema: pa.Schema) -> None:
@@ -114,6 +115,8 @@ class Ags1Writer(DataSourceArrowWriter):
         The keys of the write, wrapped.
     uuid : str or None
         The dataset; None for one that is to be made.
+    version : int
+        Its version when the write began; 0 for one that is to be made.
     encoding : Encoding
         The format.
     overwrite : bool
@@ -126,6 +129,7 @@ class Ags1Writer(DataSourceArrowWriter):
         location: Location,
         run: RunReference,
         uuid: str | None,
+        version: int,
         encoding: Encoding,
         overwrite: bool,
     ) -> None:
@@ -133,6 +137,7 @@ class Ags1Writer(DataSourceArrowWriter):
         self._location = location
         self._run = run
         self._uuid = uuid
+        self._version = version
         self._encoding = encoding
         self._overwrite = overwrite
 
@@ -176,12 +181,13 @@ class Ags1Writer(DataSourceArrowWriter):
         )
         client = kms_client(self._options.kms)
         # A dataset that somebody has made meanwhile keeps its classes.
-        keys = {"**": self._options.key_id} if read_latest(self._location) is None else None
+        keys = self._options.key_id if read_latest(self._location) is None else None
         operation = "overwrite" if self._overwrite else "append"
         with Transaction.begin(self._location, client, operation, keys=keys) as transaction:
             if self._uuid is not None and (transaction.base is None or transaction.base.uuid != self._uuid):
                 raise ConflictError(f"{self._location} is another dataset than when this write began: write again")
             run = run_keys(self._run, self._options.kms)
+            transaction.take_over(self._run.run, self._version)
             entries = [transaction.entry(self._checked(file), run) for file in files]
             dropped: Iterator[Entry] = iter(())
             if self._overwrite:

@@ -1,6 +1,10 @@
 """Decrypt a dataset over a cluster.
 
 manifests, in the order of paths  -->  units: entries, whose keys are sealed  --engine-->  files, synced  -->  a record
+
+A big file of a local target, which all executors see, is begun here beside the records, filled by many tasks, and gets
+its path here. A late task writes the same bytes into its place of that file, or does not find it. Behind a URL, where
+nothing can be written into the middle of a file, one task decrypts all of it.
 """
 
 from __future__ import annotations
@@ -8,12 +12,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 
 import ags1.dataset as datasets
-from ags1.dataset import Dataset
+from ags1._gcm import random_bytes
+from ags1.dataset import Dataset, Entry
 from ags1.dataset.selection import Filter
+from ags1.dataset.targets import LocalTarget
+from ags1.dataset.worker import cut_entry
 from ags1.errors import FormatError
 from ags1.layout import encrypted_length
 from ags1.spark._decrypt_work import DecryptWork
@@ -23,8 +30,8 @@ from ags1.spark._locations import inside, locate
 from ags1.spark._planning import PART_BYTES, Unit
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
-from ags1.spark.encryption import check_on_error
-from ags1.storage import Location, list_files, make_parent, open_output, read_whole, remove
+from ags1.spark.encryption import by_file, check_on_error, joined
+from ags1.storage import Location, Unsynced, list_files, make_parent, open_output, read_whole, remove
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,7 +89,8 @@ def decrypt_files(
     expected_version : int, optional
         The version that it must have.
     part_bytes : int
-        As the other functions have it; it changes nothing here, because one task decrypts a file, whatever its size.
+        Files of more plaintext bytes than this are cut into ranges that many tasks decrypt at once, if the target is a
+        directory of the file system. Behind a URL, one task decrypts a file.
     include, exclude, parallelism, on_error, progress
         As :func:`~ags1.spark.encrypt_files`.
     resume : bool
@@ -160,11 +168,20 @@ class _Decrypting:
         self._done = self._records.read() if resume else {}
         if not self._done:
             self._records.remove()
+        # Files that tasks fill: their entries, and the names that they have until they are whole.
+        self._begun: dict[str, tuple[Entry, str]] = {}
 
     def run(self) -> None:
         """Decrypt all."""
+        try:
+            self._run()
+        finally:
+            remove(self._target.join(name) for _, name in self._begun.values())
+
+    def _run(self) -> None:
         with closing(self._units()) as units, closing(self._engine.run(units)) as waves:
-            for outcomes in waves:
+            for rows in waves:
+                outcomes = [self._joined(path, each) for path, each in by_file(rows).items()]
                 self._recorder.add(outcomes)
                 self._records.write([(each.path, each.plaintext_length) for each in outcomes if each.status == "ok"])
                 failed = next((each for each in outcomes if each.status == "error"), None)
@@ -183,7 +200,43 @@ class _Decrypting:
                 row = Outcome(entry.path, where, size, encrypted_length(size), "skipped")
                 self._recorder.add([row])
                 continue
-            yield Unit(entry.path, size, entry)
+            yield from self._cut(entry)
+
+    def _cut(self, entry: Entry) -> Iterator[Unit]:
+        """The units of a file: ranges, if it is big and can be filled by many."""
+        size, name = entry.plaintext_length, self._records.name_of_file()
+        ranges = cut_entry(entry, self._engine.part_bytes, name) if size > self._engine.part_bytes else []
+        if len(ranges) > 1 and self._target.is_local:
+            try:
+                with closing(LocalTarget(self._target.path)) as target:
+                    target.begin(name, size, entry.mode)
+            except OSError:
+                # The task that gets all of it meets the same, and says so in a row.
+                pass
+            else:
+                self._begun[entry.path] = entry, name
+                yield from (Unit(entry.path, each.size, each, each.start, size) for each in ranges)
+                return
+        yield Unit(entry.path, size, entry)
+
+    def _joined(self, path: str, outcomes: list[Outcome]) -> Outcome:
+        """What came of a file; one whose ranges are all there gets its path."""
+        if path not in self._begun:
+            return outcomes[0]
+        entry, name = self._begun[path]
+        row = joined(outcomes, entry.plaintext_length)
+        if row.status != "error":
+            unsynced = Unsynced(self._target)
+            try:
+                with closing(LocalTarget(self._target.path)) as target:
+                    target.finish(name, path, entry.mode)
+                unsynced.add(path)
+                unsynced.sync()
+            except OSError as error:
+                row.status, row.error, row.kind = "error", str(error), type(error).__name__
+        remove([self._target.join(name)])
+        del self._begun[path]
+        return row
 
     def _there(self) -> dict[str, int]:
         """Lengths of the files that a record names."""
@@ -221,6 +274,10 @@ class _Records:
             except (ValueError, TypeError, FormatError):
                 continue
         return found
+
+    def name_of_file(self) -> str:
+        """A new name among the records, relative to the target, for a file that is not whole yet."""
+        return f"{self._location.name}/file-{random_bytes(8).hex()}"
 
     def write(self, done: list[tuple[str, int]]) -> None:
         """Record some files."""

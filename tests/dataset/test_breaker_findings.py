@@ -51,9 +51,10 @@ def test_a_late_writer_does_not_commit_under_the_number_of_an_expired_version(tm
     expire(tmp_path)
     expire(tmp_path)
     assert base + 1 not in numbers(Location(tmp_path))
-    late.commit()
-    assert newest(tmp_path)["late"] == b"of a writer that slept"
-    assert {"b", "c"} <= newest(tmp_path).keys()
+    with pytest.raises(ConflictError, match=r"were expired meanwhile: nothing was committed; run it again"):
+        late.commit()
+    assert base + 1 not in numbers(Location(tmp_path))
+    assert newest(tmp_path) == {"a": b"1", "b": b"2", "c": b"3"} if base else {"b": b"2", "c": b"3"}
 
 
 def test_a_dataset_that_is_open_sees_the_last_version_although_the_next_one_was_expired(tmp_path: Path) -> None:
@@ -293,12 +294,27 @@ def test_a_file_and_a_directory_of_one_name_are_told(tmp_path: Path, client: Cou
         pass
     shutil.rmtree(raw)
     write_tree(raw, {"a/x": b"1", "b": b"2"})
-    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as found:
-        assert found.verify().ok
-        report = found.decrypt(tmp_path / "out", on_error="collect")
-        assert len(report.errors) == 1
+    with pytest.raises(FileExistsError, match=r"dataset still has a, .*delete=True.*: 'a/x'"):
+        dataset.encrypt(raw, tmp_path / "vault", client, "lake")
+    with pytest.raises(FileExistsError, match="delete=True"):
+        dataset.preview(raw, tmp_path / "vault", client, "lake")
+    with dataset.open(tmp_path / "vault", client) as found:
+        assert found.version == 1
+        with pytest.raises(NotADirectoryError, match=r"a file of the dataset, so a/x cannot be.*: 'a'"):
+            found.add(raw)
     with dataset.encrypt(raw, tmp_path / "vault", client, "lake", delete=True) as found:
         assert plain_of(found) == {"a/x": b"1", "b": b"2"}
+    # And back again; what comes between the two in the order of paths is in nobody's way.
+    shutil.rmtree(raw)
+    write_tree(raw, {"a": b"1", "a-b": b"2", "a.b": b"3", "b": b"2"})
+    with pytest.raises(FileExistsError, match=r"dataset still has a/x, .*delete=True.*: 'a'"):
+        dataset.encrypt(raw, tmp_path / "vault", client, "lake", on_error="collect")
+    with dataset.open(tmp_path / "vault", client) as found:
+        with pytest.raises(IsADirectoryError, match=r"a directory of the dataset: remove a/x first: 'a'"):
+            found.add(raw)
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake", delete=True) as found:
+        assert plain_of(found) == read_tree(raw)
+        assert found.decrypt(tmp_path / "out").ok
 
 
 def test_a_single_file_as_source_does_not_empty_the_dataset(vault: Path, raw: Path, client: CountingKms) -> None:

@@ -10,13 +10,15 @@ import secrets
 import signal
 import stat
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
 from ags1.dataset import sources
-from ags1.dataset.entries import Entry
-from ags1.dataset.worker import BATCH_FILES, cut
+from ags1.dataset.entries import Entry, Part
+from ags1.dataset.targets import LocalTarget, open_target
+from ags1.dataset.worker import BATCH_FILES, cut, cut_entry
 from ags1.errors import AuthenticationError, FormatError, TruncatedError
 from ags1.kms import ServiceRefusal
 from ags1.storage import Location, list_files, read_whole
@@ -492,3 +494,64 @@ def test_from_an_object_store_into_one_and_back(
     assert isinstance(errors[0], FileNotFoundError)
     assert isinstance(errors[-1], FormatError)
     assert [error for error in errors[1:-1] if error is not None] == []
+
+
+# -- ranges of big files -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lengths", [(7 * MIB + 3,), (3 * MIB, 3 * MIB, 5), (MIB + 5, 2 * MIB, 7, 4 * MIB), (5, 0, 5)])
+@pytest.mark.parametrize("part_bytes", [1, MIB, 2 * MIB + 9, 5 * MIB, 1 << 40])
+def test_ranges_of_a_file_have_each_byte_once_and_begin_at_blocks(lengths: tuple[int, ...], part_bytes: int) -> None:
+    parts = tuple(Part(f"p.0123456789ab-{index:08x}.ags1", size, b"") for index, size in enumerate(lengths))
+    units = cut_entry(Entry("p", parts, "c", 1), part_bytes, "into")
+    starts = dict(zip(parts, accumulate((0, *lengths)), strict=False))
+    at = 0
+    for unit in units:
+        assert unit.start == at == starts[unit.entry.parts[0]] + unit.first
+        assert unit.first % MIB == 0
+        assert 0 < unit.size <= max(part_bytes, MIB)
+        at += unit.size
+        assert at <= starts[unit.entry.parts[-1]] + unit.entry.parts[-1].plaintext_length
+    assert at == sum(lengths)
+    assert sum(unit.stored for unit in units) == sum(part.file_length for part in parts)
+
+
+@pytest.mark.parametrize("vault", ["local", "memory"])
+@pytest.mark.parametrize("part_bytes", [MIB, 2 * MIB, 64 * MIB])
+def test_ranges_that_many_write_are_the_file(tmp_path: Path, vault: str, part_bytes: int) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/big").write_bytes(pattern(7 * MIB + 3))
+    work = Work(Location(tmp_path / "raw"), Location(tmp_path / "vault") if vault == "local" else memory())
+    (entry,) = work.encrypt(part_bytes)
+    target = LocalTarget(str(tmp_path / "out"))
+    target.begin("aside/name", entry.plaintext_length, 0o440)
+    units = cut_entry(entry, 3 * MIB, "aside/name")
+    told: list[int] = []
+    # In any order, and again: a task that is repeated writes the same.
+    for unit in [*units[::-1], units[0]]:
+        (outcome,) = work.decrypter(Location(tmp_path / "out"), told.append).work([unit])
+        assert outcome.done == (("big", unit.size),), outcome.error
+        assert told[-1] == unit.size
+    assert not (tmp_path / "out/big").exists()
+    (tmp_path / "out/big").symlink_to(tmp_path / "raw/big")
+    target.finish("aside/name", "big", 0o440)
+    target.close()
+    assert not (tmp_path / "out/big").is_symlink()
+    assert (tmp_path / "out/big").stat().st_mode & 0o777 == 0o440
+    assert read_all(Location(tmp_path / "out")) == {"big": pattern(7 * MIB + 3)}
+    # One that comes late finds nothing to write into, and makes nothing.
+    (outcome,) = work.decrypter(Location(tmp_path / "out")).work([units[0]])
+    assert isinstance(outcome.error, FileNotFoundError)
+    assert not os.listdir(tmp_path / "out/aside")
+
+
+def test_a_range_whose_blocks_are_not_authentic_is_refused(tmp_path: Path, work: Work) -> None:
+    entry = work.encrypt()[1]
+    path = tmp_path / "vault" / entry.parts[0].name
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with open_target(Location(tmp_path / "out")) as target:
+        target.begin("name", entry.plaintext_length, None)
+    outcomes = [work.decrypter(Location(tmp_path / "out")).work([unit])[0] for unit in cut_entry(entry, MIB, "name")]
+    assert [type(each.error) for each in outcomes] == [type(None), type(None), AuthenticationError]

@@ -90,6 +90,19 @@ def test_files_of_several_objects_are_one_file_again(job: Job) -> None:
     assert read_tree(job.target) == {"huge.bin": EXPECTED["huge.bin"], "a.txt": b"first"}
 
 
+def test_a_big_file_is_shared_out_and_leaves_nothing_beside_itself(job: Job) -> None:
+    result = job.run(part_bytes=MIB, parallelism=3, include=["huge.bin", "a.txt"])
+    assert result.counts == {"ok": 2}
+    assert read_tree(job.target) == {path: EXPECTED[path] for path in ("a.txt", "huge.bin")}
+    assert sorted(os.listdir(job.target)) == ["a.txt", "huge.bin"]
+    # One range of it fails: nothing of the file appears, and nothing of it stays.
+    damage(job.objects["huge.bin"], 3 * MIB + 1000)
+    (job.target / "huge.bin").write_bytes(b"before")
+    result = job.run(part_bytes=MIB, parallelism=3, include=["huge.bin", "a.txt"], on_error="collect")
+    assert [path for path, _ in result.errors] == ["huge.bin"]
+    assert read_tree(job.target) == {"a.txt": EXPECTED["a.txt"], "huge.bin": b"before"}
+
+
 def test_modes_are_kept_and_nothing_is_written_through_a_link(job: Job, tmp_path: Path) -> None:
     source = write_tree(tmp_path / "raw", {"secret": b"1", "d/x": b"2", "e": b"3"})
     (source / "secret").chmod(0o600)
