@@ -91,8 +91,8 @@ def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) 
                 "or rewrap the dataset"
             )
     run = RunReference.create([each for each in classes if each.pattern is not None], client)
-    began = (None, 0) if base is None else (base.uuid, base.version)
-    return Ags1Writer(checked, location, run, *began, encoding, overwrite)
+    uuid, version = (None, 0) if base is None else (base.uuid, base.version)
+    return Ags1Writer(checked, location, run, uuid, version, encoding, overwrite)
 
 
 def _refuse_twins(schema: pa.Schema) -> None:
