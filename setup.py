@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import os
 import shlex
@@ -41,28 +42,12 @@ DIRECTIVES = {
 }
 
 
-def sources() -> list[Path]:
-    """Cython sources of the package, relative to the root."""
-    package = ROOT / "ags1"
-    return sorted(path.relative_to(ROOT) for path in package.glob("**/_*.pyx"))
-
-
-def headers() -> list[str]:
-    """What every extension module is rebuilt for when it changes."""
-    found = [
-        *(ROOT / INCLUDE).rglob("*.pxd"),
-        *(ROOT / INCLUDE).rglob("*.h"),
-        *(ROOT / "ags1").glob("**/*.pxd"),
-    ]
-    return sorted(str(path.relative_to(ROOT)) for path in found)
-
-
-def forget_stale(source: Path) -> None:
-    """Remove the C of `source` if its own .pxd is newer: Cython looks for that one beside the .pyx only."""
-    generated = ROOT / GENERATED / source.with_suffix(".c")
-    own = ROOT / "include" / source.with_suffix(".pxd")
-    if generated.is_file() and own.is_file() and own.stat().st_mtime > generated.stat().st_mtime:
-        generated.unlink()
+def digest_of_headers() -> str:
+    """Hash of what every extension module is rebuilt for when it changes."""
+    found = sorted(
+        path for top in ("ags1", "include") for path in Path(top).rglob("*") if path.suffix in {".pxd", ".h"}
+    )
+    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()
 
 
 def flags() -> tuple[list[str], list[str]]:
@@ -117,6 +102,7 @@ class build_ext(_build_ext):
 
         compile_args, link_args = flags()
         state: dict[str, object] = {"compile": compile_args, "link": link_args, "directives": DIRECTIVES}
+        state["headers"] = digest_of_headers()
         for extension in self.extensions:
             extension.extra_compile_args = list(compile_args)
             extension.extra_link_args = list(link_args)
@@ -130,24 +116,18 @@ class build_ext(_build_ext):
                 atexit.register(openssl.warn, chosen)
                 self.static_openssl = chosen.static
                 state["openssl"] = repr(chosen)
-                extension.include_dirs += chosen.include_dirs
-                extension.library_dirs += chosen.library_dirs
-                extension.runtime_library_dirs += chosen.runtime_library_dirs
-                extension.libraries += chosen.libraries
-                extension.extra_objects += chosen.extra_objects
-                extension.extra_compile_args += chosen.extra_compile_args
-                extension.extra_link_args += chosen.extra_link_args
+                extension.extra_compile_args += chosen.compile_args
+                extension.extra_link_args += chosen.link_args
                 extension.define_macros += chosen.define_macros
-                extension.depends += chosen.extra_objects
-        # Cython and setuptools look at the age of files, not at flags: so the flags are a file.
-        stamp = ROOT / "build" / "flags.json"
+                extension.depends += chosen.archives
+        # Cython and setuptools look at the age of files, not at flags, and Cython for a module's own .pxd only beside
+        # its .pyx: so flags and headers are in a file.
+        stamp = Path("build", "flags.json")
         text = json.dumps(state, indent=1, sort_keys=True)
         changed = not stamp.is_file() or stamp.read_text() != text
         if changed:
             stamp.parent.mkdir(exist_ok=True)
             stamp.write_text(text)
-        for extension in self.extensions:
-            forget_stale(Path(extension.sources[0]))
         generated = cythonize(
             [Extension(extension.name, list(extension.sources)) for extension in self.extensions],
             include_path=["include"],
@@ -157,7 +137,7 @@ class build_ext(_build_ext):
         )
         for extension, done in zip(self.extensions, generated, strict=True):
             extension.sources = done.sources
-            extension.depends = sorted({*extension.depends, *done.depends, str(stamp.relative_to(ROOT))})
+            extension.depends.append(str(stamp))
 
 
 class build_py(_build_py):
@@ -184,13 +164,8 @@ class build_py(_build_py):
 
 setup(
     ext_modules=[
-        Extension(
-            ".".join(path.with_suffix("").parts),
-            [str(path)],
-            include_dirs=["include"],
-            depends=headers(),
-        )
-        for path in sources()
+        Extension(".".join(path.with_suffix("").parts), [str(path)], include_dirs=["include"])
+        for path in sorted(Path("ags1").glob("**/_*.pyx"))
     ],
     cmdclass={"build_ext": build_ext, "build_py": build_py},
 )

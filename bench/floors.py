@@ -79,7 +79,7 @@ def build() -> Path:
         raise FloorError(f"the C floor has no OpenSSL to link: {error}") from error
     compiler = shlex.split(env.get("CC") or "cc")
     said = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    archives = [(path, os.stat(path).st_mtime_ns) for path in chosen.extra_objects]
+    archives = [(path, os.stat(path).st_mtime_ns) for path in chosen.archives]
     facts = repr((SOURCE.read_bytes(), FLAGS, compiler, said, chosen, archives))
     directory = cache_directory()
     built = directory / f"floors-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
@@ -91,14 +91,9 @@ def build() -> Path:
         command = [
             *compiler,
             *FLAGS,
-            *(f"-I{path}" for path in chosen.include_dirs),
-            *chosen.extra_compile_args,
+            *chosen.compile_args,
             str(SOURCE),
-            *chosen.extra_objects,
-            *(f"-L{path}" for path in chosen.library_dirs),
-            *(f"-Wl,-rpath,{path}" for path in chosen.runtime_library_dirs),
-            *(f"-l{name}" for name in chosen.libraries),
-            *chosen.extra_link_args,
+            *chosen.link_args,
             *("-o", str(target)),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,17 +11,15 @@ made here, in one place, in this order:
    by their SHA-256.
 4. The system's libcrypto, if it is new enough to work (`MINIMUM`), with a warning that names the cost.
 
-Run as a program it prints what a build would choose here and now, and looks whether the sources can be had;
-``--build`` also builds what needs building.
+Run as a program it prints what a build would choose here and now, and looks whether the sources can be had.
 
 Only the standard library is used: this runs inside an isolated build environment. POSIX only.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
@@ -34,7 +32,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # Also where this is imported as buildtools.openssl.
@@ -57,14 +55,14 @@ from openssl_source import (
 )
 from sealed import is_sealed, private_directory, seal
 
-Version = tuple[int, int, int]
-
-MINIMUM: Version = (3, 0, 0)
+MINIMUM = (3, 0, 0)
 """Oldest OpenSSL that works."""
 
-FAST: Version = (3, 2, 0)
+FAST = (3, 2, 0)
 """Oldest OpenSSL that is preferred over building the pinned one."""
 
+# Where it is, linkage, arguments of the compiler, arguments of the linker.
+_SYSTEM = ("the system's", "system-shared", (), ("-lcrypto",))
 
 CONFIGURE: tuple[str, ...] = (
     # What to leave out of the build altogether.
@@ -87,11 +85,6 @@ CONFIGURE: tuple[str, ...] = (
 )
 """Arguments of OpenSSL's Configure: libcrypto.a with AES, SHA-2 and the DRBGs, with assembly and threads."""
 
-# Parts of the tarball that a libcrypto without tests or documents never opens; they are most of its files.
-_SKIP = re.compile(
-    r"^[^/]+/(openssl/)?(fuzz/corpora|test/(recipes|certs|smime-certs|ct|d2i-tests|ocsp-tests)|doc/man\d)/(?!.*build\.info$)"
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class OpenSSL:
@@ -103,6 +96,8 @@ class OpenSSL:
         ``bundled-static``, ``system-shared``, ``prefix-static`` or ``prefix-shared``.
     version
         Version of the headers, such as ``3.5.7``.
+    compile_args, link_args
+        What compiler and linker are told; the latter after the object files.
     warning
         What the user should know about this choice, or an empty string.
     remedy
@@ -111,29 +106,25 @@ class OpenSSL:
 
     linkage: str
     version: str
-    include_dirs: tuple[str, ...] = ()
-    library_dirs: tuple[str, ...] = ()
-    runtime_library_dirs: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
-    extra_objects: tuple[str, ...] = ()
-    extra_compile_args: tuple[str, ...] = ()
-    extra_link_args: tuple[str, ...] = ()
+    compile_args: tuple[str, ...]
+    link_args: tuple[str, ...]
     warning: str = ""
     remedy: str = ""
 
     @property
     def define_macros(self) -> list[tuple[str, str]]:
         """Macros that tell the extension module what it was linked with."""
-        return [("AGS1_OPENSSL_LINKAGE", _c_text(self.linkage)), ("AGS1_OPENSSL_REMEDY", _c_text(self.remedy))]
+        return [("AGS1_OPENSSL_LINKAGE", json.dumps(self.linkage)), ("AGS1_OPENSSL_REMEDY", json.dumps(self.remedy))]
 
     @property
     def static(self) -> bool:
         """Whether libcrypto becomes part of the extension module."""
         return self.linkage.endswith("-static")
 
-
-def _c_text(text: str) -> str:
-    return json.dumps(text)
+    @property
+    def archives(self) -> list[str]:
+        """Static libraries, which the extension module is linked again for when they change."""
+        return [each for each in self.link_args if each.endswith(".a")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,45 +147,45 @@ class _Toolchain:
             )
         return cls(command, env)
 
-    def run(self, *arguments: str, source: str | None = None) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, source: str = "") -> subprocess.CompletedProcess[str]:
         """Run the compiler and return what it said."""
-        return subprocess.run(
-            [*self.command, *arguments],
-            input=source,
-            capture_output=True,
-            text=True,
-            env=dict(self.env),
-            check=False,
-        )
+        return _run([*self.command, *arguments], self.env, source)
 
-    def macros(self, flags: Sequence[str]) -> dict[str, str]:
-        """Macros of the ``openssl/opensslv.h`` that the compiler finds; empty if it finds none."""
-        extra = [*shlex.split(self.env.get("CPPFLAGS", "")), *shlex.split(self.env.get("CFLAGS", ""))]
-        done = self.run(*extra, *flags, "-E", "-dM", "-x", "c", "-", source="#include <openssl/opensslv.h>\n")
+    def flags(self, *names: str) -> list[str]:
+        """Return what variables of the environment add to the compiler's arguments."""
+        return [flag for name in names for flag in shlex.split(self.env.get(name, ""))]
+
+    def usable(self, where: str, linkage: str, compile_args: Sequence[str], link_args: Sequence[str]) -> OpenSSL:
+        """Return the OpenSSL of these arguments if it is new enough and links; else raise OpenSSLError."""
+        probe = "#include <openssl/opensslv.h>\n"
+        done = self.run(*self.flags("CPPFLAGS", "CFLAGS"), *compile_args, "-E", "-dM", "-x", "c", "-", source=probe)
         if done.returncode != 0:
-            return {}
-        found = re.findall(r"^#\s*define\s+(\w+)[ \t]+(.*)$", done.stdout, re.MULTILINE)
-        return {name: value.strip() for name, value in found}
-
-    def links(self, openssl: OpenSSL) -> str:
-        """Link a shared object with `openssl`, as the extension will be; return the complaint, if any."""
-        source = "#include <openssl/evp.h>\nint probe(void) { return EVP_CIPHER_CTX_new() != 0; }\n"
+            raise OpenSSLError(f"{where}: no OpenSSL headers: the compiler does not find openssl/opensslv.h")
+        version = _parse_version(dict(re.findall(r"^#\s*define\s+(\w+)[ \t]*(.*)$", done.stdout, re.MULTILINE)), where)
+        probe = "#include <openssl/evp.h>\nint probe(void) { return EVP_CIPHER_CTX_new() != 0; }\n"
         with tempfile.TemporaryDirectory(prefix="ags1-probe-") as scratch:
             done = self.run(
-                *shlex.split(self.env.get("CFLAGS", "")),
-                *openssl.extra_compile_args,
-                *(f"-I{path}" for path in openssl.include_dirs),
+                *self.flags("CFLAGS"),
+                *compile_args,
                 *("-fPIC", "-shared", "-x", "c", "-", "-x", "none", "-o", os.path.join(scratch, "probe.so")),
                 # Without this a missing symbol would only show at import.
                 *(("-Wl,-z,defs",) if sys.platform.startswith("linux") else ()),
-                *shlex.split(self.env.get("LDFLAGS", "")),
-                *(f"-L{path}" for path in openssl.library_dirs),
-                *openssl.extra_objects,
-                *(f"-l{name}" for name in openssl.libraries),
-                *openssl.extra_link_args,
-                source=source,
+                *self.flags("LDFLAGS"),
+                *link_args,
+                source=probe,
             )
-        return "" if done.returncode == 0 else (done.stderr.strip() or f"compiler exit status {done.returncode}")
+        if done.returncode != 0:
+            said = done.stderr.strip() or f"compiler exit status {done.returncode}"
+            raise OpenSSLError(f"{where} has headers of OpenSSL {version}, but linking libcrypto fails:\n{said}")
+        return OpenSSL(linkage, version, tuple(compile_args), tuple(link_args))
+
+
+def _run(
+    command: Sequence[str], env: Mapping[str, str], source: str = "", cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, input=source, capture_output=True, text=True, errors="replace", env=dict(env), cwd=cwd, check=False
+    )
 
 
 def choose(env: Mapping[str, str] | None = None, *, build: bool = True) -> OpenSSL:
@@ -218,20 +209,16 @@ def choose(env: Mapping[str, str] | None = None, *, build: bool = True) -> OpenS
     wanted = env.get("AGS1_OPENSSL", "").strip()
     if wanted == "bundled":
         return _bundled(toolchain, build=build)
-    if wanted == "system":
-        return _with_speed_warning(_system(toolchain), "AGS1_OPENSSL=system asks for it", UNSET)
     if wanted:
-        if not os.path.isabs(wanted):
-            raise OpenSSLError(
-                f"AGS1_OPENSSL={wanted!r} is neither 'system', nor 'bundled', nor the absolute path of a "
-                "prefix such as /opt/openssl."
-            )
-        return _with_speed_warning(_prefix(toolchain, Path(wanted)), f"AGS1_OPENSSL={wanted} asks for it", UNSET)
+        try:
+            named = toolchain.usable(*_SYSTEM) if wanted == "system" else _prefix(toolchain, Path(wanted))
+        except OpenSSLError as error:
+            raise OpenSSLError(f"{error}\n{HOW_TO_GET}") from None
+        return _with_speed_warning(named, f"AGS1_OPENSSL={wanted} asks for it", UNSET)
 
-    system: OpenSSL | None = None
+    system, no_system = None, ""
     try:
-        system = _system(toolchain)
-        no_system = ""
+        system = toolchain.usable(*_SYSTEM)
     except OpenSSLError as error:
         no_system = str(error)
     if system is not None and _version(system.version) >= FAST:
@@ -247,88 +234,25 @@ def choose(env: Mapping[str, str] | None = None, *, build: bool = True) -> OpenS
 # The system's, and a prefix
 
 
-def _version(text: str) -> Version:
-    major, minor, patch = (int(part) for part in text.split(".")[:3])
-    return major, minor, patch
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
 
 
 def _parse_version(macros: Mapping[str, str], where: str) -> str:
     """Version that the macros of opensslv.h state; refuses what is too old or is another library."""
-    for name, macro in (
-        ("LibreSSL", "LIBRESSL_VERSION_NUMBER"),
-        ("BoringSSL or AWS-LC", "OPENSSL_IS_BORINGSSL"),
-        ("AWS-LC", "OPENSSL_IS_AWSLC"),
-    ):
-        if macro in macros:
-            raise OpenSSLError(f"{where} is {name}; ags1 needs OpenSSL 3.0 or newer.\n{HOW_TO_GET}")
-    try:
-        found = tuple(int(macros[f"OPENSSL_VERSION_{part}"]) for part in ("MAJOR", "MINOR", "PATCH"))
-    except (KeyError, ValueError):
-        # Before 3.0 there was only 0xMNNFFPPSL.
-        number = re.match(r"0x([0-9a-fA-F]+)L?$", macros.get("OPENSSL_VERSION_NUMBER", ""))
-        if number is None:
-            raise OpenSSLError(f"{where}: opensslv.h states no version that ags1 understands.\n{HOW_TO_GET}") from None
-        value = int(number[1], 16)
-        found = (value >> 28, value >> 20 & 0xFF, value >> 12 & 0xFF)
-    text = ".".join(map(str, found))
-    if found < MINIMUM:
-        raise OpenSSLError(f"{where} is OpenSSL {text}: too old. ags1 needs 3.0, and 3.2 to be fast.\n{HOW_TO_GET}")
+    others = {"LIBRESSL_VERSION_NUMBER": "LibreSSL", "OPENSSL_IS_BORINGSSL": "BoringSSL", "OPENSSL_IS_AWSLC": "AWS-LC"}
+    for macro in others.keys() & macros.keys():
+        raise OpenSSLError(f"{where} is {others[macro]}; ags1 needs OpenSSL 3.0 or newer.")
+    parts = [macros.get(f"OPENSSL_VERSION_{part}", "").strip() for part in ("MAJOR", "MINOR", "PATCH")]
+    # Before 3.0 there was only 0xMNNFFPPSL.
+    if number := re.match(r"0x([0-9a-f])([0-9a-f]{2})([0-9a-f]{2})", macros.get("OPENSSL_VERSION_NUMBER", "")):
+        parts = [str(int(each, 16)) for each in number.groups()]
+    text = ".".join(parts)
+    if not re.fullmatch(r"\d+\.\d+\.\d+", text):
+        raise OpenSSLError(f"{where}: opensslv.h states no version that ags1 understands.")
+    if _version(text) < MINIMUM:
+        raise OpenSSLError(f"{where} is OpenSSL {text}: too old. ags1 needs 3.0, and 3.2 to be fast.")
     return text
-
-
-def _pkg_config(env: Mapping[str, str], *arguments: str) -> list[str] | None:
-    """What pkg-config says of libcrypto, or None where it has nothing to say."""
-    program = shutil.which(env.get("PKG_CONFIG", "pkg-config"), path=env.get("PATH"))
-    if program is None:
-        return None
-    done = subprocess.run(
-        [program, *arguments, "libcrypto"], capture_output=True, text=True, env=dict(env), check=False
-    )
-    return shlex.split(done.stdout) if done.returncode == 0 else None
-
-
-def _system(toolchain: _Toolchain) -> OpenSSL:
-    """Find the libcrypto that the compiler or pkg-config finds without being told; the newer of the two."""
-    candidates: list[OpenSSL] = []
-    refusals: list[str] = []
-
-    def consider(where: str, flags: Sequence[str], link: Sequence[str]) -> None:
-        macros = toolchain.macros(flags)
-        if not macros:
-            return
-        try:
-            version = _parse_version(macros, where)
-        except OpenSSLError as error:
-            refusals.append(str(error))
-            return
-        found = OpenSSL(
-            "system-shared",
-            version,
-            libraries=tuple(flag[2:] for flag in link if flag.startswith("-l")),
-            library_dirs=tuple(flag[2:] for flag in link if flag.startswith("-L")),
-            include_dirs=tuple(flag[2:] for flag in flags if flag.startswith("-I")),
-            extra_compile_args=tuple(flag for flag in flags if not flag.startswith("-I")),
-            extra_link_args=tuple(flag for flag in link if not flag.startswith(("-l", "-L"))),
-        )
-        complaint = toolchain.links(found)
-        if complaint:
-            refusals.append(f"{where} has headers of OpenSSL {version}, but linking libcrypto fails:\n{complaint}")
-        else:
-            candidates.append(found)
-
-    consider("the system's", (), ("-lcrypto",))
-    flags, link = _pkg_config(toolchain.env, "--cflags"), _pkg_config(toolchain.env, "--libs")
-    if link and (flags or link != ["-lcrypto"]):
-        consider("pkg-config's libcrypto", flags or (), link)
-    if candidates:
-        # max keeps the first of equals: the one that needs no flags.
-        return max(candidates, key=lambda found: _version(found.version))
-    if refusals:
-        raise OpenSSLError("\n".join(refusals))
-    raise OpenSSLError(
-        "no OpenSSL headers: the compiler does not find openssl/opensslv.h, pkg-config knows no libcrypto.\n"
-        + HOW_TO_GET
-    )
 
 
 def _prefix(toolchain: _Toolchain, prefix: Path) -> OpenSSL:
@@ -337,65 +261,39 @@ def _prefix(toolchain: _Toolchain, prefix: Path) -> OpenSSL:
     Static first, because a shared libcrypto.so.3 of a prefix loses to the system's in any process that has
     loaded that one before (by ``import ssl``): the loader goes by the name alone.
     """
+    where = f"AGS1_OPENSSL={prefix}"
+    if not prefix.is_absolute():
+        raise OpenSSLError(
+            f"{where} is neither 'system', nor 'bundled', nor the absolute path of a prefix such as /opt/openssl."
+        )
     header = prefix / "include" / "openssl" / "opensslv.h"
     if not header.is_file():
-        raise OpenSSLError(
-            f"AGS1_OPENSSL={prefix}: there is no {header}. Give the prefix that OpenSSL is installed in."
-        )
-    include = (str(prefix / "include"),)
-    version = _parse_version(toolchain.macros([f"-I{include[0]}"]), f"AGS1_OPENSSL={prefix}")
-    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
-    places = [prefix / "lib64", prefix / "lib", *([prefix / "lib" / multiarch] if multiarch else [])]
-    complaints: list[str] = []
-    for place in places:
-        if (place / "libcrypto.a").is_file():
-            found = _static("prefix-static", version, prefix / "include", place / "libcrypto.a")
-            complaint = toolchain.links(found)
-            if not complaint:
-                return found
-            complaints.append(f"{place / 'libcrypto.a'}: {complaint}")
-    for place in places:
-        if any((place / name).exists() for name in ("libcrypto.so", "libcrypto.dylib")):
-            found = OpenSSL(
-                "prefix-shared",
-                version,
-                include_dirs=include,
-                library_dirs=(str(place),),
-                runtime_library_dirs=(str(place),),
-                libraries=("crypto",),
-            )
-            complaint = toolchain.links(found)
-            if not complaint:
-                return found
-            complaints.append(f"{place}: {complaint}")
-    if complaints:
-        raise OpenSSLError(f"AGS1_OPENSSL={prefix}: libcrypto {version} does not link.\n" + "\n".join(complaints))
-    tried = ", ".join(map(str, places))
-    raise OpenSSLError(f"AGS1_OPENSSL={prefix}: neither libcrypto.a nor a shared libcrypto in {tried}.")
+        raise OpenSSLError(f"{where}: there is no {header}. Give the prefix that OpenSSL is installed in.")
+    include = (f"-I{prefix / 'include'}",)
+    # Debian's directory, such as lib/x86_64-linux-gnu; without one it is lib again.
+    places = [prefix / "lib64", prefix / "lib", prefix / "lib" / (sysconfig.get_config_var("MULTIARCH") or "")]
+    archives = [place / "libcrypto.a" for place in places]
+    ways = [("prefix-static", _static_args(archive)) for archive in archives if archive.is_file()]
+    ways += [
+        ("prefix-shared", (f"-L{place}", f"-Wl,-rpath,{place}", "-lcrypto"))
+        for place in places
+        if any((place / name).exists() for name in ("libcrypto.so", "libcrypto.dylib"))
+    ]
+    refusals = []
+    for linkage, link_args in ways:
+        try:
+            return toolchain.usable(where, linkage, include, link_args)
+        except OpenSSLError as error:
+            refusals.append(str(error))
+    tried = ", ".join(map(str, dict.fromkeys(places)))
+    raise OpenSSLError("\n".join(refusals) or f"{where}: neither libcrypto.a nor a shared libcrypto in {tried}.")
 
 
-def _static(linkage: str, version: str, include: Path, archive: Path) -> OpenSSL:
-    """Describe a static libcrypto whose symbols stay inside the extension module."""
-    private: tuple[str, ...] = ("-pthread",)
-    with contextlib.suppress(OSError):
-        text = (archive.parent / "pkgconfig" / "libcrypto.pc").read_text()
-        found = re.search(r"^Libs\.private:(.*)$", text, re.MULTILINE)
-        if found:
-            private = tuple(dict.fromkeys((*shlex.split(found[1]), *private)))
+def _static_args(archive: Path) -> tuple[str, ...]:
+    """Link a static libcrypto whose symbols stay inside the extension module."""
     if sys.platform == "darwin":
-        return OpenSSL(
-            linkage,
-            version,
-            include_dirs=(str(include),),
-            extra_link_args=(f"-Wl,-load_hidden,{archive}", "-Wl,-dead_strip", *private),
-        )
-    return OpenSSL(
-        linkage,
-        version,
-        include_dirs=(str(include),),
-        extra_objects=(str(archive),),
-        extra_link_args=("-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", *private),
-    )
+        return f"-Wl,-load_hidden,{archive}", "-Wl,-dead_strip", "-pthread"
+    return "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", str(archive), "-ldl", "-pthread"
 
 
 def _with_speed_warning(openssl: OpenSSL, reason: str, remedy: str) -> OpenSSL:
@@ -415,29 +313,25 @@ def _with_speed_warning(openssl: OpenSSL, reason: str, remedy: str) -> OpenSSL:
 
 def _target(env: Mapping[str, str]) -> str:
     """Configure's name for the platform where its own guess, which looks at the kernel, could be wrong."""
-    machine = platform.machine()
     if sys.platform == "darwin":
-        archs = re.findall(r"-arch\s+(\S+)", env.get("ARCHFLAGS", "")) or [machine]
-        if len(set(archs)) != 1:
+        archs = set(re.findall(r"-arch\s+(\S+)", env.get("ARCHFLAGS", ""))) or {platform.machine()}
+        if len(archs) > 1:
             raise UnavailableError(
-                f"the pinned OpenSSL is built for one architecture at a time, and ARCHFLAGS names {archs}."
+                f"the pinned OpenSSL is built for one architecture at a time, and ARCHFLAGS names {sorted(archs)}."
             )
-        return f"darwin64-{archs[0]}-cc"
-    if sys.platform.startswith("linux") and sys.maxsize < 2**32 and machine == "x86_64":
-        return "linux-x86"
+        return f"darwin64-{archs.pop()}-cc"
     return ""
 
 
 def _cached_place(toolchain: _Toolchain, source: Source) -> Path:
     """Directory of the built library. Everything that changes what is built is part of its name."""
     env = toolchain.env
-    compiler = toolchain.run("--version").stdout.partition("\n")[0]
     facts = {
         "tarball": source.sha256,
         "configure": (*CONFIGURE, *hardening.compile_args(toolchain.command, env)),
         "target": _target(env),
         "command": toolchain.command,
-        "compiler": compiler,
+        "compiler": toolchain.run("--version").stdout.partition("\n")[0],
         "machine": toolchain.run("-dumpmachine").stdout.strip(),
         "arch": platform.machine(),
         "macos": env.get("MACOSX_DEPLOYMENT_TARGET", ""),
@@ -446,25 +340,36 @@ def _cached_place(toolchain: _Toolchain, source: Source) -> Path:
     return cache_directory(env) / f"openssl-{source.version}-{sys.platform}-{platform.machine()}-{digest}"
 
 
+def _built(source: Source, place: Path) -> OpenSSL:
+    return OpenSSL(
+        "bundled-static", source.version, (f"-I{place / 'include'}",), _static_args(place / "lib" / "libcrypto.a")
+    )
+
+
 def _bundled(toolchain: _Toolchain, *, build: bool) -> OpenSSL:
     """Return the pinned libcrypto, from the cache or built now."""
-    if os.name != "posix":
-        raise UnavailableError("the pinned OpenSSL can only be built on a POSIX system.")
     if (found := _cached(toolchain)) is not None:
         return found
     # Asked before anything is fetched: both end in the same advice.
     _require_build_tools(toolchain.env)
     cache = cache_directory(toolchain.env)
-    with _locked(cache / "openssl.lock"), tempfile.TemporaryDirectory(prefix="build-", dir=cache) as name:
+    try:
+        private_directory(cache)
+    except OSError as error:
+        raise UnavailableError(
+            f"nothing can be built in the cache: {error}", "set AGS1_CACHE to a directory of yours and build again"
+        ) from error
+    with open(cache / "openssl.lock", "w") as lock, tempfile.TemporaryDirectory(prefix="build-", dir=cache) as name:
+        # Against other processes; the kernel releases it if this one dies.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         # Another build may have finished while this one waited.
         if (found := _cached(toolchain)) is not None:
             return found
-        scratch = Path(name)
-        source, archive = obtain(toolchain.env, scratch, whole=build)
+        source, archive = obtain(toolchain.env, Path(name), whole=build)
         place = _cached_place(toolchain, source)
         if build:
-            _build(toolchain, source, archive, place, scratch)
-        return _static("bundled-static", source.version, place / "include", place / "lib" / "libcrypto.a")
+            _build(toolchain, source, archive, place, Path(name))
+        return _built(source, place)
 
 
 def _cached(toolchain: _Toolchain) -> OpenSSL | None:
@@ -472,122 +377,63 @@ def _cached(toolchain: _Toolchain) -> OpenSSL | None:
     for source in (RELEASE,) if toolchain.env.get("AGS1_OPENSSL_SOURCE", "").strip() else (RELEASE, CRATE):
         place = _cached_place(toolchain, source)
         if is_sealed(place):
-            return _static("bundled-static", source.version, place / "include", place / "lib" / "libcrypto.a")
+            return _built(source, place)
     return None
 
 
 def _require_build_tools(env: Mapping[str, str]) -> None:
-    path = env.get("PATH")
-    missing = [name for name in ("perl", "make") if shutil.which(name, path=path) is None]
-    if missing:
-        raise UnavailableError(
-            f"the pinned OpenSSL {PINNED} can't be built: no {' and no '.join(missing)}.", INSTALL_TOOLS
-        )
-    # Debian's perl-base and Fedora's perl-interpreter are not enough for Configure.
-    modules = ("FindBin", "IPC::Cmd", "File::Copy", "File::Compare", "Data::Dumper", "Time::Piece")
-    probe = subprocess.run(
-        ["perl", *(f"-M{name}" for name in modules), "-e", "1"],
-        capture_output=True,
-        text=True,
-        env=dict(env),
-        check=False,
-    )
-    if probe.returncode != 0:
-        raise UnavailableError(
-            f"the pinned OpenSSL {PINNED} can't be built: perl lacks modules of its own distribution "
-            f"({probe.stderr.strip().partition(chr(10))[0][:120]}).",
-            INSTALL_TOOLS,
-        )
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold `path` as a lock, against other processes; released by the kernel if this one dies."""
-    import fcntl
-
-    try:
-        private_directory(path.parent)
-    except OSError as error:
-        raise UnavailableError(
-            f"nothing can be built in the cache: {error}", "set AGS1_CACHE to a directory of yours and build again"
-        ) from error
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    missing = [f"no {name}" for name in ("perl", "make") if shutil.which(name, path=env.get("PATH")) is None]
+    if not missing:
+        # Debian's perl-base and Fedora's perl-interpreter are not enough for Configure.
+        modules = ("FindBin", "IPC::Cmd", "File::Copy", "File::Compare", "Data::Dumper", "Time::Piece")
+        probe = _run(["perl", *(f"-M{name}" for name in modules), "-e", "1"], env)
+        if probe.returncode == 0:
+            return
+        missing = [f"perl lacks modules of its own distribution ({probe.stderr.partition(chr(10))[0][:120]})"]
+    raise UnavailableError(f"the pinned OpenSSL {PINNED} can't be built: {' and '.join(missing)}.", INSTALL_TOOLS)
 
 
 def _build(toolchain: _Toolchain, source: Source, archive: Path, place: Path, scratch: Path) -> None:
     """Build libcrypto.a in a scratch directory and move it to `place` in one step."""
     say(f"building a static libcrypto from {archive.name}; about a minute on two cores, once")
     with tarfile.open(archive) as tar:
-        members = [member for member in tar if not _SKIP.match(member.name)]
         # The checksum has vouched for the members; newer Pythons want a filter all the same.
-        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        tar.extractall(scratch, members, **safe)  # type: ignore[arg-type]
-    tree, work, out = scratch / source.top, scratch / "work", scratch / "out"
-    work.mkdir()
-    log = place.parent / f"{place.name}.log"
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(scratch)
+    tree, out, log = scratch / source.top, scratch / "out", place.parent / f"{place.name}.log"
     # The builder's flags belong to the extension; the library is what the cache key says it is. The date
     # keeps two builds of the same source equal.
-    unwanted = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CPATH")
+    unwanted = {"CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CPATH"}
+    unwanted |= {"CROSS_COMPILE", "OPENSSL_CONF", "OPENSSL_LOCAL_CONFIG_DIR"}
     env = {key: value for key, value in toolchain.env.items() if key not in unwanted}
     env |= {"CC": shlex.join(toolchain.command), "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C"}
-    for variable in ("CROSS_COMPILE", "OPENSSL_CONF", "OPENSSL_LOCAL_CONFIG_DIR"):
-        env.pop(variable, None)
-    target = _target(toolchain.env)
-    relative = os.path.relpath(tree, work)
-    hardened = hardening.compile_args(toolchain.command, toolchain.env)
-    steps = (
-        ["perl", f"{relative}/Configure", *([target] if target else []), *CONFIGURE, *hardened],
+    target, hardened = _target(toolchain.env), hardening.compile_args(toolchain.command, toolchain.env)
+    for step in (
+        ["perl", "Configure", *([target] if target else []), *CONFIGURE, *hardened],
         ["make", f"-j{_cpus()}", "build_generated", "libcrypto.a"],
-    )
-    with open(log, "w") as output:
-        for step in steps:
-            done = subprocess.run(
-                step,
-                cwd=work,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                check=False,
+    ):
+        done = _run(step, env, cwd=tree)
+        if done.returncode != 0:
+            said = done.stdout + done.stderr
+            log.write_text(said)
+            tail = "\n".join(said.splitlines()[-15:])
+            raise OpenSSLError(
+                f"building OpenSSL {source.version} failed: {' '.join(step[:2])}, exit status {done.returncode}.\n"
+                f"The whole log is {log}; it ends:\n{tail}\nTo do without it, set AGS1_OPENSSL=system (any 3.x; 3.2 or "
+                "newer to be fast) or AGS1_OPENSSL=/prefix."
             )
-            if done.returncode != 0:
-                output.flush()
-                tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-                raise OpenSSLError(
-                    f"building OpenSSL {source.version} failed: {' '.join(step[:2])}, "
-                    f"exit status {done.returncode}.\nThe whole log is {log}; it ends:\n{tail}\n"
-                    "To do without it, set AGS1_OPENSSL=system (any 3.x; 3.2 or newer to be fast) or "
-                    "AGS1_OPENSSL=/prefix."
-                )
-    (out / "include").mkdir(parents=True)
-    (out / "lib" / "pkgconfig").mkdir(parents=True)
-    for root in (tree, work):
-        shutil.copytree(
-            root / "include" / "openssl",
-            out / "include" / "openssl",
-            ignore=shutil.ignore_patterns("*.in"),
-            dirs_exist_ok=True,
-        )
-    shutil.copy2(work / "libcrypto.a", out / "lib")
-    for file in (work / "libcrypto.pc", work / "exporters" / "libcrypto.pc"):
-        if file.is_file():
-            shutil.copy2(file, out / "lib" / "pkgconfig" / "libcrypto.pc")
-            break
-    shutil.copy2(tree / "LICENSE.txt", out)
+    shutil.copytree(tree / "include" / "openssl", out / "include" / "openssl", ignore=shutil.ignore_patterns("*.in"))
+    (out / "lib").mkdir()
+    shutil.copy2(tree / "libcrypto.a", out / "lib")
     seal(out)
     # A directory that is not as it was built is a leftover, or was changed: this process holds the lock.
     shutil.rmtree(place, ignore_errors=True)
     os.rename(out, place)
-    log.unlink()
+    log.unlink(missing_ok=True)
 
 
 def _cpus() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def warn(openssl: OpenSSL) -> None:
@@ -597,21 +443,17 @@ def warn(openssl: OpenSSL) -> None:
         print(f"\n{bar}\nWARNING: {openssl.warning}\n{bar}\n", file=sys.stderr, flush=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the choice; build it too if asked."""
-    parser = argparse.ArgumentParser(description="Which OpenSSL ags1 would be linked with, here and now.")
-    parser.add_argument("--build", action="store_true", help="build the pinned OpenSSL if it is the choice")
-    options = parser.parse_args(arguments)
+def main() -> int:
+    """Print the choice."""
     try:
-        chosen = choose(build=options.build)
+        chosen = choose(build=False)
     except OpenSSLError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     warn(chosen)
-    for field in dataclasses.fields(chosen):
-        value = getattr(chosen, field.name)
-        if value and field.name not in ("warning", "remedy"):
-            print(f"{field.name:22} {value if isinstance(value, str) else ' '.join(value)}")
+    for name in ("linkage", "version", "compile_args", "link_args"):
+        value = getattr(chosen, name)
+        print(f"{name:14} {value if isinstance(value, str) else ' '.join(value)}")
     return 0
 
 

@@ -66,8 +66,8 @@ HOW_TO_GET = (
     "  * download that file and set AGS1_OPENSSL_SOURCE to it, or to the directory that it is in\n"
     "  * install cargo, if its registry or a mirror is reached: the build takes the sources from there\n"
     "  * install the development files of OpenSSL 3.2 or newer\n"
-    "    ('apt-get install libssl-dev', 'dnf install openssl-devel', 'brew install openssl@3 pkg-config')\n"
-    "  * set AGS1_OPENSSL to the prefix of an OpenSSL 3.2 or newer of your own"
+    "    ('apt-get install libssl-dev', 'dnf install openssl-devel')\n"
+    "  * set AGS1_OPENSSL to the prefix of an OpenSSL 3.2 or newer of your own ('brew --prefix openssl@3')"
 )
 
 
