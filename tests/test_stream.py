@@ -1,20 +1,16 @@
-"""The Reader: the io contract to the letter, lengths, errors, threads, forks, and how much it reads."""
+"""The Reader: the io contract to the letter, lengths, errors, and how much it reads."""
 
 from __future__ import annotations
 
 import configparser
 import contextlib
 import errno
-import functools
 import gc
-import hashlib
 import io
 import itertools
 import os
 import pickle
-import random
 import re
-import threading
 import zipfile
 from collections.abc import Callable
 from functools import cache
@@ -31,7 +27,8 @@ from tests import checks, reference
 from tests.checks import KEY, MIB, PREFIX, CountingFile, pattern
 
 BLOCK = 1000
-IGNORE_FORK_WARNING = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+LENGTH = 3 * MIB + 4321
+BIG_BLOCK = 64 << 10
 
 
 @cache
@@ -435,101 +432,6 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path) -> None:
             reader.pread(8000, 10)
         with pytest.raises(ags1.TruncatedError, match="refuses everything since"):
             reader.read(1)
-
-
-# -- threads and processes -----------------------------------------------------------------------------------
-
-
-LENGTH = 3 * MIB + 4321
-BIG_BLOCK = 64 << 10
-THREADED_SOURCES: dict[str, Callable[[Path], Any]] = {
-    "path": lambda path: path,
-    "memory": lambda path: path.read_bytes(),
-    "file object": lambda path: io.BytesIO(path.read_bytes()),
-}
-
-
-@pytest.fixture(scope="module")
-def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("streams") / "big.ags1"
-    path.write_bytes(sealed(LENGTH, BIG_BLOCK))
-    return path
-
-
-def check_preads(reader: ags1.Reader, seed: int, rounds: int = 60) -> None:
-    data = pattern(LENGTH)
-    choose = random.Random(seed)
-    for number in range(rounds):
-        offset, size = choose.randrange(LENGTH), choose.choice([1, 4096, BIG_BLOCK, 300_000])
-        expected = data[offset : offset + size]
-        if number % 2:
-            assert reader.pread(offset, size) == expected
-        else:
-            memory = bytearray(size)
-            assert reader.pread_into(offset, memory) == len(expected)
-            assert memory[: len(expected)] == expected
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", sorted(THREADED_SOURCES))
-def test_eight_threads_on_one_reader(kind: str, big: Path) -> None:
-    with reader_of(THREADED_SOURCES[kind](big)) as reader:
-        jobs = [functools.partial(check_preads, reader, seed) for seed in range(8)]
-        checks.in_threads(jobs)
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", sorted(THREADED_SOURCES))
-def test_pread_beside_sequential_reading(kind: str, big: Path) -> None:
-    def read_through(reader: ags1.Reader) -> None:
-        pieces = iter(lambda: reader.read(10_007), b"")
-        assert b"".join(pieces) == pattern(LENGTH)
-
-    with reader_of(THREADED_SOURCES[kind](big)) as reader:
-        jobs = [functools.partial(check_preads, reader, seed) for seed in range(3)]
-        checks.in_threads([*jobs, functools.partial(read_through, reader)])
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", sorted(THREADED_SOURCES))
-def test_closing_while_others_read(kind: str, big: Path) -> None:
-    data = pattern(LENGTH)
-    before = open_descriptors()
-    for _ in range(10):
-        reader = reader_of(THREADED_SOURCES[kind](big))
-        started = threading.Barrier(5)
-
-        def read_until_closed(seed: int, reader: ags1.Reader = reader, started: Any = started) -> None:
-            choose = random.Random(seed)
-            offsets = (choose.randrange(LENGTH) for _ in itertools.count())
-            started.wait(600)
-            with pytest.raises(ValueError, match=r"closed|released"):
-                all(reader.pread(at, 100_000) == data[at : at + 100_000] for at in offsets)
-            assert reader.closed, "and no read was wrong"
-
-        def close(reader: ags1.Reader = reader, started: Any = started) -> None:
-            started.wait(600)
-            reader.close()
-
-        checks.in_threads([close, *(functools.partial(read_until_closed, seed) for seed in range(4))])
-    assert open_descriptors() == before
-
-
-@IGNORE_FORK_WARNING
-@pytest.mark.timeout(60)
-def test_after_a_fork_parent_and_child_both_read_right(big: Path) -> None:
-    data = pattern(LENGTH)
-    with reader_of(big) as reader:
-        assert reader.read(100_000) == data[:100_000]
-
-        def child() -> bytes:
-            rest = reader.read()
-            check_preads(reader, 1)
-            return hashlib.sha256(rest).digest()
-
-        assert checks.in_child(child) == hashlib.sha256(data[100_000:]).digest()
-        assert reader.read() == data[100_000:]
-        check_preads(reader, 2)
 
 
 # -- how much is read ----------------------------------------------------------------------------------------
