@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ags1.dataset.sources import open_regular
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ags1.parquet import DecryptionConfig, Inspection
 
-__all__ = ["BYTES_READ", "PROTECTIONS", "AuditedFile", "look"]
+__all__ = ["BYTES_READ", "PROTECTIONS", "AuditedFile", "decryption_of", "look"]
 
 ENCRYPTED, PARTLY, PLAINTEXT, UNKNOWN, BY_DESIGN, EMPTY, UNREADABLE = PROTECTIONS = (
     "encrypted", "partly encrypted", "plaintext", "unknown", "metadata", "empty", "unreadable",
@@ -99,20 +99,18 @@ class AuditedFile:
     problem: tuple[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
-        return {
-            "name": self.name,
-            "size": self.size,
-            "protection": self.protection,
-            "format": self.format,
-            "detail": self.detail,
-            "keys": list(self.keys),
-            "leaks": list(self.leaks),
-            "group": self.group,
-            "encrypted_columns": list(self.encrypted_columns),
-            "plaintext_columns": list(self.plaintext_columns),
-            "columns_known": self.columns_known,
-        }
+        """All of it but `problem`, which is among the findings, as JSON can hold it."""
+        held = ((each.name, getattr(self, each.name)) for each in fields(self) if each.name != "problem")
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in held}
+
+
+def decryption_of(kms: Any) -> DecryptionConfig | None:
+    """What opens encrypted footers with the client of a KMS; None without one."""
+    if kms is None:
+        return None
+    from ags1.parquet import DecryptionConfig
+
+    return DecryptionConfig.from_kms(kms, allow_plaintext=True)
 
 
 def look(entry: Entry, decryption: DecryptionConfig | None = None) -> AuditedFile:

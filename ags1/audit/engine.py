@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ags1.audit._words import counted, size_text
-from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, look
+from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, decryption_of, look
 from ags1.audit.groups import memberships
 from ags1.audit.policy import Policy
 from ags1.audit.report import AuditReport
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.files import Progress
-    from ags1.parquet import DecryptionConfig
 
-__all__ = ["audit"]
+__all__ = ["audit", "judge"]
 
 _AT_ONCE = 32
 
@@ -71,31 +70,42 @@ def audit(
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
-    rules = _policy(policy, storage_options)
-    client, close = _client(kms)
+    close = None
+    if isinstance(kms, str):
+        from ags1.kms import load
+
+        kms = load(kms)
+        close = kms.close
+
+    def look_at(listed: list[Entry]) -> Iterable[AuditedFile]:
+        decryption = decryption_of(kms)
+        return in_order(lambda each: look(each, decryption), listed, at_once=threads or _AT_ONCE)
+
     try:
-        return _Audit(Location(location, storage_options), rules, client).run(threads or _AT_ONCE, progress)
+        return judge(Location(location, storage_options), look_at, policy=policy, kms=kms, progress=progress)
     finally:
         if close is not None:
             close()
 
 
-def _policy(policy: Any, storage_options: Mapping[str, Any] | None) -> Policy | None:
-    if policy is None or isinstance(policy, Policy):
-        return policy
+def judge(
+    location: Location,
+    look_at: Callable[[list[Entry]], Iterable[AuditedFile]],
+    *,
+    policy: Any = None,
+    kms: Any = None,
+    progress: Progress | None = None,
+) -> AuditReport:
+    """Audit with the files looked at by `look_at`, which returns one for each entry, in their order.
+
+    What else it does, and its arguments, are those of :func:`audit`; `kms` is a client.
+    """
     if isinstance(policy, Mapping):
-        return Policy.of(policy)
-    remote = isinstance(policy, str) and "://" in policy
-    return Policy.read(policy, storage_options if remote else None)
-
-
-def _client(kms: Any) -> tuple[Any, Callable[[], object] | None]:
-    if not isinstance(kms, str):
-        return kms, None
-    from ags1.kms import load
-
-    client = load(kms)
-    return client, client.close
+        policy = Policy.of(policy)
+    elif policy is not None and not isinstance(policy, Policy):
+        remote = isinstance(policy, str) and "://" in policy
+        policy = Policy.read(policy, location.storage_options if remote else None)
+    return _Audit(location, policy, kms).run(look_at, progress)
 
 
 class _Audit:
@@ -105,17 +115,14 @@ class _Audit:
         self._kms = kms
         self._report = AuditReport(location.text, None if policy is None else policy.name)
 
-    def run(self, at_once: int, progress: Progress | None) -> AuditReport:
+    def run(self, look_at: Callable[[list[Entry]], Iterable[AuditedFile]], progress: Progress | None) -> AuditReport:
         report = self._report
         listed = self._listed()
         groups = memberships(self._location, listed, self._kms, report)
         report.groups = [each.group for each in groups]
         index = {each.group.path: number for number, each in enumerate(groups) if number}
-        decryption = self._decryption()
         done, total = 0, sum(each.size for each in listed)
-        for entry, found in zip(
-            listed, in_order(lambda each: look(each, decryption), listed, at_once=at_once), strict=True
-        ):
+        for entry, found in zip(listed, look_at(listed), strict=True):
             found.group = _group_of(entry.name, index)
             groups[found.group].judge(found, report)
             self._take(found)
@@ -139,13 +146,6 @@ class _Audit:
             return list_files(self._location, on_error=tell)
         except (NotADirectoryError, FileNotFoundError):
             return [status(self._location)]
-
-    def _decryption(self) -> DecryptionConfig | None:
-        if self._kms is None:
-            return None
-        from ags1.parquet import DecryptionConfig
-
-        return DecryptionConfig.from_kms(self._kms, allow_plaintext=True)
 
     def _take(self, found: AuditedFile) -> None:
         report = self._report

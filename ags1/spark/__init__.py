@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.spark._planning import Unit, plan
     from ags1.spark._results import Result
+    from ags1.spark.auditing import audit
     from ags1.spark.decryption import decrypt_files
     from ags1.spark.encryption import encrypt_files
     from ags1.spark.iceberg import decrypt_table, encrypt_table, rekey_table, verify_table
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Result",
     "Unit",
+    "audit",
     "clean",
     "decrypt_files",
     "decrypt_parquet",
@@ -57,6 +59,7 @@ if _MISSING:
 _HOMES = {
     "Result": "_results",
     "Unit": "_planning",
+    "audit": "auditing",
     "clean": "maintenance",
     "decrypt_files": "decryption",
     "decrypt_parquet": "parquet",

@@ -169,6 +169,8 @@ class _Job:
             return self._rewrap()
         if function in _CONVERSIONS:
             return self._convert(function)
+        if function == "audit":
+            return self._audit()
         self._check_report()
         self._check_source()
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
@@ -356,6 +358,17 @@ class _Job:
             f"ags1 rewrap: {verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}",
         )
         return EXIT_OK
+
+    def _audit(self) -> int:
+        self._check_source()
+        if self._arguments["kms"] is not None:
+            self._checked_kms()
+        report = ags1.spark.audit(self._session(), **self._arguments)
+        if self._options.json:
+            self._say_json({"command": self._command, "ok": report.exit_code == 0, "error": None, **report.to_dict()})
+        elif self._arguments["progress"] or report.exit_code:
+            _write(sys.stdout, report.text)
+        return report.exit_code
 
     def _convert(self, function: str) -> int:
         dry_run: bool = self._arguments["dry_run"]

@@ -143,7 +143,7 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     _take_places(options, rest, see)
     if "kms" in vars(options) and options.kms is None:
         options.kms = os.environ.get("AGS1_KMS") or None
-        if options.kms is None and options.command not in ("parquet-verify", "clean"):
+        if options.kms is None and options.command not in ("parquet-verify", "clean", "audit"):
             raise UsageError(
                 f"a KMS is needed: --kms URL or the variable AGS1_KMS, such as aws:?region=eu-central-1 {see}"
             )
@@ -306,6 +306,23 @@ def _add_tree_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_trust(sub)
     add_work(sub, cuts=True)
     add_job(sub)
+
+    sub = command(
+        "audit",
+        "audit",
+        ("source",),
+        "say what is encrypted, how and under whose key, and what is not; no data is decrypted",
+        "With --kms the metadata of datasets and tables is opened too. The exit codes are those of `ags1 audit`: 5 if "
+        "the policy is violated.",
+        (),
+        "lake/ --policy policy.toml",
+        f"--source s3a://lake {_AWS} \\\n      --policy s3a://rules/policy.toml --json",
+    )
+    add_places(sub, "bucket, directory, dataset or table")
+    add_kms(sub)
+    sub.add_argument("--policy", metavar="PLACE", help="what must be encrypted (TOML)")
+    add_work(sub)
+    add_job(sub, report=False)
 
     sub = command(
         "plan",

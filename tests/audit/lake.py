@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.feather as feather
@@ -47,19 +48,20 @@ def client() -> MemoryKms:
     return MemoryKms(MASTER_KEYS)
 
 
-def make(lake: Path) -> Path:
-    """Make it."""
+def make(lake: Path, kms: Any = None) -> Path:
+    """Make it, under the master keys "lake" and "people" of a KMS."""
+    kms = kms or client()
     for name in ("logs", "streams", "people"):
         (lake / name).mkdir(parents=True)
     _make_logs(lake / "logs")
     _make_streams(lake / "streams")
-    _make_people(lake / "people")
+    _make_people(lake / "people", kms)
     raw = lake.parent / f"{lake.name}-raw"
     (raw / "day=1").mkdir(parents=True)
     (raw / "a.txt").write_bytes(b"a")
     (raw / "day=1" / "b.txt").write_bytes(pattern(5000))
-    dataset.encrypt(raw, lake / "vault", client(), "lake", keys={"day=1/**": "people", "**": "lake"}).close()
-    table = create_table(None, str(lake / "db" / "events"), PEOPLE.schema, kms=client(), key_id="lake")
+    dataset.encrypt(raw, lake / "vault", kms, "lake", keys={"day=1/**": "people", "**": "lake"}).close()
+    table = create_table(None, str(lake / "db" / "events"), PEOPLE.schema, kms=kms, key_id="lake")
     table.append(PEOPLE)
     return lake
 
@@ -84,7 +86,7 @@ def _make_streams(streams: Path) -> None:
     (streams / "my.key").write_text(FILE_KEY.hex() + "\n")
 
 
-def _make_people(people: Path) -> None:
+def _make_people(people: Path, kms: Any) -> None:
     plain = people / "plain.parquet"
     pq.write_table(PEOPLE, plain)
     uniform = parquet.EncryptionConfig(FOOTER_KEY, footer_key_metadata=b"kf")
@@ -93,7 +95,7 @@ def _make_people(people: Path) -> None:
         FOOTER_KEY, footer_key_metadata=b"kf", column_keys={"ssn": COLUMN_KEY}, plaintext_footer=True
     )
     parquet.encrypt_file(plain, people / "signed.parquet", signed)
-    by_kms = parquet.EncryptionConfig.from_kms(client(), "people")
+    by_kms = parquet.EncryptionConfig.from_kms(kms, "people")
     parquet.encrypt_file(plain, people / "kms.parquet", by_kms)
 
 
