@@ -1,18 +1,24 @@
-"""What every command line of ags1 has in common: errors that help, and help that is filled but keeps its examples."""
+"""What every command line of ags1 has in common: commands made of one table of options, and errors that help."""
 
 from __future__ import annotations
 
 import argparse
 
+from ags1._command_options import BUNDLES, EXCLUSIVE, OPTIONS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import NoReturn
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any, NoReturn, TypeAlias
 
-__all__ = ["CommandParser", "Formatter", "UsageError", "option_name", "refuse_option"]
+    Hint: TypeAlias = Callable[[str, argparse.Namespace], str | None]
+
+__all__ = ["CommandParser", "Formatter", "UsageError", "add_options", "option_name"]
 
 # Text is hard to read in longer lines.
 _WIDEST = 100
+# What is left of 80 columns beside "usage: ".
+_USAGE_COLUMNS = 72
 _INVALID_CHOICE = ": invalid choice: "
 
 
@@ -21,28 +27,206 @@ class UsageError(Exception):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that raises, and that says which command was probably meant."""
+    """A parser that raises, and that says which command was probably meant.
+
+    Parameters
+    ----------
+    what : str
+        What its commands are called, in help and in messages.
+    only : str, optional
+        The command that is wanted: the others get a name and no options. By default all get theirs.
+    settings
+        As for :class:`argparse.ArgumentParser`.
+    """
+
+    def __init__(self, *, what: str = "COMMAND", only: str | None = None, **settings: Any) -> None:
+        super().__init__(formatter_class=Formatter, allow_abbrev=False, **settings)
+        self._what = what
+        self._only = only
+        self._commands: Any = None
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError with the message; one of argparse's about a command lists the commands."""
         what, choice, given = message.partition(_INVALID_CHOICE)
         known = list(self.choices())
-        if choice and known and what in ("argument COMMAND", "argument ACTION"):
-            kind = what.rpartition(" ")[2].lower()
+        if choice and known and what == f"argument {self._what}":
             name = given.partition(" (choose")[0].strip("'\"")
-            message = f"there is no such {kind}; {_meant(name, known)}there are {', '.join(known)}"
+            message = f"there is no such {self._what.lower()}; {_meant(name, known)}there are {', '.join(known)}"
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
     def choices(self) -> dict[str, CommandParser]:
         """The parsers of its commands, by their names."""
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                return dict(action.choices)
-        return {}
+        return {} if self._commands is None else dict(self._commands.choices)
+
+    def replace_command(self, name: str, parser: CommandParser) -> None:
+        """Put another parser in the place of a command's."""
+        self._commands.choices[name] = parser
 
     def options(self) -> list[str]:
         """The long names of its options."""
         return [name for name in self._option_string_actions if name.startswith("--")]
+
+    def add_command(
+        self,
+        name: str,
+        places: Mapping[str, Sequence[Any]],
+        summary: str,
+        options: str = "",
+        *,
+        needs: str = "",
+        more: str = "",
+        epilog: str = "",
+        changes: Mapping[str, Mapping[str, Any]] | None = None,
+        **defaults: Any,
+    ) -> None:
+        """Add a command.
+
+        Parameters
+        ----------
+        places : mapping
+            What stands without an option: attribute, and what it is called, its help and any settings of argparse. A
+            name that ends with ``...`` stands for several, one in brackets may be left out.
+        options : str
+            Names of :data:`ags1._command_options.OPTIONS` and ``BUNDLES``. ``NAME!`` has to be given.
+        needs : str
+            What the usage says of options.
+        changes : mapping, optional
+            Settings of options that are others for this command.
+        defaults
+            Attributes of the result.
+        """
+        if self._commands is None:
+            # Without `prog`, argparse formats a usage text to find it, and imports half of shutil for that.
+            self._commands = self.add_subparsers(
+                title=f"{self._what.lower()}s", metavar=self._what, dest=self._what.lower(), prog=self.prog
+            )
+        required = [name for name in options.split() if name.endswith("!")]
+        needs = " ".join([*(_usage_of(each[:-1]) for each in required), *([needs] if needs else [])])
+        usage = " ".join([self.prog, name, *(each[0] for each in places.values())])
+        ways = f"{needs} [options]" if needs else "[options]" if options else ""
+        gap = "\n           " if len(usage) + len(ways) > _USAGE_COLUMNS else " "
+        parser = self._commands.add_parser(
+            name,
+            help=summary,
+            usage=f"{usage}{gap}{ways}".rstrip(),
+            description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
+            epilog=epilog or None,
+        )
+        parser.set_defaults(**defaults)
+        if self._only is not None and name != self._only:
+            return
+        for dest, (metavar, text, *settings) in places.items():
+            several = "+" if metavar.endswith("...") else "?" if metavar.startswith("[") else None
+            how = {"nargs": several} | (settings[0] if settings else {})
+            parser.add_argument(dest, metavar=metavar.strip("[.]"), help=text, **how)
+        add_options(parser, options, changes or {})
+
+    def parse(self, arguments: Sequence[str], hint: Hint | None = None) -> argparse.Namespace:
+        """Parse the arguments. Files may stand behind options, and ``help NAME`` is ``NAME --help``.
+
+        Parameters
+        ----------
+        hint : callable, optional
+            Called with the name of an option that the command does not have, and what was parsed; returns what to say
+            of it, or None. No value that might be a key is shown.
+
+        Raises
+        ------
+        UsageError
+            They make no sense.
+        SystemExit
+            Help was asked for, and shown; or there is no command, and help was shown.
+        """
+        arguments = list(arguments)
+        if arguments[:1] == ["help"]:
+            arguments = [*arguments[1:2], "--help"]
+        options, rest = self.parse_known_args(arguments)
+        command = getattr(options, self._what.lower())
+        if command is None:
+            if rest:
+                self._refuse_option(None, rest[0])
+            self.print_help()
+            raise SystemExit(2)
+        see = f"(see `{self.prog} {command} --help`)"
+        for argument in rest:
+            if argument.startswith("-") and argument != "-":
+                said = hint(option_name(argument), options) if hint is not None else None
+                if said is not None:
+                    raise UsageError(f"{said} {see}")
+                self._refuse_option(command, argument)
+        missing = [flag for dest, flag in vars(options).pop("needed", ()) if getattr(options, dest) is None]
+        if missing:
+            raise UsageError(f"the following arguments are required: {', '.join(missing)} {see}")
+        if hasattr(options, "sources"):
+            paths = [*options.sources, *([] if options.target is None else [options.target]), *rest]
+            options.sources, options.target = paths[:-1], paths[-1] if paths else None
+            if options.target is None or (not options.sources and not options.files_from):
+                what = "a SOURCE and a TARGET are" if options.target is None else "a TARGET is"
+                raise UsageError(f"{what} needed: {self.prog} {command} SOURCE TARGET {see}")
+        elif hasattr(options, "files"):
+            options.files = [*options.files, *rest]
+        elif rest:
+            raise UsageError(f"too many arguments {see}")
+        return options
+
+    def _refuse_option(self, command: str | None, argument: str) -> NoReturn:
+        """Raise a UsageError for an option that a command does not have; it names the one that was probably meant."""
+        of = self.choices().get(command or "", self)
+        name = option_name(argument)
+        see = self.prog if command is None else f"{self.prog} {command}"
+        meant = _meant(name, of.options()).rstrip()
+        raise UsageError(f"unknown option {name}{': ' if meant else ''}{meant} (see `{see} --help`)")
+
+
+def add_options(parser: argparse.ArgumentParser, names: str, changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add options of the table to a parser, each to its section of the help."""
+    wanted: dict[str, bool] = {}
+    for name in _resolved(names):
+        wanted[name.rstrip("!")] = name.endswith("!")
+    sections: dict[Any, Any] = {}
+    needed: list[tuple[str, str]] = []
+    for name, is_required in wanted.items():
+        section, settings = _setting_of(name)
+        settings |= changes.get(name, {})
+        if section not in sections:
+            sections[section] = parser.add_argument_group(section)
+        group = sections[section]
+        others = next((each for each in EXCLUSIVE if name in each), ())
+        if sum(each in wanted for each in others) > 1:
+            if others not in sections:
+                sections[others] = group.add_mutually_exclusive_group()
+            group = sections[others]
+        action = group.add_argument(*settings.pop("flags", (f"--{name}",)), **settings)
+        if is_required:
+            needed.append((action.dest, action.option_strings[-1]))
+    # argparse's own check would come before that of unknown options, which may be keys.
+    parser.set_defaults(needed=needed)
+
+
+def _resolved(names: str) -> Iterator[str]:
+    for name in names.split():
+        if name in BUNDLES:
+            yield from _resolved(BUNDLES[name])
+        else:
+            yield name
+
+
+def _setting_of(name: str) -> tuple[str, dict[str, Any]]:
+    """The section and the settings of an option."""
+    for section, options in OPTIONS.items():
+        if name in options:
+            return section, dict(options[name])
+    if not name.startswith("old-"):
+        raise KeyError(name)
+    settings = _setting_of(name.removeprefix("old-"))[1]
+    dest = settings.get("dest")
+    of_source = {"help": f"SOURCE: {settings['help']}"} | ({"dest": f"old_{dest}"} if dest else {})
+    return "how SOURCE is encrypted", settings | of_source
+
+
+def _usage_of(name: str) -> str:
+    settings = _setting_of(name)[1]
+    return f"{settings.get('flags', (f'--{name}',))[-1]} {settings['metavar']}"
 
 
 class Formatter(argparse.HelpFormatter):
@@ -67,15 +251,6 @@ class Formatter(argparse.HelpFormatter):
 def option_name(argument: str) -> str:
     """The option of an argument, without its value, which may be a key."""
     return argument.partition("=")[0] if argument.startswith("--") else argument[:2]
-
-
-def refuse_option(parser: CommandParser, command: str | None, argument: str) -> NoReturn:
-    """Raise a UsageError for an option that a command does not have; it names the one that was probably meant."""
-    of = parser.choices().get(command or "", parser)
-    name = option_name(argument)
-    see = parser.prog if command is None else f"{parser.prog} {command}"
-    meant = _meant(name, of.options()).rstrip()
-    raise UsageError(f"unknown option {name}{': ' if meant else ''}{meant} (see `{see} --help`)")
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -10,19 +10,15 @@ import io
 import os
 import sys
 
-from ags1.errors import Ags1Error, ConflictError, KeyAccessError, UnsupportedError
+from ags1._exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code, printable
+from ags1._exit_codes import describe as _describe
+from ags1.errors import Ags1Error, KeyAccessError
 
-__all__ = ["main"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-EXIT_OK = 0
-EXIT_DATA = 1
-EXIT_USAGE = 2
-EXIT_KEY = 3
-EXIT_IO = 4
-EXIT_UNPROTECTED = 5
-EXIT_CONFLICT = 6
-EXIT_INTERRUPTED = 130
-EXIT_OUTPUT_CLOSED = 141
+__all__ = ["OutputClosed", "describe", "forget_output", "main", "refuses_everything", "say", "warn"]
 
 # What a message of the library says to do, and what that is on the command line.
 _PHRASES = (
@@ -34,8 +30,6 @@ _PHRASES = (
     ("a key file: give it as key_file", "a key file: give it as --key-file"),
     ("give one of password, password_file and key_file", "give one of --password-file and --key-file"),
 )
-# C0, DEL and C1: a file name must not move a terminal's cursor, nor make two lines of one.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
 
 class OutputClosed(Exception):
@@ -53,16 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 success; 1 data that is not authentic, not AGS1, or truncated; 2 wrong usage, or data of a kind that is not
-        read; 3 a key that could not be had; 4 an I/O error, such as a missing file, a full disk or no memory; 5 data
-        that verification finds not protected; 6 a dataset that somebody else has changed meanwhile: nothing was
-        committed, run it again; 130 interrupted; 141 the reader of standard output went away before it had everything,
-        as `head` does.
+        The exit code, as :mod:`ags1._exit_codes` has them.
     """
     from ags1._command_line import UsageError
     from ags1.cli._parser import parse
 
     _prepare_streams()
+    options = None
     try:
         try:
             options = parse(sys.argv[1:] if arguments is None else arguments)
@@ -79,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         forget_output()
         return EXIT_OUTPUT_CLOSED
     except (Ags1Error, OSError, ValueError, MemoryError, ImportError) as error:
-        return _fail(describe(error), exit_code(error))
+        return _failed(options, error)
     except Exception as error:
         # Such as what PyIceberg's own way to an object store raises.
         from ags1.storage import as_os_error
@@ -87,36 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         fault = as_os_error(error)
         if fault is None:
             raise
-        return _fail(describe(fault), EXIT_IO)
-
-
-class NotProtected(Ags1Error):
-    """What was verified is not damaged as far as anybody can tell, which nobody can."""
-
-
-def worst_code(codes: list[int]) -> int:
-    """The exit code of several files: damage wins, and what is not protected comes last."""
-    if EXIT_DATA in codes:
-        return EXIT_DATA
-    return next((code for code in codes if code not in (EXIT_OK, EXIT_UNPROTECTED)), max(codes, default=EXIT_OK))
-
-
-def exit_code(error: BaseException) -> int:
-    """The exit code that stands for an error."""
-    if isinstance(error, NotProtected):
-        return EXIT_UNPROTECTED
-    if isinstance(error, KeyAccessError):
-        return EXIT_KEY
-    if isinstance(error, OSError):
-        return EXIT_IO
-    if isinstance(error, UnsupportedError):
-        return EXIT_USAGE
-    if isinstance(error, ConflictError):
-        return EXIT_CONFLICT
-    if isinstance(error, Ags1Error):
-        return EXIT_DATA
-    # Anything else comes from what is below us: a store's client, or the lack of memory.
-    return EXIT_USAGE if isinstance(error, (ValueError, TypeError, ImportError)) else EXIT_IO
+        return _failed(options, fault)
 
 
 def refuses_everything(error: BaseException) -> bool:
@@ -129,26 +91,11 @@ def refuses_everything(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """One line for a person: what, where, and no traceback."""
-    if isinstance(error, OSError) and error.strerror:
-        if error.filename is None:
-            return error.strerror
-        name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
-        directory = os.path.dirname(name)
-        if isinstance(error, FileNotFoundError) and directory and "://" not in name and not os.path.isdir(directory):
-            return f"{name}: there is no directory {directory}: make it first, or correct the name"
-        return f"{name}: {error.strerror}"
-    if isinstance(error, MemoryError):
-        return "there is not enough memory for this"
-    text = str(error) or type(error).__name__
+    """One line for a person, with the options of this command: what, where, and no traceback."""
+    text = _describe(error)
     for said, meant in _PHRASES:
         text = text.replace(said, meant)
     return text
-
-
-def printable(text: str) -> str:
-    """The text without control characters, so that it stays on its line."""
-    return text.translate(_CONTROLS)
 
 
 def say(line: str, *, flush: bool = False) -> None:
@@ -217,6 +164,17 @@ def _names(error: UnicodeError) -> tuple[str | bytes, int]:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:
         return codecs.lookup_error("backslashreplace")(error)
+
+
+def _failed(options: Any, error: BaseException) -> int:
+    """Say why a command failed: to a machine that waits for one object on standard output there."""
+    subject = getattr(options, "subject", None)
+    if subject is None or not options.json:
+        return _fail(describe(error), exit_code(error))
+    import json
+
+    say(json.dumps({subject[0]: getattr(options, subject[1]), "error": describe(error)}))
+    return exit_code(error)
 
 
 def _fail(message: str, code: int) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 
-from ags1.cli import printable, say, warn
+from ags1._exit_codes import printable
+from ags1.cli import say, warn
 from ags1.cli._report import Reporter
 
 TYPE_CHECKING = False
@@ -24,12 +24,9 @@ def audit(options: argparse.Namespace) -> int:
     from ags1.audit import audit as look
     from ags1.cli._kms import client_of
 
-    options.verbose = False
-    options.kms = options.kms or os.environ.get("AGS1_KMS")
     with contextlib.ExitStack() as stack:
         client: Any = stack.enter_context(client_of(options)) if options.kms else None
-        reporter = Reporter(options, ("looking at", "looked at"), None, 1)
-        stack.callback(reporter.close)
+        reporter = stack.enter_context(Reporter(options, ("looking at", "looked at")))
         report = look(
             options.location,
             policy=options.policy,

@@ -32,17 +32,13 @@ def _whole() -> CommandParser:
     from ags1.cli import _dataset_parser, _iceberg_parser, _parquet_parser, _parser
 
     parser = _parser.command_parser()
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            commands: dict[str, CommandParser] = action._name_parser_map
-            commands["dataset"] = _dataset_parser.command_parser()
-            commands["iceberg"] = _iceberg_parser.command_parser()
-            commands["parquet"] = _parquet_parser.command_parser()
-            try:
-                from ags1.spark import job_parser
-            except ImportError:
-                continue
-            commands["spark"] = job_parser.command_parser("ags1 spark")
+    for group in (_dataset_parser.command_parser(), _iceberg_parser.command_parser(), _parquet_parser.command_parser()):
+        parser.replace_command(group.prog.partition(" ")[2], group)
+    try:
+        from ags1.spark import job_parser
+    except ImportError:
+        return parser
+    parser.replace_command("spark", job_parser.command_parser("ags1 spark"))
     return parser
 
 

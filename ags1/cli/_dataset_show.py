@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 
 from ags1._command_line import UsageError
-from ags1.cli import EXIT_DATA, EXIT_IO, EXIT_KEY, OutputClosed, describe, exit_code, printable, say, warn, worst_code
-from ags1.cli._dataset import client, open_dataset, to_json
-from ags1.cli._report import Reporter, files, format_bytes, in_time
+from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, printable, worst_code
+from ags1.cli import say, warn
+from ags1.cli._dataset import opened
+from ags1.cli._report import Reporter, counted, files, format_bytes, in_time
+from ags1.cli._standard import copy_out, standard_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,12 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["cat", "classes", "diff", "ls", "verify", "versions"]
 
-_COPY_BYTES = 8 << 20
-
 
 def ls(options: argparse.Namespace) -> int:
     """List files."""
-    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+    with opened(options) as vault:
         path = options.path.strip("/")
         if path and path in vault.files:
             found: Any = iter([(path, vault.files[path])])
@@ -38,7 +39,7 @@ def ls(options: argparse.Namespace) -> int:
                 record = {"path": name, "type": "directory" if entry is None else "file"}
                 if entry is not None:
                     record.update(plaintext_length=entry.plaintext_length, file_length=entry.file_length)
-                say(to_json(record))
+                say(json.dumps(record))
             else:
                 size = "" if not options.long else f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  "
                 say(printable(f"{size}{name}{'/' if entry is None else ''}"))
@@ -47,45 +48,26 @@ def ls(options: argparse.Namespace) -> int:
 
 def cat(options: argparse.Namespace) -> int:
     """Decrypt files to standard output."""
-    from ags1.cli._standard import standard_output
-
-    if len(options.paths) > 1 and (options.offset or options.bytes is not None):
+    if len(options.files) > 1 and (options.offset or options.bytes is not None):
         raise UsageError("--offset and --bytes are for one file, but there are many")
     output = standard_output()
-    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
-        for path in options.paths:
+    with opened(options) as vault:
+        for path in options.files:
             with vault.open(path) as reader:
                 reader.seek(options.offset)
-                left = options.bytes
-                while left is None or left > 0:
-                    data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
-                    if not data:
-                        break
-                    output.write(data)
-                    left = None if left is None else left - len(data)
+                copy_out(reader, output, options.bytes)
     output.flush()
     return 0
 
 
 def verify(options: argparse.Namespace) -> int:
     """Authenticate every file."""
-    reporter = Reporter(options, ("verifying", "verified"), None, 1)
     started = time.monotonic()
-    try:
-        with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
-            report = vault.verify(threads=options.threads, progress=reporter.progress_of(options.vault))
-    except OutputClosed:
-        raise
-    except Exception as error:
-        reporter.close()
-        if options.json:
-            say(to_json({"dataset": options.vault, "error": describe(error)}))
-            return exit_code(error)
-        raise
+    with opened(options) as vault, Reporter(options, ("verifying", "verified")) as reporter:
+        report = vault.verify(threads=options.threads, progress=reporter.progress_of(options.vault))
     seconds = time.monotonic() - started
-    reporter.close()
     count = sum(1 for each in report.problems if not each.is_harmless)
-    problems = "1 problem" if count == 1 else f"{count:,} problems"
+    problems = counted(count, "problem")
     if options.json:
         record = {
             "dataset": options.vault,
@@ -96,7 +78,7 @@ def verify(options: argparse.Namespace) -> int:
             "seconds": round(seconds, 6),
             "error": problems if count else None,
         }
-        say(to_json(record))
+        say(json.dumps(record))
     else:
         for each in report.problems:
             if not each.is_harmless:
@@ -120,12 +102,12 @@ def _code_of(problem: Problem) -> int:
 
 def classes(options: argparse.Namespace) -> int:
     """List the classes of keys."""
-    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+    with opened(options) as vault:
         found = vault.classes
     width = max(len(each.pattern or "-") for each in found)
     for each in found:
         if options.json:
-            say(to_json({"id": each.id, "pattern": each.pattern, "key_id": each.key_id}))
+            say(json.dumps({"id": each.id, "pattern": each.pattern, "key_id": each.key_id}))
         else:
             retired = "" if each.pattern is not None else "  (takes no new files)"
             say(printable(f"{each.id}  {each.pattern or '-':<{width}}  {each.key_id}{retired}"))
@@ -134,23 +116,15 @@ def classes(options: argparse.Namespace) -> int:
 
 def versions(options: argparse.Namespace) -> int:
     """List the versions that are kept."""
-    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+    with opened(options) as vault:
         found = vault.versions()
         uuid = vault.uuid
     if not options.json:
         say(printable(f"dataset {uuid}"))
     for each in found:
         if options.json:
-            record = {
-                "uuid": each.uuid,
-                "version": each.version,
-                "operation": each.operation,
-                "created_ms": each.created_ms,
-                "files": each.file_count,
-                "plaintext_bytes": each.plaintext_bytes,
-                "digest": each.digest,
-            }
-            say(to_json(record))
+            names = ("uuid", "version", "operation", "created_ms", "plaintext_bytes", "digest")
+            say(json.dumps({**{name: getattr(each, name) for name in names}, "files": each.file_count}))
         else:
             when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(each.created_ms / 1000))
             what = f"{each.operation}, {files(each.file_count)}, {format_bytes(each.plaintext_bytes)}"
@@ -160,7 +134,7 @@ def versions(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Say what differs between two versions."""
-    with client(options) as kms, open_dataset(options, kms, key_id=options.key_id) as vault:
+    with opened(options) as vault:
         for before, after in vault.diff(options.before, options.after):
             entry = after if after is not None else before
             assert entry is not None
@@ -172,7 +146,7 @@ def diff(options: argparse.Namespace) -> int:
                     "before_length": None if before is None else before.plaintext_length,
                     "after_length": None if after is None else after.plaintext_length,
                 }
-                say(to_json(record))
+                say(json.dumps(record))
             else:
                 say(printable(f"{ {'added': '+', 'removed': '-', 'changed': '~'}[change] } {entry.path}"))
     return 0

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
 
 from ags1 import layout
 from ags1._command_line import UsageError
-from ags1.cli import EXIT_DATA, EXIT_IO, describe, printable, say, warn
+from ags1._exit_codes import EXIT_DATA, EXIT_IO, printable
+from ags1.cli import describe, say, warn
 from ags1.cli._keys import Keys
 from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, shown
 from ags1.cli._report import files, format_bytes, in_time
-from ags1.cli._transfer import work_through
+from ags1.cli._standard import standard_input
+from ags1.cli._transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.verify import VerifyReport, verify_file
 
@@ -98,9 +99,7 @@ def _describe_stream(path: str) -> dict[str, Any]:
 
 def _head_and_size(path: str) -> tuple[bytes, int]:
     if path == STANDARD:
-        if sys.stdin is None:
-            raise OSError(9, "it is closed", "standard input")
-        stream = sys.stdin.buffer
+        stream = standard_input()
         head = stream.read(16)
         size = len(head)
         while piece := stream.read(1 << 20):
@@ -178,14 +177,6 @@ def _picture(record: dict[str, Any]) -> str:
     return f"AGS1 header [8] {body}   (nonce | ciphertext | tag)"
 
 
-class _NotAuthentic(AuthenticationError):
-    """A file of which blocks failed, with what a machine is told of it."""
-
-    def __init__(self, message: str, record: dict[str, Any]) -> None:
-        super().__init__(message)
-        self.record = record
-
-
 def verify(options: argparse.Namespace) -> int:
     """Run ``ags1 verify``."""
     keys = Keys(options)
@@ -210,7 +201,7 @@ def verify(options: argparse.Namespace) -> int:
             "seconds": round(seconds, 6),
         }
         if not report.ok:
-            raise _NotAuthentic(_failure(job.source, report), record)
+            raise recorded(AuthenticationError(_failure(job.source, report)), record)
         blocks = "1 block" if report.block_count == 1 else f"{report.block_count:,} blocks"
         return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
 

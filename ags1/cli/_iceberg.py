@@ -7,35 +7,26 @@ import json
 import time
 
 from ags1._command_line import UsageError
-from ags1.cli import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, OutputClosed, describe, exit_code, printable, say, warn
+from ags1._exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, printable
+from ags1.cli import say, warn
 from ags1.cli._iceberg_open import Opened, in_words, opened, wanted_snapshots
-from ags1.cli._report import Reporter, in_time
+from ags1.cli._report import Reporter, counted, in_time
 from ags1.cli._report import files as count_of_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
-    from ags1.iceberg.table_audit import AuditReport
     from ags1.iceberg.table_verification import TableVerifyReport
     from ags1.iceberg.table_walk import TableFile
 
-__all__ = ["audit", "cat", "files", "iceberg", "verify"]
+__all__ = ["audit", "cat", "files", "verify"]
 
-_COPY_BYTES = 8 << 20
 _SHOWN = 20
 # Errors of an audit that say that a key could not be had, and nothing of the table.
 _KEY_CODES = frozenset({"kek-does-not-open"})
 _KEY_FIELDS = frozenset({"key_metadata"})
-
-
-def iceberg(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg``."""
-    from ags1.cli._iceberg_parser import parse
-
-    found = parse(list(options.arguments))
-    return int(found.run(found))
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -43,19 +34,14 @@ def iceberg(options: argparse.Namespace) -> int:
 
 def files(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg files``."""
-    from ags1.cli._iceberg_scan import rows_of, writer_of
+    from ags1.cli._rows import write_rows
     from ags1.iceberg.table_walk import files_table, walk
 
-    with opened(options) as table:
+    with opened(options) as table, Reporter(options, ("reading", "read")):
         table.require_kms()
         found = walk(table.location, table.io, wanted_snapshots(options, table))
         listed = files_table(found, table.io, sizes=options.sizes)
-    written = writer_of(options.format, widest=None)
-    written.begin(None)
-    written.write(listed.column_names, [])
-    for rows in rows_of(listed.to_batches()):
-        written.write(listed.column_names, rows)
-    written.end()
+    write_rows(options.format, listed.column_names, listed.to_batches(), widest=None)
     return 0
 
 
@@ -66,107 +52,68 @@ def audit(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg audit``."""
     from ags1.iceberg.table_audit import audit as look
 
-    def work(table: Opened) -> AuditReport:
-        return look(table.location, table.io, wanted_snapshots(options, table))
-
-    def tell(report: AuditReport, seconds: float) -> None:
+    started = time.monotonic()
+    with opened(options) as table, Reporter(options, ("looking at", "looked at")):
+        table.require_kms()
+        report = look(table.location, table.io, wanted_snapshots(options, table))
+    problem = None if report.ok else counted(report.severities["error"], "error")
+    if options.json:
+        say(json.dumps({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), "error": problem}))
+    else:
         lines = report.summary().split("\n")
-        shown = lines if not report.ok else lines[:1] if options.quiet else lines
-        for line in shown:
+        for line in lines if not (report.ok and options.quiet) else lines[:1]:
             if line.startswith("error: "):
                 warn(f"ags1: {line}")
             elif not options.quiet:
                 say(printable(line))
-
-    def code(report: AuditReport) -> int:
-        if report.ok:
-            return 0
-        errors = {each.code for each in report.findings if each.severity == "error"}
-        return EXIT_KEY if errors <= _KEY_CODES else EXIT_DATA
-
-    def problem(report: AuditReport) -> str | None:
-        return None if report.ok else _many(report.severities["error"], "error")
-
-    return _report(options, work, tell, code, problem)
+    if report.ok:
+        return 0
+    errors = {each.code for each in report.findings if each.severity == "error"}
+    return EXIT_KEY if errors <= _KEY_CODES else EXIT_DATA
 
 
 def verify(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg verify``."""
     from ags1.iceberg.table_verification import verify_table
 
-    reporter = Reporter(options, ("verifying", "verified"), None, 1)
-
-    def work(table: Opened) -> TableVerifyReport:
-        try:
-            return verify_table(
-                table.location,
-                table.io,
-                wanted_snapshots(options, table),
-                threads=options.threads,
-                progress=reporter.progress_of(table.location),
-            )
-        finally:
-            reporter.close()
-
-    def tell(report: TableVerifyReport, seconds: float) -> None:
-        for each in report.failures[:_SHOWN]:
-            warn(f"ags1: {in_words(str(each))}")
-        if report.failure_count > _SHOWN:
-            warn(f"ags1: and {report.failure_count - _SHOWN:,} more files (--json lists them)")
-        if options.quiet:
-            return
-        lines = [line for line in report.summary().split("\n") if not line.startswith("failed: ")]
-        state = f"{report.outcome}: {count_of_files(report.failure_count)} failed"
-        if report.ok:
-            state = "all authentic" if report.outcome == "authentic" else f"{report.outcome}, as allowed"
-        say(printable(f"{report.location}: {count_of_files(report.files)}, {in_time(report.bytes, seconds)}: {state}"))
-        for line in lines[1:]:
-            say(printable(f"  {line}"))
-
-    def code(report: TableVerifyReport) -> int:
-        if report.ok:
-            return 0
-        if report.outcome == "not protected":
-            return EXIT_UNPROTECTED
-        missing = all(each.error in ("KeyAccessError", "MissingKekError") for each in report.failures)
-        return EXIT_KEY if report.outcome == "not checked" and missing else EXIT_DATA
-
-    def problem(report: TableVerifyReport) -> str | None:
-        return None if report.ok else f"{count_of_files(report.failure_count)} failed"
-
-    return _report(options, work, tell, code, problem)
-
-
-def _report(
-    options: argparse.Namespace,
-    work: Callable[[Opened], Any],
-    tell: Callable[[Any, float], None],
-    code: Callable[[Any], int],
-    problem: Callable[[Any], str | None],
-) -> int:
-    """Do the work, and say what came of it."""
     started = time.monotonic()
-    try:
-        with opened(options) as table:
-            table.require_kms()
-            report = work(table)
-    except OutputClosed:
-        raise
-    except Exception as error:
-        if options.json and not isinstance(error, UsageError):
-            say(json.dumps({"location": options.table, "error": describe(error)}))
-            return exit_code(error)
-        raise
+    with opened(options) as table, Reporter(options, ("verifying", "verified")) as reporter:
+        table.require_kms()
+        report = verify_table(
+            table.location,
+            table.io,
+            wanted_snapshots(options, table),
+            threads=options.threads,
+            progress=reporter.progress_of(table.location),
+        )
     seconds = time.monotonic() - started
     if options.json:
-        say(json.dumps({**report.to_dict(), "seconds": round(seconds, 6), "error": problem(report)}))
+        problem = None if report.ok else f"{count_of_files(report.failure_count)} failed"
+        say(json.dumps({**report.to_dict(), "seconds": round(seconds, 6), "error": problem}))
     else:
-        tell(report, seconds)
-    return code(report)
+        _tell(options, report, seconds)
+    if report.ok:
+        return 0
+    if report.outcome == "not protected":
+        return EXIT_UNPROTECTED
+    missing = all(each.error in ("KeyAccessError", "MissingKekError") for each in report.failures)
+    return EXIT_KEY if report.outcome == "not checked" and missing else EXIT_DATA
 
 
-def _many(count: int, what: str) -> str:
-    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
+def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float) -> None:
+    for each in report.failures[:_SHOWN]:
+        warn(f"ags1: {in_words(str(each))}")
+    if report.failure_count > _SHOWN:
+        warn(f"ags1: and {report.failure_count - _SHOWN:,} more files (--json lists them)")
+    if options.quiet:
+        return
+    lines = [line for line in report.summary().split("\n") if not line.startswith("failed: ")]
+    state = f"{report.outcome}: {count_of_files(report.failure_count)} failed"
+    if report.ok:
+        state = "all authentic" if report.outcome == "authentic" else f"{report.outcome}, as allowed"
+    say(printable(f"{report.location}: {count_of_files(report.files)}, {in_time(report.bytes, seconds)}: {state}"))
+    for line in lines[1:]:
+        say(printable(f"  {line}"))
 
 
 # -- cat -----------------------------------------------------------------------------------------------------------
@@ -174,20 +121,16 @@ def _many(count: int, what: str) -> str:
 
 def cat(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg cat``."""
-    import sys
-
-    from ags1.cli._standard import standard_output
+    from ags1.cli._standard import copy_out, refuse_terminal, standard_output
 
     with opened(options) as table:
         table.require_kms()
         file = _find(table, options.file)
         if file.error is not None and file.known.key_metadata is None:
             raise file.error
-        if not options.json and sys.stdout is not None and sys.stdout.isatty():
-            raise UsageError(
-                "the bytes of a file would garble the terminal: redirect the output"
-                + (", or say --json" if file.known.file_format == "avro" else "")
-            )
+        if not options.json:
+            instead = ", or say --json" if file.known.file_format == "avro" else ""
+            refuse_terminal("the bytes of a file", f"redirect the output{instead}")
         if options.json and file.known.file_format != "avro":
             raise UsageError(
                 f"--json is for Avro files, and {file.path} is {file.known.file_format}: `ags1 iceberg scan` shows rows"
@@ -201,8 +144,7 @@ def cat(options: argparse.Namespace) -> int:
             if file.kind.startswith("manifest") and not options.quiet:
                 warn(f"ags1: warning: the plaintext of this {file.kind} contains keys of the files below it")
             output = standard_output()
-            while data := plain.read(_COPY_BYTES):
-                output.write(data)
+            copy_out(plain, output)
             output.flush()
     return 0
 
@@ -227,12 +169,12 @@ def _find(table: Opened, wanted: str) -> TableFile:
         return matches[0]
     if matches:
         some = ", ".join(file.path for file in matches[:3])
-        raise UsageError(f"{_many(len(matches), 'file')} of the table end with {wanted}: {some}: say more of the path")
+        raise UsageError(f"{count_of_files(len(matches))} of the table end with {wanted}: {some}: say more of the path")
     for file in found:
         if file.error is not None:
             # It may be among those that nobody could name.
             raise file.error
-    raise FileNotFoundError(2, "the table has no such file (`ags1 iceberg files --all` lists them)", wanted)
+    raise FileNotFoundError(2, "the table has no such file (`ags1 iceberg files --snapshot all` lists them)", wanted)
 
 
 def _ends_with(path: str, wanted: str) -> bool:
@@ -246,13 +188,13 @@ def _ends_with(path: str, wanted: str) -> bool:
 
 def _records(plain: Any, file: TableFile) -> Iterator[Any]:
     """Records of an Avro file as JSON has them, without keys."""
-    from ags1.cli._parquet_rows import _value
+    from ags1.cli._rows import plain_value
     from ags1.errors import Ags1Error, FormatError
     from ags1.iceberg.avro_records import records
 
     try:
         for record in records(plain, is_manifest=file.kind.startswith("manifest")):
-            yield _value(_without_keys(record))
+            yield plain_value(_without_keys(record))
     except (ValueError, KeyError, EOFError, TypeError, IndexError, StopIteration) as error:
         if isinstance(error, Ags1Error):
             raise

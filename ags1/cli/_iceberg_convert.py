@@ -8,7 +8,8 @@ import json
 import sys
 
 from ags1._command_line import UsageError
-from ags1.cli import OutputClosed, describe, exit_code, printable, say
+from ags1._exit_codes import EXIT_DATA, printable
+from ags1.cli import say
 from ags1.cli._iceberg_open import Opened, opened, properties_of
 from ags1.cli._report import Reporter
 from ags1.errors import KeyAccessError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from ags1.files import Progress
 
-__all__ = ["clean", "decrypt", "encrypt", "expire", "rekey", "relocate"]
+__all__ = ["agreed", "clean", "decrypt", "encrypt", "expire", "need_consent", "rekey", "relocate"]
 
 
 def encrypt(options: argparse.Namespace) -> int:
@@ -124,47 +125,51 @@ def _run(
     plan: Callable[[Opened], Any],
     work: Callable[[Opened, Progress | None], Any],
 ) -> int:
-    if not (options.yes or options.dry_run) and (options.json or sys.stdin is None or not sys.stdin.isatty()):
-        raise UsageError("nobody can be asked here: say --dry-run to see what would be done, or --yes to have it done")
+    if not options.dry_run:
+        need_consent(options)
     said: dict[str, Any] = {"location": options.table, "plan": None, "report": None}
-    try:
-        with opened(options) as table:
-            if table.kms is None:
-                raise KeyAccessError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json")
+    with opened(options) as table:
+        if table.kms is None:
+            raise KeyAccessError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json")
+        with Reporter(options, ("planning", "planned")):
             planned = plan(table)
-            said["plan"] = planned.to_dict()
-            if not options.json and not (options.quiet and options.yes):
-                for line in planned.text.splitlines():
-                    say(printable(line))
-            if not options.dry_run and (options.yes or _agreed()):
-                report = _worked(options, words, table, work)
-                said["report"] = report.to_dict()
-                if not options.json and not options.quiet:
-                    for line in report.text.splitlines():
-                        say(printable(line))
-            problems = getattr(planned, "problems", []) if options.dry_run else []
-    except OutputClosed:
-        raise
-    except Exception as error:
-        if options.json and not isinstance(error, UsageError):
-            say(json.dumps({**said, "error": describe(error)}))
-            return exit_code(error)
-        raise
+        said["plan"] = planned.to_dict()
+        if not options.json and not (options.quiet and options.yes):
+            _say(planned.text)
+        if not options.dry_run and agreed(options, "Do it?"):
+            with Reporter(options, words) as reporter:
+                report = work(table, reporter.progress_of(table.location))
+            said["report"] = report.to_dict()
+            if not options.json and not options.quiet:
+                _say(report.text)
+    problems = getattr(planned, "problems", []) if options.dry_run else []
     if options.json:
         say(json.dumps({**said, "error": problems[0] if problems else None}))
-    return 1 if problems else 0
+    return EXIT_DATA if problems else 0
 
 
-def _worked(
-    options: argparse.Namespace, words: tuple[str, str], table: Opened, work: Callable[[Opened, Progress | None], Any]
-) -> Any:
-    reporter = Reporter(options, words, None, 1)
-    try:
-        return work(table, reporter.progress_of(table.location))
-    finally:
-        reporter.close()
+def _say(text: str) -> None:
+    for line in text.splitlines():
+        say(printable(line))
 
 
-def _agreed() -> bool:
-    print("Do it? [y/N] ", end="", file=sys.stderr, flush=True)
+def need_consent(options: argparse.Namespace, question: str = "") -> None:
+    """Refuse to go on where nobody can be asked.
+
+    Raises
+    ------
+    UsageError
+        Nobody can, and --yes is not given.
+    """
+    if not options.yes and (options.json or sys.stdin is None or not sys.stdin.isatty()):
+        where = f"{question} Nobody can be asked here".strip()
+        raise UsageError(f"{where}: say --dry-run to see what would be done, or --yes to have it done")
+
+
+def agreed(options: argparse.Namespace, question: str) -> bool:
+    """Ask, unless --yes is given."""
+    if options.yes:
+        return True
+    need_consent(options, question)
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

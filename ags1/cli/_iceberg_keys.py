@@ -7,13 +7,15 @@ import contextlib
 import json
 
 from ags1._command_line import UsageError
-from ags1.cli import OutputClosed, describe, exit_code, printable, say, warn
+from ags1._exit_codes import printable
+from ags1.cli import say, warn
 from ags1.cli._iceberg_open import Opened, opened
+from ags1.cli._kms import new_client_of
+from ags1.cli._report import counted
 from ags1.errors import FormatError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from ags1.iceberg import EncryptionKeys, PruneReport, RewrapReport
@@ -27,58 +29,32 @@ _KEY_ID = "encryption.key-id"
 
 def rewrap(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg rewrap``."""
-
-    def work(table: Opened) -> int:
-        from ags1.iceberg import EncryptionKeys
-
+    with opened(options) as table, contextlib.ExitStack() as stack:
         change = _Change(table, options)
-        keys = EncryptionKeys(change.base.document.entries())
         table.require_kms()
-        with contextlib.ExitStack() as stack:
-            new_kms = stack.enter_context(_new_client(options)) if options.new_kms else None
-            # The calls and checks of a dry run are the same; what is thrown away is the result.
-            changed = keys.rewrap(table.kms, options.new_key_id, new_kms)
+        new_kms = stack.enter_context(new_client_of(options)) if options.new_kms else None
+        # The calls and checks of a dry run are the same; what is thrown away is the result.
+        changed = change.keys.rewrap(table.kms, options.new_key_id, new_kms)
         report: Any = changed.report
         change.fields["properties"] = {**(change.fields.get("properties") or {}), _KEY_ID: options.new_key_id}
         change.commit(changed)
         _tell_of_rewrap(options, change, report)
-        return 0
-
-    return _reporting(options, work)
+    return 0
 
 
 def prune(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg prune``."""
-
-    def work(table: Opened) -> int:
-        from ags1.iceberg import EncryptionKeys
-
+    with opened(options) as table:
         change = _Change(table, options)
-        keys = EncryptionKeys(change.base.document.entries())
         for key_id in options.keep:
-            if key_id not in keys:
+            if key_id not in change.keys:
                 raise UsageError(f"--keep {key_id}: the table has no such key")
-        changed = keys.prune(change.base.document.fields, keep=options.keep)
+        changed = change.keys.prune(change.base.document.fields, keep=options.keep)
         report: Any = changed.report
         if report.dropped:
             change.commit(changed)
         _tell_of_prune(options, change, report)
-        return 0
-
-    return _reporting(options, work)
-
-
-def _reporting(options: argparse.Namespace, work: Callable[[Opened], int]) -> int:
-    try:
-        with opened(options) as table:
-            return work(table)
-    except OutputClosed:
-        raise
-    except Exception as error:
-        if options.json and not isinstance(error, UsageError):
-            say(json.dumps({"old_metadata": options.table, "new_metadata": None, "error": describe(error)}))
-            return exit_code(error)
-        raise
+    return 0
 
 
 class _Change:
@@ -92,11 +68,14 @@ class _Change:
         Where that is, as the table's metadata itself spells its locations.
     fields : dict
         The metadata to be.
+    keys : EncryptionKeys
+        Of the table as it is.
     made : TableState or None
         What was committed.
     """
 
     def __init__(self, table: Opened, options: argparse.Namespace) -> None:
+        from ags1.iceberg import EncryptionKeys
         from ags1.iceberg.catalogs.file import as_the_table_spells_it
 
         self._target, self._options = table.target, options
@@ -106,6 +85,7 @@ class _Change:
             warn(f"ags1: note: {location} was made from {table.location}, and is what is changed")
         self.old = as_the_table_spells_it(location, self.base.document.fields)
         self.fields = dict(self.base.document.fields)
+        self.keys = EncryptionKeys(self.base.document.entries())
         self.made: TableState | None = None
         properties = self.fields.get("properties")
         if not self.base.document.entries() and not (isinstance(properties, dict) and properties.get(_KEY_ID)):
@@ -119,16 +99,6 @@ class _Change:
         assert isinstance(fields, dict)
         if not self._options.dry_run:
             self.made = self._target.commit(self.base, fields)
-
-
-def _new_client(options: argparse.Namespace) -> Any:
-    from ags1.cli._kms import client_of
-
-    # --password-file and --key-file are those of --kms; another local keystore has its own in its URL.
-    local = options.new_kms.lower().startswith("local:")
-    both_local = local and str(options.kms).lower().startswith("local:")
-    secret = {} if both_local else {"password_file": None, "key_file": None}
-    return client_of(argparse.Namespace(**{**vars(options), **secret, "kms": options.new_kms}))
 
 
 # -- what is said --------------------------------------------------------------------------------------------------
@@ -147,8 +117,7 @@ def _tell_of_rewrap(options: argparse.Namespace, change: _Change, report: Rewrap
         )
         return
     would = "would be" if options.dry_run else "is" if len(report.rewrapped) == 1 else "are"
-    count = len(report.rewrapped)
-    what = "1 key encryption key" if count == 1 else f"{count:,} key encryption keys"
+    what = counted(len(report.rewrapped), "key encryption key")
     old = ", ".join(map(repr, report.old_table_key_ids)) or "any other"
     if not options.quiet:
         say(printable(f"{what} {would} under the master key {report.new_table_key_id!r}, no more under {old}"))
@@ -171,8 +140,7 @@ def _tell_of_prune(options: argparse.Namespace, change: _Change, report: PruneRe
         for key_id in report.dropped:
             say(printable(f"  {key_id}"))
         verb = "would be dropped" if options.dry_run else "dropped"
-        count = "1 key" if len(report.dropped) == 1 else f"{len(report.dropped):,} keys"
-        say(printable(f"{count} {verb}, {len(report.kept):,} kept"))
+        say(printable(f"{counted(len(report.dropped), 'key')} {verb}, {len(report.kept):,} kept"))
     _list(options, "note", "stays because it has what this version does not know", report.unjudged)
     _tell_of_catalog(options, change)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 
 from ags1._command_line import UsageError
+from ags1._option_values import is_secret_name
 from ags1.cli import warn
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Opened",
+    "catalog_of",
     "in_options",
     "in_words",
     "opened",
@@ -29,7 +30,6 @@ __all__ = [
     "warnings_as_lines",
 ]
 
-_SECRET = re.compile(r"secret|password|token|credential|sas|access-key|account-key|connection-string", re.IGNORECASE)
 _SHOWN_WARNINGS = 20
 
 # What a message of the library says to do, and what that is here.
@@ -104,8 +104,6 @@ def opened(options: argparse.Namespace) -> Iterator[Opened]:
         given[TABLE_KEY_ID] = options.table_key_id
     if getattr(options, "metadata_hash", None):
         given[METADATA_HASH] = options.metadata_hash
-    if hasattr(options, "kms"):
-        options.kms = options.kms or os.environ.get("AGS1_KMS")
     with contextlib.ExitStack() as stack:
         client: Any = None
         if getattr(options, "kms", None):
@@ -129,9 +127,7 @@ def wanted_snapshots(options: argparse.Namespace, table: Opened) -> Any:
     """
     if options.ref is not None:
         return table.io.read_metadata(table.location).snapshots().of_ref(options.ref)
-    if options.snapshot is not None:
-        return options.snapshot
-    return None if options.current and not options.all else "all"
+    return options.snapshot_id
 
 
 def properties_of(options: argparse.Namespace) -> dict[str, str]:
@@ -156,7 +152,7 @@ def properties_of(options: argparse.Namespace) -> dict[str, str]:
             if variable not in os.environ:
                 raise KeyAccessError(f"--property {name}: the environment variable {variable} is not set")
             value = os.environ[variable]
-        elif _SECRET.search(name) and not name.endswith(("-id", ".enabled", "-ms", "-provider", "-uri")):
+        elif is_secret_name(name):
             raise UsageError(
                 f"--property {name}: other users could read a secret in the arguments; say {name}=env:NAME, with the "
                 "name of an environment variable"
@@ -222,14 +218,21 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str]:
     """The table in its catalog, and the location of its metadata file."""
     from ags1.iceberg.catalogs import catalog_table
 
-    name = getattr(options, "catalog", None)
-    if name is None:
+    catalog = catalog_of(options)
+    if catalog is None:
         location = _location(options)
         return catalog_table(None, location, storage_options=properties_of(options)), location
+    target = catalog_table(catalog, options.table)
+    return target, target.load().metadata_location
+
+
+def catalog_of(options: argparse.Namespace) -> Any:
+    """The catalog that --catalog names; None without it."""
+    if getattr(options, "catalog", None) is None:
+        return None
     from pyiceberg.catalog import load_catalog
 
-    target = catalog_table(load_catalog(name, **properties_of(options)), options.table)
-    return target, target.load().metadata_location
+    return load_catalog(options.catalog, **properties_of(options))
 
 
 def _location(options: argparse.Namespace) -> str:

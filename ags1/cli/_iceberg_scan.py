@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ags1._command_line import UsageError
 from ags1.cli import warn
 from ags1.cli._iceberg_open import opened
-from ags1.cli._parquet_rows import _Csv, _Json, _Table, _values
 from ags1.cli._paths import STANDARD, is_url
+from ags1.cli._report import Reporter
+from ags1.cli._rows import write_rows
 from ags1.errors import FormatError
 
 TYPE_CHECKING = False
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
     from ags1.iceberg.tables import EncryptedTable
 
-__all__ = ["rows_of", "scan", "writer_of"]
+__all__ = ["scan"]
 
 # What a file is, if nobody says it.
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
-# Rows at once: a table's widths are those of the first, and Python objects of no more are in memory.
-_BATCH = 1000
 # Of a row group of the Parquet file that is written.
 _GROUP_BYTES = 64 << 20
 _GROUP_ROWS = 1 << 20
@@ -42,7 +40,8 @@ def scan(options: argparse.Namespace) -> int:
     options.format = options.format or _FORMATS.get(os.path.splitext(target)[1].lower(), "table")
     if options.format == "parquet" and target == STANDARD:
         raise UsageError("a Parquet file is not for standard output: say --output FILE")
-    columns = None if options.columns is None else _names(options.columns)
+    if options.snapshot_id == "all":
+        raise UsageError("rows are of one snapshot: give the id of one, or current")
     with opened(options) as table:
         from ags1.iceberg.tables import EncryptedTable
 
@@ -50,14 +49,16 @@ def scan(options: argparse.Namespace) -> int:
         chosen = EncryptedTable(table.location, table.io)
         with _naming(table.location, chosen):
             found = chosen.scan(
-                columns=columns,
+                columns=_names(options.columns),
                 row_filter=options.filter,
-                snapshot_id=options.snapshot,
+                snapshot_id=options.snapshot_id,
                 as_of=options.as_of,
                 ref=options.ref,
                 limit=options.limit,
             )
-            count = _written(options.format, found.to_record_batches(), target)
+            # Rows on standard output show by themselves that something is done.
+            with contextlib.nullcontext() if target == STANDARD else Reporter(options, ("reading", "read")):
+                count = _written(options.format, found.to_record_batches(), target)
     if target != STANDARD and not options.quiet:
         rows = "1 row" if count == 1 else f"{count:,} rows"
         warn(f"ags1: note: wrote {rows} to {target}, which is plaintext: whoever can read it can read them")
@@ -69,60 +70,8 @@ def _written(form: str, reader: pyarrow.RecordBatchReader, target: str) -> int:
     names: list[str] = list(reader.schema.names)
     if form == "parquet":
         return _write_parquet(reader, names, target)
-    if target == STANDARD:
-        return _write_rows(form, reader, names)
-    with _text_output(target):
-        return _write_rows(form, reader, names)
-
-
-def _write_rows(form: str, reader: pyarrow.RecordBatchReader, names: list[str]) -> int:
-    written = writer_of(form)
-    written.begin(None)
-    written.write(names, [])
-    count = 0
-    for rows in rows_of(batch.select(names) for batch in reader):
-        written.write(names, rows)
-        count += len(rows)
-    written.end()
-    return count
-
-
-def rows_of(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[list[Any]]]:
-    """Rows of batches, some at a time, as values that have a form in text."""
-    for batch in batches:
-        for start in range(0, batch.num_rows, _BATCH):
-            part = batch.slice(start, _BATCH)
-            if not part.num_columns:
-                yield [[] for _ in range(part.num_rows)]
-                continue
-            yield [list(row) for row in zip(*(_values(column) for column in part.columns), strict=True)]
-
-
-def writer_of(form: str, *, widest: int | None = 40) -> _Table | _Csv | _Json:
-    """What writes rows in a form to standard output; `widest` is of a cell in a table, None for as it is."""
-    if form == "csv":
-        return _Csv()
-    if form == "json":
-        return _Json()
-    return _Table() if widest is not None else _WideTable()
-
-
-class _WideTable(_Table):
-    """A table whose cells are not shortened: the paths in it are to be copied."""
-
-    def write(self, names: list[str], rows: list[list[Any]]) -> None:
-        """One line for each row, and the names before the first."""
-        from ags1.cli import printable
-        from ags1.cli._parquet_rows import _cell
-
-        self._names = names
-        if not rows:
-            return
-        cells = [[printable(_cell(value, "")) for value in row] for row in rows]
-        if self._widths is None:
-            self._start(cells)
-        for row in cells:
-            self._line(row)
+    with contextlib.nullcontext() if target == STANDARD else _text_output(target):
+        return write_rows(form, names, (batch.select(names) for batch in reader))
 
 
 # -- where rows go -------------------------------------------------------------------------------------------------
@@ -185,16 +134,6 @@ def _write_parquet(reader: pyarrow.RecordBatchReader, names: list[str], path: st
     return count
 
 
-# -- arguments -----------------------------------------------------------------------------------------------------
-
-
-def _names(text: str) -> list[str]:
-    names = [name.replace("\\,", ",") for name in re.split(r"(?<!\\),", text)]
-    if not all(names):
-        raise UsageError("--columns: there is an empty column name")
-    return names
-
-
 @contextlib.contextmanager
 def _naming(location: str, table: EncryptedTable) -> Iterator[None]:
     """Let what PyIceberg says of columns name those that there are, and what pyarrow says, the table."""
@@ -211,3 +150,8 @@ def _naming(location: str, table: EncryptedTable) -> Iterator[None]:
         if isinstance(error, (OSError, ValueError)) or error.__cause__ is not None:
             raise
         raise FormatError(f"{os.fsdecode(location)}: pyarrow cannot read its rows: {error}") from error
+
+
+def _names(columns: list[str | tuple[str, ...]] | None) -> list[str] | None:
+    """Names as PyIceberg takes them; it knows no way to write a dot that is in a name."""
+    return None if columns is None else [each if isinstance(each, str) else ".".join(each) for each in columns]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-import sys
 
 from ags1._command_line import UsageError
 from ags1._gcm import Key
 from ags1._key_files import from_base64, from_hex, key_of_variable, parse_key, read_key_file
 from ags1.cli import say, warn
 from ags1.cli._paths import SUFFIX, base_name
+from ags1.cli._standard import refuse_terminal, write_out
 from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata
 
@@ -36,7 +36,7 @@ class Keys:
         self._key: Key | None = None
         self._metadata: KeyMetadata | None = None
         self._warned = False
-        if options.key_metadata and (options.aad_prefix is not None or options.aad_prefix_hex is not None):
+        if options.key_metadata and options.aad_prefix is not None:
             raise UsageError("--key-metadata already has an AAD prefix: leave --aad-prefix out")
 
     def metadata_for(self, path: str, name: str) -> KeyMetadata:
@@ -139,14 +139,9 @@ def _refuse_key_as_name(text: str, option: str, wanted: str) -> None:
 
 def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
     """The AAD prefix that the options say, for the encrypted file of this name."""
-    if options.aad_prefix_hex is not None:
-        try:
-            return bytes.fromhex(options.aad_prefix_hex)
-        except ValueError:
-            raise UsageError(f"--aad-prefix-hex {options.aad_prefix_hex!r} is not hexadecimal") from None
-    if options.aad_prefix is None:
-        return b""
-    text: str = options.aad_prefix
+    text = options.aad_prefix
+    if text is None or isinstance(text, bytes):
+        return text or b""
     if not name and ("{name}" in text or "{path}" in text):
         raise UsageError(f"standard input and output have no name: give --aad-prefix {text} as it shall be")
     path = name.removesuffix(SUFFIX)
@@ -155,8 +150,8 @@ def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
 
 def keygen(options: argparse.Namespace) -> int:
     """Run ``ags1 keygen``."""
-    if options.keyfile == "-" and options.format == "raw" and sys.stdout is not None and sys.stdout.isatty():
-        raise UsageError("a raw key would garble the terminal: use --format hex, or redirect the output")
+    if options.keyfile == "-" and options.format == "raw":
+        refuse_terminal("a raw key", "use --format hex, or redirect the output")
     key = Key.generate(options.bits)
     data = bytes(key)
     if options.format == "hex":
@@ -166,11 +161,7 @@ def keygen(options: argparse.Namespace) -> int:
 
         data = base64.b64encode(data) + b"\n"
     if options.keyfile == "-":
-        from ags1.cli._standard import standard_output
-
-        output = standard_output()
-        output.write(data)
-        output.flush()
+        write_out(data)
         return 0
     write_private(options.keyfile, data, replace=options.force)
     say(f"wrote a fresh {key.bits}-bit key to {options.keyfile} (readable by you alone); keep a copy in a safe place")

@@ -7,9 +7,11 @@ import os
 import sys
 
 from ags1._command_line import UsageError
-from ags1.cli import printable, say
+from ags1._exit_codes import printable
+from ags1.cli import say
 from ags1.cli._keys import write_private
 from ags1.cli._paths import STANDARD, shown
+from ags1.cli._standard import refuse_terminal, standard_input, write_out
 from ags1.errors import KeyAccessError
 
 TYPE_CHECKING = False
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from ags1.kms import KeyManagementClient, LocalKms
 
-__all__ = ["client_of", "kms"]
+__all__ = ["client_of", "kms", "new_client_of"]
 
 # The most that any of the services takes: AWS.
 _LARGEST = 4096
@@ -27,7 +29,6 @@ _LARGEST = 4096
 def kms(options: argparse.Namespace) -> int:
     """Run ``ags1 kms``."""
     action = options.action
-    options.kms = options.kms or os.environ.get("AGS1_KMS")
     if action in ("wrap", "unwrap"):
         return _convert(options)
     if options.files:
@@ -66,6 +67,18 @@ def client_of(options: argparse.Namespace, *, new: bool = False) -> KeyManagemen
         return load(url, **secret)
     except ValueError as error:
         raise UsageError(f"--kms: {error}") from None
+
+
+def new_client_of(options: argparse.Namespace) -> KeyManagementClient:
+    """The client that --new-kms names, else --kms.
+
+    --password-file and --key-file are those of --kms: another local keystore has its own in its URL.
+    """
+    if options.new_kms is None:
+        return client_of(options)
+    both_local = all(str(url).lower().startswith("local:") for url in (options.kms, options.new_kms))
+    secret = {} if both_local else {"password_file": None, "key_file": None}
+    return client_of(argparse.Namespace(**{**vars(options), **secret, "kms": options.new_kms}))
 
 
 def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str, Any]:
@@ -167,8 +180,8 @@ def _convert(options: argparse.Namespace) -> int:
     if len(options.key_ids) != 1:
         raise UsageError(f"`ags1 kms {options.action}` takes one --key-id")
     source, target = options.files
-    if target == STANDARD and sys.stdout is not None and sys.stdout.isatty():
-        raise UsageError("raw bytes would garble the terminal: redirect the output, or give a file as TARGET")
+    if target == STANDARD:
+        refuse_terminal("raw bytes")
     if target != STANDARD and os.path.lexists(target) and not options.force:
         raise KeyAccessError(f"{target} exists and was not replaced (--force replaces it)")
     data = _read(source)
@@ -176,11 +189,7 @@ def _convert(options: argparse.Namespace) -> int:
         convert = client.wrap_key if options.action == "wrap" else client.unwrap_key
         result = convert(data, options.key_ids[0])
     if target == STANDARD:
-        from ags1.cli._standard import standard_output
-
-        output = standard_output()
-        output.write(result)
-        output.flush()
+        write_out(result)
         return 0
     write_private(target, result, replace=options.force)
     say(printable(f"{options.action}ped {shown(source)} to {target} ({len(result)} bytes, readable by you alone)"))
@@ -189,9 +198,7 @@ def _convert(options: argparse.Namespace) -> int:
 
 def _read(path: str) -> bytes:
     if path == STANDARD:
-        if sys.stdin is None:
-            raise OSError(9, "it is closed", "standard input")
-        data = sys.stdin.buffer.read(_LARGEST + 1)
+        data = standard_input().read(_LARGEST + 1)
     else:
         with open(path, "rb") as file:
             data = file.read(_LARGEST + 1)

@@ -1,18 +1,20 @@
-"""``ags1 parquet``: encrypt, decrypt, rekey and rotate."""
+"""``ags1 parquet`` encrypt, decrypt, rekey and rotate."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from ags1._command_line import UsageError
 from ags1.cli import say, warn
-from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing, column_names, in_options
+from ags1.cli._keys import aad_prefix, read_metadata
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing, in_options
 from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, shown, size_of
 from ags1.cli._report import files, in_time
+from ags1.cli._standard import refuse_terminal
 from ags1.cli._transfer import (
     _check_clobber,
     _make_directory,
@@ -20,6 +22,7 @@ from ags1.cli._transfer import (
     _MetadataFile,
     _output,
     _refuse_other_key,
+    recorded,
     work_through,
 )
 from ags1.keys import KeyMetadata
@@ -41,7 +44,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["decrypt", "encrypt", "parquet", "parquet_files", "rekey", "rotate"]
+__all__ = ["decrypt", "encrypt", "parquet_files", "rekey", "rotate"]
 
 _DONE, _COPIED, _LEFT_OUT, _BEFORE = "done", "copied", "left out", "finished before"
 _SHOWN = 20
@@ -49,14 +52,6 @@ _SHARED = (
     "these keys encrypt {count} files, which all count against the 2^32 invocations that AES GCM allows a key, in this "
     "run and in all others"
 )
-
-
-def parquet(options: argparse.Namespace) -> int:
-    """Run ``ags1 parquet``."""
-    from ags1.cli._parquet_parser import parse
-
-    found = parse(list(options.arguments))
-    return int(found.run(found))
 
 
 def encrypt(options: argparse.Namespace) -> int:
@@ -87,7 +82,7 @@ def rekey(options: argparse.Namespace) -> int:
         references = KeyReferences()
         writing = Writing(options, references, clients)
         reading = Reading(options, references, clients, old=True)
-        reading.require("--old-footer-key file:PATH or env:NAME, --old-kms URL, --old-key-metadata PATH")
+        reading.require("--old-footer-key file:PATH or env:NAME, --kms URL, --old-key-metadata PATH")
         jobs, kinds = _jobs(options, encrypting=True)
         _check_shared(options, writing, kinds)
         work = _Transfer(options, ("re-keying", "re-keyed"), jobs, kinds)
@@ -102,8 +97,8 @@ def _jobs(options: argparse.Namespace, *, encrypting: bool) -> tuple[list[Job], 
     if STANDARD in options.sources:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
     jobs = pair_up(options, encrypting=encrypting, suffix="")
-    if options.target == STANDARD and sys.stdout is not None and sys.stdout.isatty():
-        raise UsageError("a Parquet file would garble the terminal: give a file as the TARGET, or redirect the output")
+    if options.target == STANDARD:
+        refuse_terminal("a Parquet file")
     kinds = _kinds([job.source for job in jobs], set(options.sources))
     if options.others == "error":
         others = [job.source for job in jobs if kinds[job.source][0] == OTHER]
@@ -207,7 +202,7 @@ class _Transfer:
         if options.resume and job.target != STANDARD and operation.is_finished(job.source, job.target, job.name):
             return f"{job.target}: finished before", {"outcome": _BEFORE}
         _make_directory(options, job.target)
-        with in_options(old=hasattr(options, "old_kms")):
+        with in_options(old=hasattr(options, "old_footer_key")):
             try:
                 operation.run(
                     job.source,
@@ -218,7 +213,7 @@ class _Transfer:
                     durable=options.durable,
                 )
             except PlaintextColumnsError as error:
-                error.record = {"plaintext_columns": error.columns}  # type: ignore[attr-defined]
+                recorded(error, {"plaintext_columns": error.columns})
                 raise
         record = self._record(_DONE, job, started)
         line = f"{shown(job.source)} -> {job.target}  {in_time(record['bytes'] or 0, time.monotonic() - started)}"
@@ -262,10 +257,6 @@ def _with_metadata(
                 assert path is not None
                 _refuse_other_key(path, None)
 
-    plaintext = []
-    if reading is not None:
-        plaintext = [name for text in options.plaintext_columns for name in column_names(text, "--plaintext-columns")]
-
     def operation_of(job: Job) -> FileOperation:
         made = None
         if writing.makes_metadata:
@@ -281,7 +272,7 @@ def _with_metadata(
             operation = Rekeying(
                 reading.config(job.source, name),
                 config,
-                plaintext_columns=plaintext,
+                plaintext_columns=options.plaintext_columns,
                 drop_bloom_filters=options.drop_bloom_filters,
             )
         return operation if made is None else _Recorded(operation, made, paths[job.target], job.target)
@@ -310,7 +301,6 @@ class _Recorded(FileOperation):
 
     def is_finished(self, source: str, target: str, name: str) -> bool:
         """Whether the file can be read with the key metadata that an earlier run wrote for it."""
-        from ags1.cli._keys import read_metadata
         from ags1.parquet.properties import EncryptionConfig
 
         metadata = None if self._path is None else read_metadata(self._path)
@@ -328,20 +318,13 @@ def rotate(options: argparse.Namespace) -> int:
     from ags1.parquet.rotation import holds_key_material, rotate_file
     from ags1.storage import Location
 
-    ids: dict[str, str] = {}
-    for text in options.new_key_id:
-        old, equals, new = text.partition("=")
-        if not equals or not old or not new:
-            raise UsageError("--new-key-id needs OLD=NEW, such as lake=lake-2027")
-        if ids.setdefault(old, new) != new:
-            raise UsageError(f"--new-key-id gives {old!r} two new master keys")
     if options.kms is None:
         options.kms = os.environ.get("AGS1_KMS")
     options.no_clobber = False
     found = expand(options.files)
     named = set(options.files)
     with Clients() as clients:
-        rewrapper = KeyMetadataRewrapper(clients.open(options), ids)
+        rewrapper = KeyMetadataRewrapper(clients.open(options), options.new_key_id or {})
         kinds = _kinds([path for path, *_ in found], named)
         material = {path for path, *_ in found if is_key_material_name(path)}
         jobs, left_out = [], []
@@ -359,7 +342,7 @@ def rotate(options: argparse.Namespace) -> int:
             if path in material:
                 counts = _counted(rewrapper.rewrap_file(Location(path)))
             elif holds_key_material(path):
-                prefix = _rotation_prefix(options, job.name)
+                prefix = aad_prefix(options, job.name) or None
                 counts = rotate_file(
                     path, path, rewrapper, aad_prefix=prefix, progress=progress, durable=options.durable
                 )
@@ -378,13 +361,4 @@ def rotate(options: argparse.Namespace) -> int:
 
 
 def _counted(materials: dict[str, Any]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for each in materials.values():
-        counts[each.master_key_id] = counts.get(each.master_key_id, 0) + 1
-    return counts
-
-
-def _rotation_prefix(options: argparse.Namespace, name: str) -> bytes | None:
-    from ags1.cli._keys import aad_prefix
-
-    return aad_prefix(options, name) or None
+    return dict(Counter(each.master_key_id for each in materials.values()))

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     Columns = list[Any]
 
-__all__ = ["Clients", "KeyReferences", "Reading", "Writing", "column_names", "in_options"]
+__all__ = ["Clients", "KeyReferences", "Reading", "Writing", "in_options"]
 
-_REFERENCE = re.compile(r"(.*?)=((?:file|env):.*)", re.DOTALL)
 # Stands in for the prefix of each file while what all files share is checked.
 _SOME_PREFIX = b"?"
 
@@ -66,26 +65,6 @@ def _load(reference: str, option: str) -> Key:
     if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
         warn(f"ags1: warning: other users can read the key file {name} (mode {stat.S_IMODE(mode):04o}): chmod 600 it")
     return Key(parse_key(data, name, note=_note))
-
-
-def column_names(text: str, option: str) -> Columns:
-    r"""Names of columns with commas between them; ``\,`` and ``\.`` are a comma and a dot inside a name.
-
-    Raises
-    ------
-    UsageError
-        An empty name.
-    """
-    names: Columns = []
-    for piece in re.split(r"(?<!\\),", text):
-        name = piece.replace("\\,", ",")
-        if not name:
-            raise UsageError(f"{option}: there is an empty column name")
-        if "\\." in name:
-            names.append(tuple(part.replace("\\.", ".") for part in re.split(r"(?<!\\)\.", name)))
-        else:
-            names.append(name)
-    return names
 
 
 # What a message of the library says to do, and what that is here.
@@ -132,7 +111,7 @@ class in_options:
         text = error.args[0]
         for said, meant in _PHRASES:
             if said in text:
-                option = re.sub("--(?!allow|drop|plaintext)", "--old-", meant) if self._old else meant
+                option = re.sub("--(?!allow|drop|plaintext|kms)", "--old-", meant) if self._old else meant
                 text = text.replace(said, option)
         error.args = (text,)
 
@@ -143,18 +122,13 @@ class Clients:
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
 
-    def open(self, options: argparse.Namespace, *, old: bool = False) -> Any:
-        """The client that --kms names, or --old-kms."""
-        from ags1.cli._kms import client_of
+    def open(self, options: argparse.Namespace, *, new: bool = False) -> Any:
+        """The client that --kms names, or for what is encrypted --new-kms."""
+        from ags1.cli._kms import client_of, new_client_of
 
-        found = options
-        if old and options.old_kms:
-            found = argparse.Namespace(
-                kms=options.old_kms, password_file=options.old_password_file, key_file=options.old_key_file
-            )
-        url = found.kms
+        url = (options.new_kms if new else None) or options.kms
         if url not in self._known:
-            self._known[url] = client_of(found)
+            self._known[url] = new_client_of(options) if new else client_of(options)
         return self._known[url]
 
     def __enter__(self) -> Self:
@@ -169,10 +143,10 @@ class _Prefix:
     """The AAD prefix that the options give to each file."""
 
     def __init__(self, options: argparse.Namespace, dash: str = "") -> None:
-        text, digits = (getattr(options, f"{dash}aad_prefix{end}") for end in ("", "_hex"))
-        self._options = argparse.Namespace(aad_prefix=text, aad_prefix_hex=digits)
-        self.given = text is not None or digits is not None
-        self.per_file = text is not None and ("{name}" in text or "{path}" in text)
+        text = getattr(options, f"{dash}aad_prefix")
+        self._options = argparse.Namespace(aad_prefix=text)
+        self.given = text is not None
+        self.per_file = isinstance(text, str) and ("{name}" in text or "{path}" in text)
         if self.given:
             # What is wrong with it is wrong usage, and no failure of the first file.
             self.of("name")
@@ -229,7 +203,7 @@ class Writing:
         self._config: EncryptionConfig | None = None
         if options.footer_key is not None:
             _refuse(options, "--footer-key", _KMS_OPTIONS)
-            if options.kms is not None and not hasattr(options, "old_kms"):
+            if options.kms is not None and not hasattr(options, "old_footer_key"):
                 raise UsageError(
                     "--kms has no meaning with --footer-key: for keys under a KMS give --footer-key-id ID instead"
                 )
@@ -248,14 +222,14 @@ class Writing:
 
     def _common(self) -> dict[str, Any]:
         options = self._options
-        if options.no_store_aad_prefix and not self._prefix.given:
+        if not (options.store_aad_prefix or self._prefix.given):
             raise UsageError("--no-store-aad-prefix needs an --aad-prefix, or there is nothing to leave out")
         return {
             "encrypt_all": options.encrypt_all,
             "algorithm": options.algorithm,
             "plaintext_footer": options.plaintext_footer,
             "aad_prefix": _SOME_PREFIX if self._prefix.given else None,
-            "store_aad_prefix": not options.no_store_aad_prefix,
+            "store_aad_prefix": options.store_aad_prefix,
             "data_page_v2": options.data_page_v2,
         }
 
@@ -263,33 +237,25 @@ class Writing:
         options = self._options
         key = references.load(options.footer_key, "--footer-key")
         columns = _column_keys(options.column_key, "--column-key", references)
-        metadata = []
-        for text in options.column_key_metadata:
-            names, value = _named(text, "--column-key-metadata", "COLUMNS=TEXT")
-            metadata += [(name, _octets(value, "--column-key-metadata")) for name in names]
+        given = options.column_key_metadata
+        metadata = {name: _octets(text, "--column-key-metadata") for names, text in given for name in names}
         footer = options.footer_key_metadata
         return EncryptionConfig(
             key,
             column_keys=columns or None,
-            column_key_metadata=dict(metadata) or None,
+            column_key_metadata=metadata or None,
             footer_key_metadata=None if footer is None else _octets(footer, "--footer-key-metadata"),
             **self._common(),
         )
 
     def _from_kms(self, clients: Clients) -> EncryptionConfig:
         options = self._options
-        masters: dict[str, Columns] = {}
-        for text in options.column_key_id:
-            names, key_id = _named(text, "--column-key-id", "COLUMNS=ID, such as ssn,salary=alias/pii")
-            if not key_id:
-                raise UsageError("--column-key-id needs COLUMNS=ID, such as ssn,salary=alias/pii")
-            masters.setdefault(key_id, []).extend(names)
         return EncryptionConfig.from_kms(
-            clients.open(options),
+            clients.open(options, new=hasattr(options, "new_kms")),
             options.footer_key_id,
-            masters or None,
-            double_wrapping=not options.single_wrapping,
-            internal_key_material=not options.external_key_material,
+            options.column_key_ids,
+            double_wrapping=options.double_wrapping,
+            internal_key_material=options.internal_key_material,
             data_key_bits=options.data_key_bits,
             **self._common(),
         )
@@ -326,26 +292,23 @@ class Reading:
         self, options: argparse.Namespace, references: KeyReferences, clients: Clients, *, old: bool = False
     ) -> None:
         dash, shown = ("old_", "--old-") if old else ("", "--")
-        footer, columns, for_metadata, metadata, kms = (
-            getattr(options, dash + each) for each in ("footer_key", "column_key", "key_for", "key_metadata", "kms")
+        footer, columns, for_metadata, metadata = (
+            getattr(options, dash + each) for each in ("footer_key", "column_key", "key_for", "key_metadata")
         )
         given = footer is not None or bool(columns) or bool(for_metadata)
+        kms = None if old and (given or metadata is not None) else options.kms
         if kms is None and not given and metadata is None:
-            kms = options.kms or os.environ.get("AGS1_KMS")
-            if not old:
-                options.kms = kms
-            elif kms is not None and options.kms is None:
-                options.old_kms = kms
+            kms = options.kms = os.environ.get("AGS1_KMS") or None
         self._prefix = _Prefix(options, dash)
         self._metadata: MetadataKeys | None = None
         self._allow_plaintext: bool = options.allow_plaintext
-        self._check_footer = not getattr(options, dash + "no_check_footer")
+        self._check_footer: bool = options.check_footer_integrity
         self.named = given or metadata is not None or kms is not None
         chosen = [
             way
             for way, there in (
                 (f"{shown}footer-key, {shown}column-key or {shown}key-for", given),
-                (f"{shown}kms", kms is not None),
+                ("--kms", kms is not None),
                 (f"{shown}key-metadata", metadata is not None),
             )
             if there
@@ -357,18 +320,14 @@ class Reading:
             "allow_plaintext": self._allow_plaintext,
         }
         if kms is not None:
-            self._config = DecryptionConfig.from_kms(clients.open(options, old=old), **common)
+            self._config = DecryptionConfig.from_kms(clients.open(options), **common)
             return
         if metadata is not None:
             if self._prefix.given:
                 raise UsageError(f"{shown}key-metadata already has an AAD prefix: leave {shown}aad-prefix out")
             self._metadata = _metadata_keys(metadata)
-        found = {}
-        for text in for_metadata:
-            match = _REFERENCE.fullmatch(text)
-            if match is None:
-                raise UsageError(f"{shown}key-for needs METADATA=file:PATH or METADATA=env:NAME")
-            found[_octets(match[1], f"{shown}key-for")] = references.load(match[2], f"{shown}key-for")
+        option = f"{shown}key-for"
+        found = {_octets(text, option): references.load(reference, option) for text, reference in for_metadata}
         self._config = DecryptionConfig(
             None if footer is None else references.load(footer, f"{shown}footer-key"),
             column_keys=_column_keys(columns, f"{shown}column-key", references) or None,
@@ -406,42 +365,32 @@ _GIVEN_OPTIONS = (
     ("column_key_metadata", "--column-key-metadata"),
 )
 _KMS_OPTIONS = (
-    ("column_key_id", "--column-key-id"),
-    ("single_wrapping", "--single-wrapping"),
-    ("external_key_material", "--external-key-material"),
+    ("new_kms", "--new-kms"),
+    ("column_key_ids", "--column-key-id"),
+    ("double_wrapping", "--single-wrapping"),
+    ("internal_key_material", "--external-key-material"),
 )
 _NOT_ICEBERG = (
     ("plaintext_footer", "--plaintext-footer"),
     ("encrypt_all", "--encrypt-all"),
-    ("no_store_aad_prefix", "--no-store-aad-prefix"),
+    ("store_aad_prefix", "--no-store-aad-prefix"),
 )
+# Those that take something away.
+_OFF = ("--single-wrapping", "--external-key-material", "--no-store-aad-prefix")
 
 
 def _refuse(options: argparse.Namespace, way: str, others: tuple[tuple[str, str], ...]) -> None:
     for attribute, option in others:
-        if getattr(options, attribute):
+        if bool(getattr(options, attribute, None)) is not option.startswith(_OFF):
             raise UsageError(f"{option} has no meaning with {way}: leave it out")
     if way.startswith("--key-metadata") and options.algorithm != "AES_GCM_V1":
         raise UsageError(f"--algorithm has no meaning with {way}, which is for AES_GCM_V1: leave it out")
-    if way == "--key-metadata" and (options.aad_prefix is not None or options.aad_prefix_hex is not None):
+    if way == "--key-metadata" and options.aad_prefix is not None:
         raise UsageError("--key-metadata already has an AAD prefix: leave --aad-prefix out")
 
 
-def _column_keys(texts: list[str], option: str, references: KeyReferences) -> list[tuple[Columns, Key]]:
-    found = []
-    for text in texts:
-        match = _REFERENCE.fullmatch(text)
-        if match is None:
-            raise UsageError(f"{option} needs COLUMNS=file:PATH or COLUMNS=env:NAME, such as ssn,salary=file:s.key")
-        found.append((column_names(match[1], option), references.load(match[2], option)))
-    return found
-
-
-def _named(text: str, option: str, form: str) -> tuple[Columns, str]:
-    names, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"{option} needs {form}")
-    return column_names(names, option), value
+def _column_keys(given: Any, option: str, references: KeyReferences) -> list[tuple[Columns, Key]]:
+    return [(names, references.load(reference, option)) for names, reference in given]
 
 
 def _octets(text: str, option: str) -> bytes:
@@ -459,6 +408,4 @@ def _path(text: str) -> str:
 
 
 def _metadata_keys(where: str) -> MetadataKeys:
-    return MetadataKeys(
-        argparse.Namespace(key_file=None, key_env=None, key_metadata=_path(where), aad_prefix=None, aad_prefix_hex=None)
-    )
+    return MetadataKeys(argparse.Namespace(key_file=None, key_env=None, key_metadata=_path(where), aad_prefix=None))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable
 
 from ags1._command_line import UsageError
-from ags1.cli import EXIT_DATA, NotProtected, printable, say, warn
+from ags1._exit_codes import EXIT_DATA, NotProtected, printable
+from ags1.cli import say, warn
 from ags1.cli._parquet import parquet_files
-from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, column_names, in_options
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
 from ags1.cli._paths import Job
 from ags1.cli._report import in_time
-from ags1.cli._transfer import work_through
-from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
+from ags1.cli._transfer import recorded, work_through
+from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.parquet.expected import ExpectedFiles
 from ags1.parquet.verify_report import (
     AUTHENTIC,
@@ -38,30 +38,6 @@ _SHOWN = 3
 _SHOWN_FILES = 20
 
 
-class _NotAuthentic(AuthenticationError):
-    """A file in which modules failed, with what a machine is told of it."""
-
-    def __init__(self, message: str, record: dict[str, Any]) -> None:
-        super().__init__(message)
-        self.record = record
-
-
-class _NotProtected(NotProtected):
-    """A file that is not protected, with what a machine is told of it."""
-
-    def __init__(self, message: str, record: dict[str, Any]) -> None:
-        super().__init__(message)
-        self.record = record
-
-
-class _NotChecked(KeyAccessError):
-    """A file that could not be checked for want of a key, with what a machine is told of it."""
-
-    def __init__(self, message: str, record: dict[str, Any]) -> None:
-        super().__init__(message)
-        self.record = record
-
-
 def verify(options: argparse.Namespace) -> int:
     """Run ``ags1 parquet verify``."""
     from ags1.parquet.verify import verify_file
@@ -72,7 +48,6 @@ def verify(options: argparse.Namespace) -> int:
     reports: list[VerifyReport] = []
     outcomes: list[str] = []
     unexpected: list[tuple[str, str]] = []
-    required = [name for text in options.require_encrypted for name in column_names(text, "--require-encrypted")]
     with Clients() as clients:
         reading = Reading(options, KeyReferences(), clients)
 
@@ -93,7 +68,7 @@ def verify(options: argparse.Namespace) -> int:
                         job.source,
                         config,
                         missing_keys=options.missing_keys,
-                        require_encrypted=required,
+                        require_encrypted=options.require_encrypted,
                         allow_unauthenticated_pages=options.allow_unauthenticated_pages,
                         threads=options.threads,
                         progress=progress,
@@ -101,8 +76,7 @@ def verify(options: argparse.Namespace) -> int:
             except Exception as error:
                 outcomes.append(outcome_of(error))
                 take(job, None)
-                if isinstance(error, Ags1Error):
-                    error.record = {"outcome": outcome_of(error)}  # type: ignore[attr-defined]
+                recorded(error, {"outcome": outcome_of(error)})
                 raise
             seconds = time.monotonic() - started
             reports.append(report)
@@ -110,11 +84,11 @@ def verify(options: argparse.Namespace) -> int:
             take(job, report)
             record = {**report.to_dict(), "seconds": round(seconds, 6)}
             if report.outcome == DAMAGED:
-                raise _NotAuthentic(_failure(job.source, report), record)
+                raise recorded(AuthenticationError(_failure(job.source, report)), record)
             if report.outcome == NOT_CHECKED:
-                raise _NotChecked(_missing(job.source, report), record)
+                raise recorded(KeyAccessError(_missing(job.source, report)), record)
             if not report.ok:
-                raise _NotProtected(_unprotected(job.source, report), record)
+                raise recorded(NotProtected(_unprotected(job.source, report)), record)
             return _line(job.source, report, seconds), record
 
         code = work_through(
@@ -140,7 +114,7 @@ def _expected(options: argparse.Namespace) -> ExpectedFiles | None:
     """The set that the options describe."""
     from pathlib import Path
 
-    given: list[Any] = [*options.expect, *map(os.fsencode, options.expect_prefix)]
+    given = options.expected
     if options.expect_from is not None and given:
         raise UsageError("--expect-from names all files: leave --expect and --expect-prefix out")
     try:

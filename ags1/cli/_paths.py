@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-import sys
 from collections import namedtuple
 
 from ags1._command_line import UsageError
 from ags1.cli import warn
+from ags1.cli._standard import standard_input
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -233,9 +233,7 @@ def _is_directory(target: str) -> bool:
 
 def _read_list(path: str) -> list[str]:
     if path == STANDARD:
-        if sys.stdin is None:
-            raise OSError(9, "it is closed", "standard input")
-        data = sys.stdin.buffer.read()
+        data = standard_input().read()
     else:
         with open(path, "rb") as file:
             data = file.read()

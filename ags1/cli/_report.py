@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import Callable
 
-from ags1.cli import OutputClosed, forget_output, printable, say
+from ags1._exit_codes import printable
+from ags1.cli import OutputClosed, forget_output, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Reporter", "files", "format_bytes", "format_rate", "in_time"]
+    from typing_extensions import Self
+
+__all__ = ["Reporter", "counted", "files", "format_bytes", "format_rate", "in_time"]
 
 # A bar for work that is over before one can read it would only cost its import.
 _BAR_AFTER_SECONDS = 0.4
@@ -52,18 +55,25 @@ def in_time(count: int, seconds: float) -> str:
     return f"{format_bytes(count)} in {seconds:.2f} s ({format_rate(count, seconds)})"
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things: "1 version", "2 versions"."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def files(count: int) -> str:
     """A number of files: "1 file", "2 files"."""
-    return f"{count:,} file" if count == 1 else f"{count:,} files"
+    return counted(count, "file")
 
 
 class Reporter:
     """Speaks for one run of a command over one or many files. Safe to call from several threads.
 
+    As a context manager, it shows that time passes where no callback says what is done, and is closed at the end.
+
     Parameters
     ----------
     options : argparse.Namespace
-        With `json`, `quiet`, `verbose` and `progress`.
+        With `json`, `quiet`, `verbose` and `progress`, as far as the command has these.
     words : (str, str)
         What is done, while it is done and afterwards: ("encrypting", "encrypted").
     total : int or None
@@ -78,15 +88,15 @@ class Reporter:
         self,
         options: argparse.Namespace,
         words: tuple[str, str],
-        total: int | None,
-        file_count: int,
+        total: int | None = None,
+        file_count: int = 1,
         *,
         to_stdout: bool = True,
     ) -> None:
-        self._json = options.json
-        self._quiet = options.quiet
-        self._lines = not options.quiet and to_stdout
-        self._each = options.verbose or file_count <= _MANY
+        self._json = getattr(options, "json", False)
+        self._quiet = getattr(options, "quiet", False)
+        self._lines = not self._quiet and to_stdout
+        self._each = getattr(options, "verbose", False) or file_count <= _MANY
         self._doing, self._did = words
         self._total = total
         self._file_count = file_count
@@ -99,13 +109,23 @@ class Reporter:
         self._sum = 0
         self._bar: _RichBar | _PlainBar | None = None
         self._lock = threading.Lock()
-        wanted = options.progress == "auto" and not options.quiet and not options.json
+        self._closed = threading.Event()
+        progress = getattr(options, "progress", "auto")
+        wanted = progress == "auto" and not self._quiet and not self._json
         terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         if sys.stdout is not None and not to_stdout and sys.stdout.isatty():
             # The data goes where a bar would.
             terminal = False
-        self._show_bar = options.progress == "always" or (wanted and terminal)
+        self._show_bar = progress == "always" or (wanted and terminal)
         self._show_lines = wanted and not self._show_bar
+
+    def __enter__(self) -> Self:
+        if self._show_bar or self._show_lines:
+            threading.Thread(target=self._beat, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def progress_of(self, name: str) -> Callable[[int, int | None], None]:
         """Make the progress callback for one file."""
@@ -119,6 +139,12 @@ class Reporter:
                 self._show()
 
         return progress
+
+    def _beat(self) -> None:
+        while not self._closed.wait(_BAR_EVERY_SECONDS):
+            with self._lock:
+                if not self._closed.is_set():
+                    self._show()
 
     def _show(self) -> None:
         now = time.monotonic()
@@ -134,6 +160,8 @@ class Reporter:
     def _state(self, now: float) -> list[str]:
         """How far the work is, the most important first."""
         done, total = self._sum, self._total
+        if not done and total is None:
+            return [_duration(now - self._started)]
         if total and done > total:
             # The total is of what is stored, or the file grew.
             total = done
@@ -170,6 +198,7 @@ class Reporter:
 
     def close(self) -> None:
         """Take the bar away and, after many files, sum up."""
+        self._closed.set()
         with self._lock:
             bar, self._bar = self._bar, None
             try:

@@ -1,16 +1,19 @@
-"""Standard output for bytes."""
+"""Standard input and output for bytes."""
 
 from __future__ import annotations
 
 import sys
 
+from ags1._command_line import UsageError
 from ags1.cli import OutputClosed, forget_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["StandardOutput", "standard_output"]
+__all__ = ["StandardOutput", "copy_out", "refuse_terminal", "standard_input", "standard_output", "write_out"]
+
+_COPY_BYTES = 8 << 20
 
 
 class StandardOutput:
@@ -51,3 +54,46 @@ def standard_output() -> StandardOutput:
     if sys.stdout is None:
         raise OSError(9, "it is closed", "standard output")
     return StandardOutput(sys.stdout.buffer)
+
+
+def standard_input() -> Any:
+    """Standard input for bytes.
+
+    Raises
+    ------
+    OSError
+        It was closed by the caller.
+    """
+    if sys.stdin is None:
+        raise OSError(9, "it is closed", "standard input")
+    return sys.stdin.buffer
+
+
+def write_out(data: bytes) -> None:
+    """Write bytes to standard output."""
+    output = standard_output()
+    output.write(data)
+    output.flush()
+
+
+def copy_out(reader: Any, output: StandardOutput, left: int | None = None) -> bool:
+    """Write what is wanted of a reader (None: all); return whether that went on to its end."""
+    while left is None or left > 0:
+        data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
+        if not data:
+            return True
+        output.write(data)
+        left = None if left is None else left - len(data)
+    return False
+
+
+def refuse_terminal(what: str, instead: str = "give a file as the TARGET, or redirect the output") -> None:
+    """Refuse to write bytes to a terminal.
+
+    Raises
+    ------
+    UsageError
+        Standard output is one.
+    """
+    if sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError(f"{what} would garble the terminal: {instead}")

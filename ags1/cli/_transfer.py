@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 
 from ags1._command_line import UsageError
+from ags1._exit_codes import exit_code, worst_code
 from ags1._open import open as open_stream
-from ags1.cli import OutputClosed, describe, exit_code, refuses_everything, warn, worst_code
+from ags1.cli import OutputClosed, describe, refuses_everything, warn
 from ags1.cli._keys import KEY_METADATA_SUFFIX, Keys, aad_prefix, read_metadata, write_private
 from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, is_url, pair_up, shown, size_of
 from ags1.cli._report import Reporter, files, in_time
-from ags1.cli._standard import StandardOutput, standard_output
+from ags1.cli._standard import copy_out, refuse_terminal, standard_input, standard_output
 from ags1.errors import KeyAccessError
 from ags1.files import decrypt_file, encrypt_file
 from ags1.keys import KeyMetadata
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["cat", "decrypt", "encrypt", "work_through"]
+__all__ = ["cat", "decrypt", "encrypt", "recorded", "work_through"]
 
 UNPROTECTED = (
     "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed "
@@ -33,7 +33,6 @@ UNPROTECTED = (
 _PENDING = ".pending"
 # How long Ctrl-C may go unnoticed while other threads work.
 _NOTICE_SECONDS = 0.3
-_COPY_BYTES = 8 << 20
 # Files in object stores at once; small ones spend their time waiting.
 _REMOTE_JOBS = 4
 _SMALL = 1 << 20
@@ -49,8 +48,8 @@ def encrypt(options: argparse.Namespace) -> int:
             "for a fresh key for each file"
         )
     jobs = pair_up(options, encrypting=True)
-    if options.target == STANDARD and sys.stdout is not None and sys.stdout.isatty():
-        raise UsageError("encrypted bytes would garble the terminal: give a file as the TARGET, or redirect the output")
+    if options.target == STANDARD:
+        refuse_terminal("encrypted bytes")
     many = len(jobs) > 1 or jobs[0].target != options.target
     metadata_paths = {job.target: _metadata_path(options, job, many) for job in jobs}
     given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
@@ -59,7 +58,7 @@ def encrypt(options: argparse.Namespace) -> int:
             if path is not None:
                 _refuse_other_key(path, given.get(target))
     prefixes: dict[str, bytes | None] = {job.target: None for job in jobs}
-    if fresh and (options.aad_prefix is not None or options.aad_prefix_hex is not None):
+    if fresh and options.aad_prefix is not None:
         prefixes = {job.target: aad_prefix(options, job.name) for job in jobs}
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
@@ -140,7 +139,7 @@ def cat(options: argparse.Namespace) -> int:
                     reader.seek(options.offset)
                 else:
                     _skip(reader, options.offset)
-            ended = _copy_out(reader, output, options.bytes)
+            ended = copy_out(reader, output, options.bytes)
         unprotected = unprotected or (ended and of_file.file_length is None)
     output.flush()
     if unprotected and not options.quiet:
@@ -148,19 +147,14 @@ def cat(options: argparse.Namespace) -> int:
     return 0
 
 
-def _copy_out(reader: Any, output: StandardOutput, left: int | None) -> bool:
-    """Write what is wanted of the plaintext; return whether that went on to the end."""
-    while left is None or left > 0:
-        data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
-        if not data:
-            return True
-        output.write(data)
-        left = None if left is None else left - len(data)
-    return False
-
-
 def _names(job: Job) -> dict[str, Any]:
     return {"source": job.source, "target": job.target}
+
+
+def recorded(error: Exception, record: dict[str, Any]) -> Exception:
+    """The error, with what a machine is told beside it."""
+    error.record = record  # type: ignore[attr-defined]
+    return error
 
 
 def work_through(
@@ -177,7 +171,7 @@ def work_through(
     ----------
     one : callable
         Called with a job and its progress callback; returns a line for a person and a record for a machine.
-        A failed one may have a record, as the attribute `record` of its exception.
+        A failed one may have a record, too: :func:`recorded`.
     names : callable
         What a record says of a job in any case.
     job_count : int, optional
@@ -280,11 +274,7 @@ def _run_all(attempt: Callable[[Job], None], jobs: list[Job], at_once: int, stop
 
 
 def _input(path: str) -> Any:
-    if path != STANDARD:
-        return path
-    if sys.stdin is None:
-        raise OSError(9, "it is closed", "standard input")
-    return sys.stdin.buffer
+    return path if path != STANDARD else standard_input()
 
 
 def _output(path: str) -> Any:

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ags1
+from ags1._option_values import size as size_of
 from ags1.cli import _demo_spark
 from ags1.cli import main as ags1_command
-from ags1.cli._parser import _size
 from ags1.cli._report import format_bytes, format_rate
 
 _PLACES = (
@@ -37,7 +37,7 @@ _SMALL_FILES = 200
 def main() -> int:
     """Run the demonstration."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bytes", type=_size, default=1 << 30, metavar="SIZE", help="how much to encrypt (1G)")
+    parser.add_argument("--bytes", type=size_of, default=1 << 30, metavar="SIZE", help="how much to encrypt (1G)")
     parser.add_argument("--keep", metavar="DIRECTORY", help="work here, and leave the files")
     options = parser.parse_args()
     directory = Path(options.keep or tempfile.mkdtemp(prefix="ags1-demo-"))
@@ -159,7 +159,10 @@ def _dataset() -> None:
     _run(f"kms init {kms} --key-id lake-2026 --key-id lake-2027", "Two master keys, in a keystore of your own")
     _run(f"dataset encrypt small/ lake/ {kms} --key-id lake-2026 --progress never", "A directory under one master key")
     _run(f"dataset rewrap lake/ {kms} --new-key-id lake-2027", "A new master key: only wrapped keys are written")
-    _run(f"dataset verify lake/ {kms} --key-id lake-2027 --progress never", "And everything still opens, by one call")
+    _run(
+        f"dataset verify lake/ {kms} --expected-key-id lake-2027 --progress never",
+        "And everything still opens, by one call",
+    )
 
 
 def _parquet() -> None:

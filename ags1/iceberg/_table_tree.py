@@ -45,6 +45,8 @@ class TreeNode:
     children : list of TreeNode
     path : str or None
         A file's whole path.
+    error : Exception or None
+        Why it could not be read.
     """
 
     kind: str
@@ -53,6 +55,7 @@ class TreeNode:
     problem: str | None = None
     children: list[TreeNode] = field(default_factory=list)
     path: str | None = None
+    error: Exception | None = None
 
     @property
     def text(self) -> str:
@@ -211,7 +214,7 @@ def _file(file: TableFile, found: TableWalk) -> TreeNode:
         problem = "is not encrypted"
     location = found.document.fields.get("location")
     name = file.path.removeprefix(f"{location}/") if isinstance(location, str) else file.path
-    return TreeNode(file.kind, name, facts, problem, path=file.path)
+    return TreeNode(file.kind, name, facts, problem, path=file.path, error=file.error)
 
 
 def _moment(milliseconds_: int) -> str:

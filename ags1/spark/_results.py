@@ -59,6 +59,8 @@ class Result:
         What was left out, and why.
     version : int or None
         Version of the dataset, where there is one.
+    kinds : set of str or None
+        Classes of the errors of files that failed; None of files that are not protected.
     """
 
     def __init__(self, spark: Any, verb: str, file: str) -> None:
@@ -72,6 +74,7 @@ class Result:
         self.errors: list[tuple[str, str]] = []
         self.notes: list[tuple[str, str]] = []
         self.version: int | None = None
+        self.kinds: set[str | None] = set()
 
     @property
     def ok(self) -> bool:
@@ -161,8 +164,10 @@ class Recorder:
             result.counts[each.status] = result.counts.get(each.status, 0) + 1
             if each.status == "ok":
                 result.plaintext_bytes += each.plaintext_length
-            elif each.status in ("error", "not protected") and len(result.errors) < _ERRORS:
-                result.errors.append((each.path, each.error or ""))
+            elif each.status in ("error", "not protected"):
+                result.kinds.add((each.kind or "AuthenticationError") if each.status == "error" else None)
+                if len(result.errors) < _ERRORS:
+                    result.errors.append((each.path, each.error or ""))
             if len(self._rows) >= _ROWS:
                 self._write()
 

@@ -12,7 +12,19 @@ from collections.abc import Iterator
 
 import ags1.spark
 from ags1._command_line import UsageError
-from ags1.errors import Ags1Error, BackendError, KeyAccessError
+from ags1._exit_codes import (
+    EXIT_DATA,
+    EXIT_INTERRUPTED,
+    EXIT_IO,
+    EXIT_OK,
+    EXIT_UNPROTECTED,
+    EXIT_USAGE,
+    describe,
+    exit_code,
+    printable,
+    worst_code,
+)
+from ags1.errors import Ags1Error
 from ags1.spark.job_parser import JOB_OPTIONS, parse
 from ags1.spark.job_session import SparkFailed, as_error, make_session
 
@@ -27,20 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-EXIT_OK = 0
-EXIT_FILES = 1
-EXIT_USAGE = 2
-EXIT_FAILED = 3
-EXIT_UNPROTECTED = 5
-EXIT_INTERRUPTED = 130
-
 _SHOWN = 5
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-# C0, DEL and C1, but for the line feed: a file name must not move a terminal's cursor.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(10), *range(11, 32), *range(127, 160))}
 # What messages of the functions say to do, and what that is here.
 _PHRASES = (
-    ("with on_error='collect'", "with --on-error collect"),
+    ("with on_error='collect'", "with --keep-going"),
     ("others='copy'", "--others copy"),
     ("others='skip'", "--others skip"),
     ("give allow_plaintext=True", "give --allow-plaintext"),
@@ -74,8 +77,7 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str
     Returns
     -------
     int
-        0 all well; 1 some files failed, or verification found problems; 2 wrong usage; 3 it could not run, because of
-        the KMS, the dataset, the storage or Spark; 130 interrupted.
+        The exit code, as :mod:`ags1._exit_codes` has them; of files that failed, the worst one's.
     """
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments, prog)
@@ -96,42 +98,37 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str
 
             traceback.print_exc()
         seen = as_error(error)
-        return job.failed(_described(seen), _exit_code(seen), getattr(error, "result", None))
+        code = EXIT_USAGE if isinstance(seen, UsageError) else exit_code(seen)
+        return job.failed(_described(seen), code, getattr(error, "result", None))
     finally:
         job.close()
 
 
-def _exit_code(error: BaseException) -> int:
-    """The exit code that stands for an error."""
-    from ags1.spark._errors import FailedFiles
-
-    if isinstance(error, FailedFiles):
-        return EXIT_FAILED if isinstance(error, (KeyAccessError, BackendError)) else EXIT_FILES
-    if isinstance(error, (Ags1Error, OSError)):
-        return EXIT_FAILED
-    return EXIT_USAGE if isinstance(error, (UsageError, ValueError, ImportError)) else EXIT_FAILED
-
-
 def _described(error: BaseException) -> str:
     """One line for a person: what, where, and no traceback."""
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = error.strerror if error.filename is None else f"{_text(error.filename)}: {error.strerror}"
-    elif isinstance(error, MemoryError):
-        text = "there is not enough memory for this"
-    elif not isinstance(error, (UsageError, Ags1Error, OSError, ValueError, ImportError, SparkFailed)):
+    text = describe(error)
+    if not isinstance(error, (UsageError, Ags1Error, OSError, ValueError, ImportError, MemoryError, SparkFailed)):
         text = f"{type(error).__name__}: {text} (--traceback shows where)"
-    return _in_options(" ".join(text.splitlines()) or type(error).__name__)
+    return _in_options(" ".join(text.splitlines()))
+
+
+def _code_of(kind: str | None) -> int:
+    """The exit code of files that failed with errors of a class; None of those that are only not protected."""
+    from ags1.spark._engine import Outcome
+    from ags1.spark._errors import error_of
+
+    if kind is None:
+        return EXIT_UNPROTECTED
+    if kind.islower():
+        # What the verification of a dataset found.
+        return EXIT_IO if kind == "unreadable" else EXIT_DATA
+    return exit_code(error_of(Outcome("", status="error", kind=kind)))
 
 
 def _in_options(text: str) -> str:
     for phrase, option in _PHRASES:
         text = text.replace(phrase, option)
     return text
-
-
-def _text(name: object) -> str:
-    return os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
 
 
 def _complain(text: str) -> None:
@@ -141,7 +138,8 @@ def _complain(text: str) -> None:
 def _write(stream: Any, text: str) -> None:
     """Print what may have any file name in it."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    shown = text.translate(_CONTROLS).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    lines = "\n".join(map(printable, text.split("\n")))
+    shown = lines.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     print(shown.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
@@ -266,7 +264,7 @@ class _Job:
             self._options.report = None
             if not self._options.json:
                 _write(sys.stdout, result.summary())
-            return self.failed(f"that was done, but the report could not be written: {problem}", EXIT_FAILED, result)
+            return self.failed(f"that was done, but the report could not be written: {problem}", EXIT_IO, result)
         if self._options.json:
             self._say_json(self._record(result, report))
         elif not result.ok or self._arguments.get("progress", True):
@@ -277,9 +275,7 @@ class _Job:
                 _complain(f"left out: {path}: {reason}")
             if len(result.notes) > _SHOWN:
                 _complain(f"left out: ... and {len(result.notes) - _SHOWN:,} more")
-        if result.ok:
-            return EXIT_OK
-        return EXIT_FILES if result.counts.get("error") else EXIT_UNPROTECTED
+        return EXIT_OK if result.ok else worst_code([_code_of(each) for each in result.kinds])
 
     def _record(self, result: Result | None, report: str | None) -> dict[str, Any]:
         record: dict[str, Any] = {"command": self._command, "ok": result is not None and result.ok, "error": None}
@@ -373,7 +369,9 @@ class _Job:
     def _convert(self, function: str) -> int:
         dry_run: bool = self._arguments["dry_run"]
         if not (dry_run or self._options.yes):
-            raise UsageError("nobody can be asked here: --dry-run to see what would be done, or --yes to have it done")
+            raise UsageError(
+                "Nobody can be asked here: say --dry-run to see what would be done, or --yes to have it done"
+            )
         arguments = {**self._arguments, "kms": self._checked_kms()}
         report = getattr(ags1.spark, function)(self._session(), arguments.pop("table"), **arguments)
         problems = report.problems if dry_run else []
@@ -383,7 +381,7 @@ class _Job:
             self._say_json({"command": self._command, "ok": not problems, "error": error, **found})
         elif dry_run or arguments["progress"]:
             _write(sys.stdout, report.text)
-        return EXIT_FILES if problems else EXIT_OK
+        return EXIT_DATA if problems else EXIT_OK
 
     def _plan(
         self,
@@ -417,7 +415,7 @@ class _Job:
                 _complain(message if path in message else f"{path}: {message}")
             if len(found.errors) > _SHOWN:
                 _complain(f"... and {len(found.errors) - _SHOWN:,} more")
-        return EXIT_FILES if found.errors else EXIT_OK
+        return EXIT_IO if found.errors else EXIT_OK
 
 
 class _Plan:

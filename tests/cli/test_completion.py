@@ -48,7 +48,7 @@ def test_bash_completes(words: str, offered: set[str], run: Run, tmp_path: Path)
     assert set(done.stdout.split()) >= offered
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
 def test_every_shell_gets_every_command(shell: str, run: Run) -> None:
     pytest.importorskip("shtab")
     text = run("completion", shell).out

@@ -14,7 +14,6 @@ pytest.importorskip("pyiceberg")
 
 from ags1.cli._iceberg_open import in_options, warnings_as_lines
 from ags1.cli._iceberg_parser import command_parser, parse
-from ags1.cli._iceberg_show import Node, _draw_richly, _lines
 from ags1.errors import FormatError, KeyAccessError
 from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
 from ags1.iceberg.file_keys import KnownFile
@@ -44,13 +43,12 @@ def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: R
     assert set(choices) == set(ACTIONS)
     for option in (name for each in choices[action]._actions for name in each.option_strings):
         assert option in result.out
-    assert any(line.startswith(f"  {action} ") for line in run("iceberg", "--help").out.splitlines())
+    assert any(line.split()[:1] == [action] for line in run("iceberg", "--help").out.splitlines())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "required: ACTION"),
         ("nonsense t", "there is no such action; there are inspect, "),
         ("scan", "required: TABLE"),
         ("scan a b", "too many arguments (see `ags1 iceberg scan --help`)"),
@@ -59,9 +57,10 @@ def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: R
         ("scan a --snapshot 1 --as-of 2020-01-01", "not allowed with argument --snapshot"),
         ("scan a --limit -1", "argument --limit"),
         ("scan a --format xml", "invalid choice"),
-        ("files a --all --snapshot 1", "not allowed with"),
+        ("files a --ref main --snapshot 1", "not allowed with"),
+        ("files a --snapshot last", "'last' is neither the id of a snapshot"),
         ("cat a", "required: FILE"),
-        ("rewrap a", "required: --new-key-id"),
+        ("rewrap a", "are required: --new-key-id"),
         ("verify a --threads 0", "is not a number of 1 or more"),
         ("scan a --length-policy none", "invalid choice"),
     ],
@@ -155,29 +154,9 @@ def test_lengths_that_nothing_vouches_for_are_warned_of_in_lines(capsys: pytest.
     assert len(lines) == 21
 
 
-def test_a_tree_is_drawn_with_branches_and_without_control_characters() -> None:
-    root = Node("t")
-    first = root.add("a\x1b[31m")
-    first.add("b")
-    root.add("c")
-    assert list(_lines(root, ("|-- ", "`-- ", "|   "))) == ["t", "|-- a\\x1b[31m", "|   `-- b", "`-- c"]
-
-
 def test_a_damaged_metadata_file_is_told_without_a_traceback(run: Run, work: Path) -> None:
     Path("00001-a.metadata.json").write_text('{"snapshots": 7}')
     for action in ("inspect", "files", "audit", "verify", "prune"):
         result = run("iceberg", action, "00001-a.metadata.json")
         assert result.code == 1
         assert len(result.err.splitlines()) == 1
-
-
-def test_a_terminal_gets_the_same_tree_from_rich(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("rich")
-    root = Node("t", "head")
-    root.add("[bold]a[/bold]\x1b[31m", "bad").add("b")
-    assert _draw_richly(root)
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
-        "t",
-        "└── [bold]a[/bold]\\x1b[31m",
-        "    └── b",
-    ]

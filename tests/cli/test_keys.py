@@ -250,7 +250,10 @@ def test_a_prefix_may_be_text_or_hexadecimal(run: Run, work: Path) -> None:
 
 def test_a_prefix_that_is_not_hexadecimal_is_refused(run: Run, work: Path) -> None:
     result = run("encrypt", "plain", "out", "--key-file", "k", "--aad-prefix-hex", "xyz")
-    assert (result.code, result.err) == (2, "ags1: --aad-prefix-hex 'xyz' is not hexadecimal\n")
+    assert (result.code, result.err) == (
+        2,
+        "ags1: argument --aad-prefix-hex: 'xyz' is not hexadecimal (see `ags1 encrypt --help`)\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_exit_codes_and_messages_are_those_of_the_job(run: Run, work: Path) -> N
     assert result.code == 2
     assert result.err.startswith("ags1: there is no such command; there are encrypt, ")
     result = run("spark", "clean", "nothing")
-    assert result.code == 3
+    assert result.code == 4
     assert "there is no ags1 dataset here, and nothing of an interrupted run" in result.err
     result = run("spark", "encrypt", "plain", "vault", "--key", "00112233445566778899aabbccddeeff")
     assert result.code == 2

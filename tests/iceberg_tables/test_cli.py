@@ -188,8 +188,8 @@ def test_a_kms_with_other_keys_is_a_missing_key(
 
 def test_another_master_key_than_the_trusted_one_is_refused(spark_tables: SparkTables, run: Run) -> None:
     table = spark_tables["maintained"]
-    assert run("scan", table.metadata, "--table-key-id", "keyA").code == 0
-    refused = run("scan", table.metadata, "--table-key-id", "keyB")
+    assert run("scan", table.metadata, "--expected-key-id", "keyA").code == 0
+    refused = run("scan", table.metadata, "--expected-key-id", "keyB")
     assert refused.code == 3
     assert "is under master key 'keyA', not 'keyB'" in refused.err
 
@@ -288,7 +288,7 @@ def test_files_are_those_that_spark_names(spark_tables: SparkTables, run: Run) -
         assert (
             below[file.location]["stored_length"] == below[file.location]["physical_size"] == file.path.stat().st_size
         )
-    everything = run("files", table.metadata, "--all", "--format", "csv").out
+    everything = run("files", table.metadata, "--snapshot", "all", "--format", "csv").out
     assert len(everything.splitlines()) > len(listed) + 1
     shown = run("files", table.metadata).out
     assert data_file(table).name in shown
@@ -317,7 +317,7 @@ def test_verify_names_the_file_that_was_changed(spark_tables: SparkTables, run: 
     path = data_file(table)
     with table.damaged(path, flip(path.read_bytes(), 40)):
         found = run("verify", table.metadata, "--progress", "never")
-        record = run("verify", table.metadata, "--json", "--current").records[0]
+        record = run("verify", table.metadata, "--json", "--snapshot", "current").records[0]
     assert found.code == 1
     assert path.name in found.err
     assert "1 file failed" in found.out
@@ -484,7 +484,7 @@ def test_a_table_in_a_store_is_found_read_and_rewrapped(
     listed = {each["Key"] for each in client.list_objects_v2(Bucket="lake")["Contents"]}
     assert record["old_metadata"] == f"s3://lake/t/metadata/{name}"
     assert record["new_metadata"].removeprefix("s3://lake/") in listed
-    assert run("verify", record["new_metadata"], *options, "--table-key-id", "keyB").code == 0
+    assert run("verify", record["new_metadata"], *options, "--expected-key-id", "keyB").code == 0
     assert run("scan", "s3://lake/nothing", *options).code in (2, 4)
 
 
@@ -522,7 +522,7 @@ def test_java_reads_a_table_that_was_rewrapped_and_pruned(
     }
     assert document["properties"] == {**table.document["properties"], "encryption.key-id": "keyB"}
     assert spark_reader.read(rewrapped) == (table.current.columns, table.current.rows)
-    assert run("verify", rewrapped, "--table-key-id", "keyB").code == 0
+    assert run("verify", rewrapped, "--expected-key-id", "keyB").code == 0
 
     pruned = run("prune", rewrapped)
     assert pruned.code == 0
@@ -636,6 +636,6 @@ def test_a_change_is_committed_to_a_catalog(spark_tables: SparkTables, run: Run,
     assert "register" not in done.out
     pruned = run("prune", "db.t", *lake, "--json").records[0]
     assert pruned["new_metadata"] == catalog.load_table("db.t").metadata_location
-    assert run("verify", pruned["new_metadata"], "--table-key-id", "keyB").code == 0
+    assert run("verify", pruned["new_metadata"], "--expected-key-id", "keyB").code == 0
     assert run("prune", "db.none", *lake).code == 4
     catalog.engine.dispose()

@@ -71,7 +71,7 @@ def test_a_table_is_made_filled_and_emptied_from_the_command_line(run: Run) -> N
     assert json.loads(found.out)["would_delete"] == 10
     refused = run("delete", "t", "--filter", "c = 'a'")
     assert refused.code == 2
-    assert "Delete 10 of 30 rows? Nobody can be asked here: say --yes" in refused.err
+    assert "Delete 10 of 30 rows? Nobody can be asked here: say --dry-run" in refused.err
     found = run("delete", "t", "--filter", "c = 'a'", "--yes")
     assert found.code == 0
     assert "10 rows deleted" in found.out

@@ -122,7 +122,7 @@ def test_forged_plaintext_is_refused(
     # PyIceberg takes other names for those of directories.
     with pytest.raises((*refused, OSError)):
         StaticTable.from_metadata(str(path), properties).scan().to_arrow()
-    arguments = ["iceberg", "scan", str(path), "--kms", keys_url, *(["--table-key-id", "keyA"] if pinned else [])]
+    arguments = ["iceberg", "scan", str(path), "--kms", keys_url, *(["--expected-key-id", "keyA"] if pinned else [])]
     assert main(arguments) != 0
     assert "forged" not in capsys.readouterr().out
 
@@ -242,7 +242,7 @@ def test_a_hash_authenticates_the_metadata(
         assert opened.verify().ok
     with pytest.raises(ags1.AuthenticationError, match=r"has the hash .* was expected: it was changed"):
         open_table(str(changed), table_kms, metadata_hash=digest)
-    options = ["--kms", keys_url, "--metadata-hash", digest]
+    options = ["--kms", keys_url, "--expected-metadata-hash", digest]
     assert main(["iceberg", "scan", str(compressed), *options]) == 0
     capsys.readouterr()
     for action in ("inspect", "files", "scan", "audit", "verify"):

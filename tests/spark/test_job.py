@@ -169,7 +169,7 @@ def test_a_plan_of_local_files_needs_no_spark(job: Job, source: Path) -> None:
 
 def test_a_plan_of_nothing_is_no_plan(job: Job, tmp_path: Path) -> None:
     answer = job("plan", tmp_path / "missing")
-    assert (answer.code, answer.out) == (3, "")
+    assert (answer.code, answer.out) == (4, "")
     assert answer.err == f"ags1: {tmp_path / 'missing'}: No such file or directory\n"
 
 
@@ -187,13 +187,13 @@ def raiser(error: BaseException) -> Callable[..., Any]:
     ("error", "code", "message"),
     [
         (KeyAccessError("KMS says no"), 3, "KMS says no"),
-        (AuthenticationError("manifest 1 is damaged"), 3, "manifest 1 is damaged"),
-        (FileNotFoundError(2, "there is no dataset", "/x"), 3, "/x: there is no dataset"),
-        (BlockingIOError(11, "another process is changing it", "/x"), 3, "/x: another process is changing it"),
+        (AuthenticationError("manifest 1 is damaged"), 1, "manifest 1 is damaged"),
+        (FileNotFoundError(2, "there is no dataset", "/x"), 4, "/x: there is no dataset"),
+        (BlockingIOError(11, "another process is changing it", "/x"), 4, "/x: another process is changing it"),
         (ValueError("the source lies in the target"), 2, "the source lies in the target"),
         (ImportError("s3fs is missing: pip install 'ags1[s3]'"), 2, "s3fs is missing: pip install 'ags1[s3]'"),
-        (MemoryError(), 3, "there is not enough memory for this"),
-        (RuntimeError("two\nlines"), 3, "RuntimeError: two lines (--traceback shows where)"),
+        (MemoryError(), 4, "there is not enough memory for this"),
+        (RuntimeError("two\nlines"), 4, "RuntimeError: two lines (--traceback shows where)"),
         (KeyboardInterrupt(), 130, "interrupted: what was done is kept, and the same command goes on with it"),
     ],
 )
@@ -210,8 +210,8 @@ def test_an_error_is_a_line_and_an_exit_code(
     assert answer.record["counts"] == {}
 
 
-@pytest.mark.parametrize(("kind", "code"), [("AuthenticationError", 1), ("OSError", 1), ("KeyAccessError", 3)])
-def test_a_file_that_ends_a_run_is_a_failed_file_unless_it_was_the_kms(
+@pytest.mark.parametrize(("kind", "code"), [("AuthenticationError", 1), ("OSError", 4), ("KeyAccessError", 3)])
+def test_a_file_that_ends_a_run_gives_it_the_exit_code_of_its_error(
     job: Job, monkeypatch: pytest.MonkeyPatch, kind: str, code: int
 ) -> None:
     def fail(spark: Any, **arguments: Any) -> None:
@@ -221,14 +221,14 @@ def test_a_file_that_ends_a_run_is_a_failed_file_unless_it_was_the_kms(
     answer = job("decrypt", "a", "b", "--kms", "local:k.json?password_file=p", spark=object())
     assert answer.code == code
     assert "a/b: no good" in answer.err
-    assert "run it again to go on, or with --on-error collect" in answer.err
+    assert "run it again to go on, or with --keep-going" in answer.err
 
 
 def test_a_traceback_is_shown_to_who_asks_for_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ags1.spark, "decrypt_files", raiser(RuntimeError("odd")))
-    assert main(["decrypt", "a", "b", "--kms", "local:k.json?password_file=p", "--traceback"], spark=object()) == 3
+    assert main(["decrypt", "a", "b", "--kms", "local:k.json?password_file=p", "--traceback"], spark=object()) == 4
     assert "in function" in capsys.readouterr().err
 
 
@@ -287,7 +287,7 @@ def test_a_missing_source_is_noticed_before_spark_is_started(
     target = [] if command == "verify" else [tmp_path / "out"]
     more = ["--key-id", "lake"] if command == "encrypt" else []
     answer = job(command, where, *target, *more, "--kms", "local:keys.json")
-    assert (answer.code, answer.err) == (3, f"ags1: {where}: No such file or directory\n")
+    assert (answer.code, answer.err) == (4, f"ags1: {where}: No such file or directory\n")
 
 
 # -- with Spark ----------------------------------------------------------------------------------------------------
@@ -326,11 +326,11 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     }
     assert sorted(pq.read_table(report)["path"].to_pylist()) == sorted(FILES)
 
-    dry = spark_job("rekey", "--target", vault, "--new-key-id", "lake2", "--dry-run", "--json")
+    dry = spark_job("rewrap", vault, "--new-key-id", "lake2", "--dry-run", "--json")
     assert (dry.record["dry_run"], dry.record["new_key_id"]) == (True, "lake2")
     said = spark_job("rewrap", vault, "--new-key-id", "lake2").out
     assert re.fullmatch(rf"ags1 rewrap: put \d+ wrapped keys? of {vault} under 'lake2', instead of 'lake'\n", said)
-    refused = spark_job("verify", vault, "--key-id", "lake")
+    refused = spark_job("verify", vault, "--expected-key-id", "lake")
     assert refused.code == 3
     assert "is under the master key 'lake2', but 'lake' is expected" in refused.err
 
@@ -382,7 +382,7 @@ def test_problems_are_found_reported_and_change_the_exit_code(
     failed = spark_job("decrypt", vault, tmp_path / "one", "--quiet")
     assert failed.code == 1
     assert re.fullmatch(r"ags1: decrypt: .*is in the manifest, but its object is missing .*'empty'.*\n", failed.err)
-    others = spark_job("decrypt", vault, tmp_path / "two", "--on-error", "collect", "--json")
+    others = spark_job("decrypt", vault, tmp_path / "two", "--keep-going", "--json")
     assert (others.code, others.record["counts"], others.record["error"]) == (1, {"ok": 2, "error": 1}, "1 file failed")
     assert [each["path"] for each in others.record["errors"]] == ["empty"]
     assert set(contents(tmp_path / "two")) == {"a/big.bin", "a/b/c.txt"}
@@ -491,7 +491,7 @@ def test_spark_submit_takes_the_path_and_answers_the_exit_code(
     script = Path(ags1.spark.__file__).with_name("__main__.py")
     # As if this package were only where the script is.
     options = {"submit": True, "check": False, "env": {"PYTHONPATH": ""}}
-    done = run_spark(script, "verify", "--source", vault, "--kms", kms_url, "--json", **options)
+    done = run_spark(script, "verify", vault, "--kms", kms_url, "--json", **options)
     assert done.returncode == 1, done.stderr
     # spark-submit mixes both streams, and the newest PySpark begins with a warning.
     assert json.loads(done.stdout[done.stdout.index("{") :])["counts"] == {"ok": 2, "error": 1}
@@ -583,6 +583,6 @@ def test_an_interrupted_run_leaves_no_version_and_its_record(
 
     done = spark_job("encrypt", source, vault, "--key-id", "lake", "--json")
     assert (done.code, done.record["counts"]) == (0, {"ok": 2})
-    assert spark_job("clean", vault, "--kms", kms_url, "--grace", "0").code == 0
+    assert spark_job("clean", vault, "--kms", kms_url, "--grace", "0s").code == 0
     assert unfinished(vault) == []
     assert spark_job("verify", vault).code == 0

@@ -95,8 +95,7 @@ def parsers() -> dict[str, Any]:
 
 
 def test_there_are_the_documented_commands() -> None:
-    assert set(parsers()) == {*COMMANDS, "rekey"}
-    assert parse(["rekey", *ENOUGH["rewrap"].split()], PROG).function == "rewrap"
+    assert set(parsers()) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", [name for name, function in COMMANDS.items() if function])
@@ -117,10 +116,10 @@ def test_help_fits_80_columns_and_shows_every_way_to_start(job: Job, command: st
     answer = job(*filter(None, [command]), "--help")
     assert answer.code == 0
     assert max(map(len, answer.out.splitlines())) <= 80
-    for text in ("spark-submit --master yarn", "--archives env.tgz#environment", "k8s://", "ags1.spark --path"):
+    for text in ("spark-submit --master yarn", "--archives 'env.tgz#environment'", "k8s://", "ags1.spark --path"):
         assert text in answer.out
     assert f"\n  {PROG} {command or 'encrypt'} " in answer.out
-    assert re.search(r"^exit codes:", answer.out, re.MULTILINE)
+    assert "exit codes" in answer.out
     assert job(*filter(None, ["help", command])).out == answer.out
 
 
@@ -144,28 +143,27 @@ def test_the_path_is_that_of_a_script() -> None:
     [
         ("frobnicate", "there is no such command"),
         ("--frob", "unknown option --frob"),
-        ("encrypt", "--source is needed: a path or URL"),
-        ("encrypt a", "--target is needed: a path or URL"),
+        ("encrypt", "required: SOURCE, TARGET"),
+        ("encrypt a", "required: TARGET"),
         ("encrypt a b c --kms aws: --key-id k", "too many arguments"),
         ("encrypt a b --key-id k", "a KMS is needed: --kms URL or the variable AGS1_KMS"),
-        ("encrypt a b --kms aws:", "a master key is needed: --key-id ID"),
-        ("rewrap a --kms aws:", "a master key is needed: --new-key-id ID"),
-        ("parquet-encrypt a b --kms aws:", "a master key is needed: --footer-key-id ID"),
+        ("encrypt a b --kms aws:", "required: --key-id"),
+        ("rewrap a --kms aws:", "required: --new-key-id"),
+        ("parquet-encrypt a b --kms aws:", "required: --footer-key-id"),
         ("encrypt a b --frob=7", "unknown option --frob "),
-        ("encrypt a b --part-bytes 0", "'0' is not a number of bytes such as 64M or 1G"),
+        ("encrypt a b --part-bytes 0", "at least 1 byte is needed"),
         ("encrypt a b --part-bytes 1.5M", "'1.5M' is not a number of bytes"),
         ("encrypt a b --parallelism 0", "'0' is not a number of 1 or more"),
-        ("encrypt a b --on-error ignore", "argument --on-error: invalid choice"),
         ("encrypt a b --report r.csv", "a report ends with .parquet, .json, .jsonl: 'r.csv' does not"),
         ("encrypt a b --conf x", "argument --conf: needs NAME=VALUE"),
         ("decrypt a b --expected-version x", "'x' is not a version such as 7"),
         ("parquet-encrypt a b --column-key-id pii", "needs COLUMNS=ID, such as ssn,salary=alias/pii"),
         ("parquet-encrypt a b --column-key-id a,,b=pii", "there is an empty column name"),
-        ("parquet-verify a --aad-prefix-hex xyz", "--aad-prefix-hex is not hexadecimal"),
+        ("parquet-verify a --aad-prefix-hex xyz", "argument --aad-prefix-hex: 'xyz' is not hexadecimal"),
         ("parquet-verify a --cache-seconds nan", "'nan' is not a number of seconds"),
         (
-            "verify-table t --kms aws: --snapshot-id last",
-            "'last' is neither the id of a snapshot, nor all, nor current",
+            "verify-table t --kms aws: --snapshot last",
+            "'last' is neither the id of a snapshot (`ags1 iceberg inspect` shows them), nor all, nor current",
         ),
     ],
 )
@@ -218,8 +216,8 @@ def test_settings_that_only_name_where_a_secret_is_are_taken() -> None:
     assert parse(["clean", "a", *given], PROG).conf == dict.fromkeys(names, "x=y")
 
 
-def test_options_may_stand_anywhere_and_places_without_theirs() -> None:
-    for line in ("a b --key-id k --kms aws:", "--kms aws: a --key-id k b", "--target b --kms aws: --key-id k a"):
+def test_options_may_stand_anywhere() -> None:
+    for line in ("a b --key-id k --kms aws:", "--kms aws: a --key-id k b", "--kms aws: --key-id k a b"):
         options = parse(["encrypt", *line.split()], PROG)
         assert (options.source, options.target, options.kms, options.key_id) == ("a", "b", "aws:", "k")
 
@@ -251,7 +249,7 @@ def test_values_are_what_the_functions_take() -> None:
     )
     assert (options.part_bytes, options.include, options.exclude) == (2 << 30, ["*.a", "*.b"], None)
     for text, value in (("all", "all"), ("current", None), ("-5", -5)):
-        assert parse(["verify-table", "t", "--kms", "aws:", f"--snapshot-id={text}"], PROG).snapshot_id == value
+        assert parse(["verify-table", "t", "--kms", "aws:", f"--snapshot={text}"], PROG).snapshot_id == value
     assert parse(
         ["verify-table", "t", "--kms", "aws:", "--property", "a=b", "--property", "c=d=e"], PROG
     ).properties == {
@@ -264,5 +262,5 @@ def test_a_variable_stands_for_the_kms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGS1_KMS", "gcp:")
     assert parse(["verify", "a"], PROG).kms == "gcp:"
     assert parse(["verify", "a", "--kms", "aws:"], PROG).kms == "aws:"
-    with pytest.raises(UsageError, match="a master key is needed"):
+    with pytest.raises(UsageError, match="required: --key-id"):
         parse(["encrypt", "a", "b"], PROG)

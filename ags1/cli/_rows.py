@@ -1,22 +1,25 @@
-"""``ags1 parquet cat`` and ``ags1 parquet head``: rows of encrypted files, as a table, CSV or JSON lines."""
+"""Rows as a table, CSV or JSON lines; ``ags1 parquet cat`` and ``ags1 parquet head``, which show those of files."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ags1.cli import printable, say, warn
+from ags1._exit_codes import printable
+from ags1.cli import say, warn
 from ags1.cli._parquet import parquet_files
-from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, column_names, in_options
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    import pyarrow
+
     Row = list[Any]
 
-__all__ = ["cat", "head"]
+__all__ = ["cat", "head", "plain_value", "write_rows"]
 
 # Rows at once: their widths decide those of a table's columns.
 _BATCH = 1000
@@ -37,9 +40,7 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
     from ags1 import parquet
 
     _pyarrow()
-    columns = None if options.columns is None else column_names(options.columns, "--columns")
-    forms: dict[str, type[_Table | _Csv | _Json]] = {"table": _Table, "csv": _Csv, "json": _Json}
-    written = forms[options.format]()
+    written = _writer_of(options.format)
     found = parquet_files(options.files)
     with Clients() as clients:
         reading = Reading(options, KeyReferences(), clients)
@@ -47,7 +48,7 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
             with in_options():
                 config = reading.config(path, name) if reading.named or options.allow_plaintext else None
                 view = parquet.open(
-                    path, config, columns=columns, missing_keys=options.missing_keys, threads=options.threads
+                    path, config, columns=options.columns, missing_keys=options.missing_keys, threads=options.threads
                 )
             with view:
                 if view.dropped:
@@ -57,6 +58,41 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
                     written.write(names, rows)
                 written.end()
     return 0
+
+
+def write_rows(
+    form: str, names: list[str], batches: Iterable[pyarrow.RecordBatch], *, widest: int | None = _WIDEST_CELL
+) -> int:
+    """Write the rows of batches to standard output, and return how many there were.
+
+    Parameters
+    ----------
+    form : {"table", "csv", "json"}
+    widest : int or None
+        Characters of a cell of a table; None leaves cells as they are, and nulls empty.
+    """
+    written = _writer_of(form, widest)
+    written.begin(None)
+    written.write(names, [])
+    count = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, _BATCH):
+            rows = _rows_of(batch.slice(start, _BATCH))
+            written.write(names, rows)
+            count += len(rows)
+    written.end()
+    return count
+
+
+def _writer_of(form: str, widest: int | None = _WIDEST_CELL) -> _Table | _Csv | _Json:
+    return _Csv() if form == "csv" else _Json() if form == "json" else _Table(widest)
+
+
+def _rows_of(batch: pyarrow.RecordBatch) -> list[Row]:
+    """The rows of a batch, as values that have a form in text."""
+    if not batch.num_columns:
+        return [[] for _ in range(batch.num_rows)]
+    return [list(row) for row in zip(*(_values(column) for column in batch.columns), strict=True)]
 
 
 def _pyarrow() -> Any:
@@ -79,7 +115,7 @@ def _batches(view: Any, limit: int | None, path: str) -> Iterator[tuple[list[str
         if left <= 0:
             return
         for batch in file.iter_batches(min(_BATCH, left), use_threads=False):
-            rows = [list(row) for row in zip(*(_values(column) for column in batch.columns), strict=True)]
+            rows = _rows_of(batch)
             yield names, rows[:left]
             left -= len(rows)
             if left <= 0:
@@ -98,10 +134,10 @@ def _values(column: Any) -> list[Any]:
             column = column.cast(_pyarrow().string())
         except _pyarrow().ArrowException:
             pass
-    return [_value(each) for each in column.to_pylist()]
+    return [plain_value(each) for each in column.to_pylist()]
 
 
-def _value(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """The value with nothing in it that JSON lacks: bytes as hexadecimal digits, other things as text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -110,9 +146,9 @@ def _value(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value).hex()
     if isinstance(value, dict):
-        return {str(name): _value(each) for name, each in value.items()}
+        return {str(name): plain_value(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_value(each) for each in value]
+        return [plain_value(each) for each in value]
     return str(value)
 
 
@@ -173,7 +209,8 @@ class _Lines:
 class _Table:
     """Aligned columns for a person; their widths are those of the first rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, widest: int | None) -> None:
+        self._widest = widest
         self._names: list[str] = []
         self._widths: list[int] | None = None
         self._files = 0
@@ -192,7 +229,8 @@ class _Table:
         self._names = names
         if not rows:
             return
-        cells = [[_shortened(printable(_cell(value, "null"))) for value in row] for row in rows]
+        null = "" if self._widest is None else "null"
+        cells = [[self._shortened(_cell(value, null)) for value in row] for row in rows]
         if self._widths is None:
             self._start(cells)
         for row in cells:
@@ -204,7 +242,7 @@ class _Table:
             self._start([])
 
     def _start(self, cells: list[list[str]]) -> None:
-        header = [_shortened(printable(name)) for name in self._names]
+        header = [self._shortened(name) for name in self._names]
         self._widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
         self._line(header)
         self._line(["-" * width for width in self._widths])
@@ -213,6 +251,6 @@ class _Table:
         assert self._widths is not None
         say("  ".join(cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip())
 
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _WIDEST_CELL else f"{text[: _WIDEST_CELL - 3]}..."
+    def _shortened(self, text: str) -> str:
+        text = printable(text)
+        return text if self._widest is None or len(text) <= self._widest else f"{text[: self._widest - 3]}..."

@@ -1,0 +1,495 @@
+"""The options of all commands: one table, of which every parser takes the names that its command has.
+
+A name is that of the option without its hyphens; where one flag means two things, the name is another, and `flags` says
+the flag. A name of :data:`BUNDLES` stands for several; ``old-NAME`` is the option NAME of what SOURCE is read with.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ags1 import _option_values as values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["BUNDLES", "EXCLUSIVE", "OPTIONS"]
+
+_DAY = 24.0 * 3600
+_FLAG = {"action": "store_true"}
+_OFF = {"action": "store_false"}
+_MANY = {"action": "append"}
+_BITS = {"type": int, "choices": (128, 192, 256)}
+_ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")
+
+# Names, by the section of the help that they stand in.
+OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "key": {
+        "key-file": {"metavar": "FILE", "help": "read the key from a file"},
+        "key-env": {
+            "metavar": "NAME",
+            "help": "read the key from an environment variable, as hexadecimal or base64 text",
+        },
+        "key-metadata": {
+            "metavar": "PATH",
+            "help": "read key, AAD prefix and trusted length from a file, or for many files from a directory of "
+            "NAME.key-metadata",
+        },
+        "footer-key": {"metavar": "KEY", "help": "key of the footer, file:PATH or env:NAME"},
+        "column-key": {
+            "action": values.ColumnKeys,
+            "default": (),
+            "metavar": "COLUMNS=KEY",
+            "help": "key of some columns: ssn,salary=file:s.key (may be repeated)",
+        },
+        "key-for": {
+            "action": values.MetadataKeys,
+            "default": (),
+            "metavar": "METADATA=KEY",
+            "help": "key for the key metadata that a file contains: text, or hex:DIGITS (may be repeated)",
+        },
+        "aad-prefix": {
+            "metavar": "TEXT",
+            "help": "identity of the file: what it was encrypted with is needed to read it. {name} stands for the base "
+            "name of the encrypted file, {path} for its path below the directory that was given, without .ags1",
+        },
+        "aad-prefix-hex": {
+            "dest": "aad_prefix",
+            "type": values.hexadecimal,
+            "metavar": "HEX",
+            "help": "the same as hexadecimal bytes",
+        },
+    },
+    "key management service": {
+        "kms": {
+            "metavar": "URL",
+            "help": "local:PATH, aws:?region=R, gcp:, azure:https://... or vault:... (AGS1_KMS)",
+        },
+        "password-file": {"metavar": "FILE", "help": "password of a local keystore (asked on a terminal)"},
+        "keystore-key-file": {
+            "flags": ("--key-file",),
+            "metavar": "FILE",
+            "help": "key file of a local keystore, instead of a password",
+        },
+        "workers-kms": {
+            "flags": ("--kms",),
+            "metavar": "URL",
+            "help": "aws:?region=R, gcp:, azure:https://..., vault:https://..., local:FILE?key_file=FILE or "
+            "module:package.Class; without secrets, which driver and executors find for themselves (AGS1_KMS)",
+        },
+        "new-kms": {"metavar": "URL", "help": "the service that has the new master key, if it is another one"},
+        "cache-seconds": {
+            "type": values.integer("a number of seconds"),
+            "default": 600,
+            "metavar": "N",
+            "help": "how long a worker keeps key encryption keys (600)",
+        },
+    },
+    "master keys": {
+        "key-id": {"metavar": "ID", "help": "the master key"},
+        "new-key-id": {"metavar": "ID", "help": "the new master key"},
+        "keys": {
+            "action": values.Patterns,
+            "metavar": "GLOB=ID",
+            "help": "another master key for the files whose path matches this pattern (may be repeated; the first that "
+            "matches counts). Without any, a dataset that is there keeps its patterns; with some, they replace all of "
+            "them ('**=ID': no others)",
+        },
+        "new-key-ids": {
+            "flags": ("--new-key-id",),
+            "action": values.Pair,
+            "metavar": "OLD=NEW",
+            "help": "master key NEW instead of OLD; others keep their id, in its current version (may be repeated)",
+        },
+        "footer-key-id": {"metavar": "ID", "help": "master key of the footer keys"},
+        "column-key-id": {
+            "dest": "column_key_ids",
+            "action": values.ColumnIds,
+            "metavar": "COLUMNS=ID",
+            "help": "master key of the keys of some columns: ssn,salary=alias/pii (may be repeated)",
+        },
+        "transfer-key-id": {"metavar": "ID", "help": "the one for the way to the workers (the table's)"},
+        "single-wrapping": {
+            "dest": "double_wrapping",
+            **_OFF,
+            "help": "one call for each key, without key encryption keys",
+        },
+        "external-key-material": {
+            "dest": "internal_key_material",
+            **_OFF,
+            "help": "store the wrapped keys beside the file, in _KEY_MATERIAL_FOR_NAME.json",
+        },
+        "data-key-bits": {**_BITS, "default": 128, "help": "size of the fresh keys (128)"},
+        "table-data-key-bits": {
+            "flags": ("--data-key-bits",),
+            "dest": "data_key_length",
+            "type": values.key_bytes,
+            "metavar": "{128,192,256}",
+            "help": "size of the keys of files (the table's, or 128)",
+        },
+        "kek-bits": {**_BITS, "default": 128, "help": "size of key encryption keys (128)"},
+        "kms-instance-id": {"default": "DEFAULT", "metavar": "TEXT", "help": "written in the file, for readers"},
+        "kms-instance-url": {"default": "DEFAULT", "metavar": "TEXT", "help": "the same"},
+    },
+    "trust": {
+        "expected-version": {"type": values.version, "metavar": "N", "help": "refuse any other version"},
+        "expected-uuid": {"metavar": "UUID", "help": "refuse any other dataset"},
+        "expected-digest": {"metavar": "HEX", "help": "refuse any other content"},
+        "expected-key-id": {"dest": "key_id", "metavar": "ID", "help": "refuse what is under another master key"},
+        "expected-table-key-id": {
+            "flags": ("--expected-key-id",),
+            "dest": "table_key_id",
+            "metavar": "ID",
+            "help": "refuse a table that is under another master key",
+        },
+        "expected-metadata-hash": {
+            "dest": "metadata_hash",
+            "metavar": "BASE64",
+            "help": "refuse a metadata file whose JSON text has another SHA-256; Hive's table parameter metadata_hash "
+            "has it",
+        },
+        "expected-algorithm": {"dest": "algorithm", "choices": _ALGORITHMS, "help": "refuse files of the other one"},
+        "allow-plaintext": {**_FLAG, "help": "take files that are not encrypted, too"},
+        "no-check-footer": {
+            "dest": "check_footer_integrity",
+            **_OFF,
+            "help": "do not verify the signature of a plaintext footer",
+        },
+        "length-policy": {
+            "choices": ("trusted", "metadata-hint", "file"),
+            "default": "trusted",
+            "help": "AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them "
+            "(trusted), take the length that the file above says, or the file's own",
+        },
+        "length": {
+            "type": values.size,
+            "metavar": "BYTES",
+            "help": "trusted length of the encrypted file: shows a truncation that nothing else can",
+        },
+    },
+    "files": {
+        "files-from": {
+            "metavar": "LIST",
+            "help": "read more sources from this file (`-`: standard input), one a line or ended by NUL; lines that "
+            "start with # are left out",
+        },
+        "include": {
+            **_MANY,
+            "metavar": "GLOB",
+            "help": "only these files: a pattern without / is compared with each component of a path, one with / with "
+            "all of it (may be repeated)",
+        },
+        "exclude": {**_MANY, "metavar": "GLOB", "help": "not these files (may be repeated)"},
+        "others": {
+            "choices": ("error", "copy", "skip"),
+            "default": "error",
+            "help": "files that are not Parquet: refuse to begin (error), copy them as they are, or leave them out",
+        },
+        "prefix": {"metavar": "PATH", "default": "", "help": "directory in the dataset that SOURCE stands for"},
+        "delete": {**_FLAG, "help": "leave out of the new version what the source has no more"},
+        "version": {"type": values.version, "metavar": "N", "help": "the version to show (the last one)"},
+        "recursive": {"flags": ("-r", "--recursive"), **_FLAG, "help": "every file below, not one directory"},
+        "long": {"flags": ("-l", "--long"), **_FLAG, "help": "plaintext size beside each name"},
+        "sizes": {**_FLAG, "help": "ask for the size of each file as it is now"},
+        "offset": {
+            "type": values.size,
+            "default": 0,
+            "metavar": "SIZE",
+            "help": "plaintext offset to start at (0), such as 4096 or 2G",
+        },
+        "bytes": {"type": values.size, "metavar": "SIZE", "help": "bytes of plaintext (to the end)"},
+        "snapshot": {
+            "dest": "snapshot_id",
+            "type": values.snapshot,
+            "metavar": "ID",
+            "help": "the files of this snapshot, of all of them (all), or of the current one (current)",
+        },
+        "ref": {"metavar": "NAME", "help": "of this branch or tag"},
+        "as-of": {
+            "type": values.moment,
+            "metavar": "TIME",
+            "help": "as it was then: 2026-11-01, 2026-11-01T12:30 (UTC without zone)",
+        },
+        "keep": {"type": values.kept, "default": 1, "metavar": "N", "help": "versions that stay in any case (1)"},
+        "keep-key": {
+            "flags": ("--keep",),
+            **_MANY,
+            "default": [],
+            "metavar": "ID",
+            "help": "a key to keep in any case (may be repeated)",
+        },
+        "older-than": {
+            "type": values.duration,
+            "metavar": "TIME",
+            "default": 5 * _DAY,
+            "help": "keep versions that were replaced since then, such as 12h or 30d (5d); a run that takes longer fails",
+        },
+        "give-up": {
+            "type": int,
+            "default": 0,
+            "metavar": "VERSION",
+            "help": "remove this version and all before it even if they cannot be read: what only they have is lost",
+        },
+        "grace": {
+            "type": values.duration,
+            "default": _DAY,
+            "metavar": "TIME",
+            "help": "spare what is younger than this and in no version: its writer may be about to commit it (24h)",
+        },
+    },
+    "rows": {
+        "columns": {
+            "type": values.column_names,
+            "metavar": "COLUMNS",
+            "help": "only these columns, with commas; no keys of others",
+        },
+        "filter": {"metavar": "EXPRESSION", "help": "only these rows: amount > 10 and country = 'CH'"},
+        "limit": {"type": values.rows, "metavar": "N", "help": "no more than N rows"},
+        "rows": {"flags": ("-n", "--rows"), "type": values.rows, "default": 10, "metavar": "N", "help": "rows (10)"},
+        "missing-keys": {
+            "choices": ("error", "drop"),
+            "default": "error",
+            "help": "columns whose key is missing: an error, or left out (error)",
+        },
+    },
+    "encryption": {
+        "footer-key-metadata": {
+            "metavar": "TEXT",
+            "help": "what readers find the footer key by, in the file, not encrypted: text, or hex:DIGITS",
+        },
+        "column-key-metadata": {
+            "action": values.ColumnTexts,
+            "default": (),
+            "metavar": "COLUMNS=TEXT",
+            "help": "the same for columns that have --column-key (may be repeated)",
+        },
+        "key-metadata-out": {
+            "metavar": "PATH",
+            "help": "write the key metadata (key, AAD prefix, length) here: a file, or for many sources a directory of "
+            "NAME.key-metadata. Without a key, each file gets a fresh one",
+        },
+        "replace-key-metadata": {
+            **_FLAG,
+            "help": "let --key-metadata-out replace the only copy of another key: what that encrypted is lost",
+        },
+        "block-length": {
+            "type": values.block_length,
+            "default": 1 << 20,
+            "metavar": "SIZE",
+            "help": "bytes of plaintext in a block (1M, the only length that Iceberg reads)",
+        },
+        "encrypt-all": {**_FLAG, "help": "encrypt the columns that have no key of their own with the footer's"},
+        "algorithm": {
+            "choices": _ALGORITHMS,
+            "default": "AES_GCM_V1",
+            "help": "AES_GCM_V1, or AES_GCM_CTR_V1, which does not authenticate what is in pages",
+        },
+        "plaintext-footer": {**_FLAG, "help": "sign the footer instead: everybody sees the schema"},
+        "data-page-v2": {
+            "choices": ("java", "arrow"),
+            "default": "java",
+            "help": "form of V2 pages: java (Spark, Iceberg), arrow (PyArrow, arrow-rs, DuckDB)",
+        },
+        "no-store-aad-prefix": {
+            "dest": "store_aad_prefix",
+            **_OFF,
+            "help": "leave the prefix out of the file: readers must bring it",
+        },
+        "shared-keys": {**_FLAG, "help": "encrypt many files with the same given keys"},
+        "plaintext-columns": {
+            "action": values.Names,
+            "type": values.column_names,
+            "default": (),
+            "metavar": "COLUMNS",
+            "help": "columns that are encrypted and may become plaintext: name,city (may be repeated)",
+        },
+        "drop-bloom-filters": {
+            **_FLAG,
+            "help": "leave the Bloom filters out; arrow-rs does not encrypt them, and such files are refused otherwise",
+        },
+        "enable-only": {**_FLAG, "help": "encrypt what is written from now on, and leave all files as they are"},
+        "expire": {**_FLAG, "help": "remove the snapshots and files of before, as `ags1 iceberg expire` does"},
+    },
+    "new table": {
+        "schema": {"metavar": "FILE", "help": "columns of this Parquet, CSV or Arrow file, or Iceberg's JSON"},
+        "partition-by": {**_MANY, "metavar": "FIELD", "help": "may be repeated"},
+        "sort-by": {**_MANY, "metavar": "FIELD", "help": "may be repeated"},
+        "location": {"metavar": "URL", "help": "directory of the table (where the catalog puts it)"},
+        "set": {"action": values.Pair, "default": {}, "metavar": "NAME=VALUE", "help": "a property of the table"},
+        "to-catalog": {"metavar": "NAME", "help": "create the new table in this catalog (none: a metadata file)"},
+        "to-name": {"metavar": "TABLE", "help": "its name there, such as db.events"},
+    },
+    "policy": {
+        "policy": {"metavar": "FILE", "help": "what must be encrypted, as TOML"},
+        "require-encrypted": {
+            "action": values.Names,
+            "type": values.column_names,
+            "default": (),
+            "metavar": "COLUMNS",
+            "help": "columns that must be encrypted: ssn,salary (may be repeated)",
+        },
+        "allow-unauthenticated-pages": {
+            **_FLAG,
+            "help": "let files pass whose pages, or levels of pages, carry no tag",
+        },
+        "expect": {
+            **_MANY,
+            "dest": "expected",
+            "metavar": "NAME",
+            "help": "name of a file, or of many: 'part-{0..99}.parquet'; no others may be there (may be repeated)",
+        },
+        "expect-prefix": {
+            **_MANY,
+            "dest": "expected",
+            "type": os.fsencode,
+            "metavar": "TEXT",
+            "help": "AAD prefix of a file, or of many: 'people.part{0..99}' (may be repeated)",
+        },
+        "expect-from": {"metavar": "FILE", "help": "names of all files, one a line"},
+    },
+    "storage": {
+        "catalog": {
+            "metavar": "NAME",
+            "help": "TABLE is the table's name, such as db.events, in this catalog of PyIceberg's configuration "
+            "(.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI)",
+        },
+        "property": {
+            **_MANY,
+            "default": [],
+            "metavar": "NAME=VALUE",
+            "help": "for PyIceberg's FileIO and catalog: s3.endpoint=https://...; of secrets, the name of a variable: "
+            "s3.secret-access-key=env:NAME (may be repeated)",
+        },
+        "workers-property": {
+            "flags": ("--property",),
+            "dest": "properties",
+            "action": values.Setting,
+            "metavar": "NAME=VALUE",
+            "help": "for PyIceberg's FileIO; without any, as Spark's configuration says (may be repeated)",
+        },
+        "single-writer": {
+            **_FLAG,
+            "help": "for a new dataset in a store without create-if-absent: promise that nobody else ever writes",
+        },
+    },
+    "work": {
+        "force": {**_FLAG, "help": "replace an existing file"},
+        "no-clobber": {**_FLAG, "help": "refuse to replace an existing target"},
+        "replace": {**_FLAG, "help": "replace files that have the new paths"},
+        "durable": {**_FLAG, "help": "wait until each result is on the disk"},
+        "no-durable": {
+            "dest": "durable",
+            **_OFF,
+            "help": "do not wait for the disk before the commit: a power cut may cost committed files (scratch data)",
+        },
+        "resume": {
+            **_FLAG,
+            "help": "pass over files that an earlier run has finished: newer than the source, and with such a footer "
+            "as this run would write",
+        },
+        "no-resume": {"dest": "resume", **_OFF, "help": "do again what an interrupted run has done already"},
+        "keep-going": {
+            "dest": "on_error",
+            "action": "store_const",
+            "const": "collect",
+            "default": "fail",
+            "help": "report files that fail, and go on with the others",
+        },
+        "dry-run": {**_FLAG, "help": "make every check, say what would be done, and write nothing"},
+        "yes": {"flags": ("-y", "--yes"), **_FLAG, "help": "do it without asking"},
+        "jobs": {
+            "flags": ("-j", "--jobs"),
+            "type": values.threads,
+            "metavar": "N",
+            "help": "files to work on at once (1 here, more in object stores)",
+        },
+        "threads": {"type": values.threads, "metavar": "N", "help": "threads to use (every CPU)"},
+        "workers-threads": {
+            "flags": ("--threads",),
+            "type": values.threads,
+            "default": 1,
+            "metavar": "N",
+            "help": "threads for each file (1)",
+        },
+        "part-bytes": {
+            "type": values.some_bytes,
+            "default": 256 << 20,
+            "metavar": "SIZE",
+            "help": "larger files are cut into ranges of so many bytes, for many tasks (256M)",
+        },
+        "parallelism": {"type": values.count, "metavar": "N", "help": "tasks of 100,000 files (as many as are useful)"},
+        "slots": {"type": values.count, "metavar": "N", "help": "tasks that run at once (CPUs of this machine)"},
+        "bits": {**_BITS, "default": 256, "help": "size of the key (256)"},
+        "sample": {
+            "flags": ("--bytes",),
+            "type": values.some_bytes,
+            "default": 256 << 20,
+            "metavar": "SIZE",
+            "help": "bytes of plaintext, such as 64M (256M)",
+        },
+    },
+    "output": {
+        "format": {"choices": ("table", "csv", "json"), "default": "table", "help": "form of rows (table)"},
+        "output": {
+            "flags": ("-o", "--output"),
+            "metavar": "FILE",
+            "help": "write to this file instead of standard output",
+        },
+        "html": {"metavar": "FILE", "help": "write the report as a page that needs no network"},
+        "report": {
+            "type": values.report,
+            "metavar": "FILE",
+            "help": "write a row for each file: FILE.parquet, or FILE.json[l] with one JSON object a line",
+        },
+        "json": {**_FLAG, "help": "JSON for machines: one object, or one a line for each of many things"},
+        "quiet": {"flags": ("-q", "--quiet"), **_FLAG, "help": "say nothing but errors"},
+        "verbose": {"flags": ("-v", "--verbose"), **_FLAG, "help": "a line for each file, also if there are many"},
+        "progress": {
+            "choices": ("auto", "always", "never"),
+            "default": "auto",
+            "help": "a progress bar: auto shows it on a terminal",
+        },
+        "traceback": {**_FLAG, "help": "show where errors come from, also in Java"},
+    },
+    "Spark, without spark-submit": {
+        "master": {"metavar": "URL", "help": "local[N], yarn, k8s://..., spark://... (as configured)"},
+        "remote": {"metavar": "URL", "help": "Spark Connect: sc://HOST:15002 (SPARK_REMOTE)"},
+        "conf": {
+            "action": values.Setting,
+            "metavar": "NAME=VALUE",
+            "help": "a setting of the session (may be repeated)",
+        },
+    },
+}
+
+BUNDLES = {
+    "KEY": "key-file key-env key-metadata PREFIX",
+    "PREFIX": "aad-prefix aad-prefix-hex",
+    "KMS": "kms password-file keystore-key-file",
+    "FILES": "files-from no-clobber durable",
+    "CHOICE": "include exclude",
+    "SAY": "json quiet",
+    "SHOW": "json quiet progress",
+    "WORK": "threads json quiet verbose progress",
+    "PINS": "expected-version expected-uuid expected-digest expected-key-id",
+    "ENCRYPTION": "PREFIX encrypt-all algorithm plaintext-footer data-page-v2 no-store-aad-prefix",
+    "MASTERS": "footer-key-id column-key-id single-wrapping data-key-bits",
+    "PARQUET-ENCRYPTION": "footer-key column-key key-metadata footer-key-metadata column-key-metadata ENCRYPTION "
+    "key-metadata-out replace-key-metadata shared-keys KMS MASTERS external-key-material",
+    "PARQUET-DECRYPTION": "footer-key column-key key-for key-metadata PREFIX KMS allow-plaintext no-check-footer",
+    "REQUIREMENTS": "missing-keys require-encrypted allow-unauthenticated-pages expect expect-prefix",
+    "TABLE": "KMS expected-table-key-id expected-metadata-hash allow-plaintext length-policy property",
+    "CHANGE": "catalog KMS property dry-run SAY",
+    "CONVERSION": "catalog KMS property dry-run yes SHOW",
+    "JOB": "json traceback master remote conf",
+}
+
+# Of each of these, one may be given.
+EXCLUSIVE = (
+    ("key-file", "key-env", "key-metadata"),
+    ("aad-prefix", "aad-prefix-hex"),
+    ("old-aad-prefix", "old-aad-prefix-hex"),
+    ("snapshot", "ref", "as-of"),
+    ("enable-only", "expire"),
+)

@@ -1,0 +1,100 @@
+"""The exit codes of every command, and the line that an error becomes."""
+
+from __future__ import annotations
+
+import os
+
+from ags1.errors import Ags1Error, ConflictError, KeyAccessError, UnsupportedError
+
+__all__ = [
+    "EXIT_CODES",
+    "EXIT_CONFLICT",
+    "EXIT_DATA",
+    "EXIT_INTERRUPTED",
+    "EXIT_IO",
+    "EXIT_KEY",
+    "EXIT_OK",
+    "EXIT_OUTPUT_CLOSED",
+    "EXIT_UNPROTECTED",
+    "EXIT_USAGE",
+    "NotProtected",
+    "describe",
+    "exit_code",
+    "printable",
+    "worst_code",
+]
+
+EXIT_OK = 0
+EXIT_DATA = 1
+EXIT_USAGE = 2
+EXIT_KEY = 3
+EXIT_IO = 4
+EXIT_UNPROTECTED = 5
+EXIT_CONFLICT = 6
+EXIT_INTERRUPTED = 130
+EXIT_OUTPUT_CLOSED = 141
+
+EXIT_CODES = """\
+exit codes:
+  0    success
+  1    the data is not authentic, not AGS1, or truncated
+  2    wrong usage, or data of a kind that is not read
+  3    a key could not be had
+  4    an I/O error: a missing file, a full disk, a store or Spark that failed
+  5    not protected: a signed footer, pages without tags, or less than the
+       policy of an audit asks for
+  6    somebody else changed the same files of a dataset: run it again
+  130  interrupted
+  141  the reader of the output went away, as `head` does
+"""
+# C0, DEL and C1: a file name must not move a terminal's cursor, nor make two lines of one.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+
+
+class NotProtected(Ags1Error):
+    """What was verified is not damaged as far as anybody can tell, which nobody can."""
+
+
+def worst_code(codes: list[int]) -> int:
+    """The exit code of several files: damage wins, and what is not protected comes last."""
+    if EXIT_DATA in codes:
+        return EXIT_DATA
+    return next((code for code in codes if code not in (EXIT_OK, EXIT_UNPROTECTED)), max(codes, default=EXIT_OK))
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code that stands for an error."""
+    if isinstance(error, NotProtected):
+        return EXIT_UNPROTECTED
+    if isinstance(error, KeyAccessError):
+        return EXIT_KEY
+    if isinstance(error, OSError):
+        return EXIT_IO
+    if isinstance(error, UnsupportedError):
+        return EXIT_USAGE
+    if isinstance(error, ConflictError):
+        return EXIT_CONFLICT
+    if isinstance(error, Ags1Error):
+        return EXIT_DATA
+    # Anything else comes from what is below us: a store's client, or the lack of memory.
+    return EXIT_USAGE if isinstance(error, (ValueError, TypeError, ImportError)) else EXIT_IO
+
+
+def describe(error: BaseException) -> str:
+    """One line for a person: what, where, and no traceback."""
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename is None:
+            return error.strerror
+        name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
+        directory = os.path.dirname(name)
+        if isinstance(error, FileNotFoundError) and directory and "://" not in name and not os.path.isdir(directory):
+            return f"{name}: there is no directory {directory}: make it first, or correct the name"
+        return f"{name}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this"
+    return str(error) or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """The text without control characters, so that it stays on its line."""
+    return text.translate(_CONTROLS)

@@ -1,0 +1,259 @@
+"""What the values of options may be: types and actions for argparse, each with an error that says what is wanted."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = [
+    *("ColumnIds", "ColumnKeys", "ColumnTexts", "MetadataKeys", "Names", "Pair", "Patterns", "Setting"),
+    *("block_length", "column_names", "count", "duration", "hexadecimal", "integer", "is_secret_name", "kept"),
+    *("key_bytes", "moment", "report", "rows", "size", "snapshot", "some_bytes", "threads", "version"),
+]
+
+_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+_MAX_BLOCK_LENGTH = (1 << 31) - 1
+_REPORT_ENDINGS = (".parquet", ".json", ".jsonl")
+_SECRET = re.compile(r"secret|passw|account[.-]?key|connection-string|sas[.-]token|credential$|token$", re.IGNORECASE)
+# Kubernetes' own "secrets" are names of things; and the name of a file, or of a class, is none.
+_NO_SECRET = re.compile(r"^spark\.kubernetes\.|(file|path|provider|class|enabled)$", re.IGNORECASE)
+_KEY_REFERENCE = re.compile(r"(.*?)=((?:file|env):.*)", re.DOTALL)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a setting of this name would be a secret, which others could read among the arguments."""
+    return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+def _refused(text: str, wanted: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
+
+
+def integer(wanted: str, *, least: int = 0) -> Callable[[str], int]:
+    """What reads a number; `wanted` says what it is, to whoever gives another."""
+
+    def value(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) < least:
+            raise _refused(text, wanted)
+        return int(text)
+
+    return value
+
+
+count = integer("a number of 1 or more", least=1)
+version = integer("a version such as 7")
+rows = integer("a number of rows")
+
+
+def threads(text: str) -> int:
+    return min(count(text), 1024)
+
+
+def kept(text: str) -> int:
+    if version(text) < 1:
+        raise argparse.ArgumentTypeError("the last version always stays: at least 1")
+    return int(text)
+
+
+def size(text: str) -> int:
+    """A number of bytes: 4096, 64K, 16M, 2G (powers of 1024)."""
+    digits, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        raise _refused(text, "a number of bytes such as 4096, 64K, 16M or 2G")
+    return int(digits) << _UNITS.get(unit, 0)
+
+
+def some_bytes(text: str) -> int:
+    found = size(text)
+    if found < 1:
+        raise argparse.ArgumentTypeError("at least 1 byte is needed")
+    return found
+
+
+def block_length(text: str) -> int:
+    found = size(text)
+    if not 1 <= found <= _MAX_BLOCK_LENGTH:
+        raise argparse.ArgumentTypeError(f"a block has 1 to {_MAX_BLOCK_LENGTH} bytes, not {text}")
+    return found
+
+
+def duration(text: str) -> float:
+    """Seconds: 90s, 30m, 24h, 5d, 2w."""
+    digits, unit = text[:-1], text[-1:].lower()
+    if unit not in _SECONDS or not (digits.isascii() and digits.isdigit()) or len(digits) > 9:
+        raise _refused(text, "a time such as 90s, 30m, 24h, 5d or 2w")
+    return float(int(digits) * _SECONDS[unit])
+
+
+def moment(text: str) -> datetime.datetime | int:
+    """A time, or milliseconds since 1970."""
+    import datetime
+
+    if text.isascii() and text.isdigit() and 11 <= len(text) <= 15:
+        return int(text)
+    try:
+        # Python 3.10 reads neither a Z nor a fraction of other than 3 or 6 digits.
+        return datetime.datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "Zz" else text)
+    except ValueError:
+        raise _refused(text, "a time such as 2026-11-01, 2026-11-01T12:30:00Z, or milliseconds since 1970") from None
+
+
+def snapshot(text: str) -> int | str | None:
+    if text in ("all", "current"):
+        return None if text == "current" else text
+    if re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither the id of a snapshot (`ags1 iceberg inspect` shows them), nor all, nor current"
+        )
+    return int(text)
+
+
+def hexadecimal(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise _refused(text, "hexadecimal") from None
+
+
+def key_bytes(text: str) -> int:
+    """Bytes of a key of so many bits."""
+    if text not in ("128", "192", "256"):
+        raise _refused(text, "128, 192 or 256")
+    return int(text) // 8
+
+
+def report(text: str) -> str:
+    if not text.lower().endswith(_REPORT_ENDINGS):
+        raise argparse.ArgumentTypeError(f"a report ends with {', '.join(_REPORT_ENDINGS)}: {text!r} does not")
+    return text
+
+
+def column_names(text: str) -> list[str | tuple[str, ...]]:
+    r"""Names of columns with commas between them; ``\,`` and ``\.`` are a comma and a dot inside a name.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        An empty name.
+    """
+    names: list[str | tuple[str, ...]] = []
+    for piece in re.split(r"(?<!\\),", text):
+        name = piece.replace("\\,", ",")
+        if not name:
+            raise argparse.ArgumentTypeError("there is an empty column name")
+        if "\\." in name:
+            names.append(tuple(part.replace("\\.", ".") for part in re.split(r"(?<!\\)\.", name)))
+        else:
+            names.append(name)
+    return names
+
+
+class Names(argparse.Action):
+    """COLUMNS into a tuple."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), *values))
+
+
+class Pair(argparse.Action):
+    """LEFT=RIGHT into a dict: a left side stands in it once."""
+
+    last_equals_counts = False
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        left, equals, right = values.rpartition("=") if self.last_equals_counts else values.partition("=")
+        if not equals or not left or not self.is_right(right):
+            raise argparse.ArgumentError(self, f"needs {self.metavar}{self.example}")
+        found = dict(getattr(namespace, self.dest) or {})
+        self.take(found, left, right)
+        setattr(namespace, self.dest, found)
+
+    example = ""
+
+    def is_right(self, right: str) -> bool:
+        return bool(right)
+
+    def take(self, found: dict[Any, Any], left: str, right: str) -> None:
+        if found.setdefault(left, right) != right:
+            raise argparse.ArgumentError(self, f"has {left} twice")
+
+
+class Patterns(Pair):
+    """GLOB=ID. A pattern may have ``=`` in it, as in ``day=1/**``."""
+
+    last_equals_counts = True
+    example = ", such as 'tenant=a/**=alias/a'"
+
+
+class Setting(Pair):
+    """NAME=VALUE; the value may be empty. Nothing that is a secret."""
+
+    def is_right(self, right: str) -> bool:
+        return True
+
+    def take(self, found: dict[Any, Any], left: str, right: str) -> None:
+        if is_secret_name(left):
+            raise argparse.ArgumentError(
+                self,
+                f"{left} would be a secret that others can read among the arguments: put it into spark-defaults.conf, "
+                "or use the environment, a profile or a role",
+            )
+        found[left] = right
+
+
+class ColumnIds(Pair):
+    """COLUMNS=ID, as lists of columns by the id."""
+
+    example = ", such as ssn,salary=alias/pii"
+
+    def take(self, found: dict[Any, Any], left: str, right: str) -> None:
+        found[right] = [*found.get(right, ()), *_names_of(self, left)]
+
+
+class ColumnTexts(argparse.Action):
+    """COLUMNS=VALUE, as pairs of a list of columns and the value."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        columns, equals, value = values.partition("=")
+        if not equals:
+            raise argparse.ArgumentError(self, f"needs {self.metavar}")
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), (_names_of(self, columns), value)])
+
+
+class ColumnKeys(argparse.Action):
+    """COLUMNS=file:PATH and COLUMNS=env:NAME, as pairs of a list of columns and what names the key."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        match = _KEY_REFERENCE.fullmatch(values)
+        if match is None:
+            raise argparse.ArgumentError(
+                self, "needs COLUMNS=file:PATH or COLUMNS=env:NAME, such as ssn,salary=file:s.key"
+            )
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), (_names_of(self, match[1]), match[2])])
+
+
+class MetadataKeys(argparse.Action):
+    """METADATA=file:PATH and METADATA=env:NAME, as pairs of texts."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        match = _KEY_REFERENCE.fullmatch(values)
+        if match is None:
+            raise argparse.ArgumentError(self, "needs METADATA=file:PATH or METADATA=env:NAME")
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), match.groups()])
+
+
+def _names_of(action: argparse.Action, text: str) -> list[str | tuple[str, ...]]:
+    try:
+        return column_names(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentError(action, str(error)) from None

@@ -1,0 +1,93 @@
+"""One grammar: an option is the same in every command, exit codes are one table, examples paste into any shell."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from ags1._command_line import CommandParser
+from ags1.cli import _dataset_parser, _iceberg_parser, _parquet_parser, _parser
+from tests.cli.conftest import Run
+
+# One flag that takes another value in a command that cannot mistake it.
+OTHER_VALUES = {"--new-key-id", "--keep", "--ref", "--property"}
+
+
+def parsers() -> Iterator[CommandParser]:
+    """Every parser with options, those of Spark where that is installed."""
+    roots = [_parser.command_parser(), *(each.command_parser() for each in GROUPS)]
+    try:
+        from ags1.spark import job_parser
+    except ImportError:
+        pass
+    else:
+        roots.append(job_parser.command_parser("ags1 spark"))
+    for root in roots:
+        yield root
+        yield from root.choices().values()
+
+
+GROUPS = (_dataset_parser, _iceberg_parser, _parquet_parser)
+EXAMPLES = [
+    line.strip()
+    for parser in parsers()
+    for line in (parser.epilog or "").replace("\\\n", " ").splitlines()
+    if re.match(r"  (ags1|tar|spark-submit|export) ", line)
+]
+
+
+def test_an_option_has_one_kind_of_value_in_all_commands() -> None:
+    found: dict[str, set[object]] = {}
+    for parser in parsers():
+        for action in parser._actions:
+            for flag in action.option_strings:
+                found.setdefault(flag, set()).add(action.metavar if action.nargs != 0 else None)
+    assert {flag for flag, kinds in found.items() if len(kinds) > 1} <= OTHER_VALUES
+
+
+def test_where_nothing_is_said_the_dataset_comes_first_and_the_source_before_the_target() -> None:
+    for action, parser in _dataset_parser.command_parser().choices().items():
+        places = [each.metavar for each in parser._actions if not each.option_strings]
+        assert places[0] == ("SOURCE" if action == "encrypt" else "DATASET")
+    for parser in parsers():
+        places = [each.metavar for each in parser._actions if not each.option_strings]
+        if "SOURCE" in places and "TARGET" in places:
+            assert places.index("SOURCE") < places.index("TARGET")
+
+
+def test_the_exit_codes_are_one_table(run: Run) -> None:
+    table = _parser._EPILOG.partition("\n\n")[0]
+    assert table.startswith("exit codes:\n  0    success\n")
+    pytest.importorskip("pyspark")
+    assert table in run("spark", "help").out
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) > 60
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_of_help_pastes_into_any_shell(example: str) -> None:
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", example)
+    # What zsh would expand or refuse, and what a terminal's shell does not take for a comment.
+    assert not re.search(r"[?*\[\]{}()#!~^&<]", bare.replace("~/.", "")), bare
+    for shell in filter(None, map(shutil.which, ("dash", "bash", "zsh"))):
+        subprocess.run([shell, "-n", "-c", example], check=True)
+
+
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if "ags1 " in each])
+def test_an_example_of_help_is_a_command(example: str) -> None:
+    for part in re.split(r"\|\|?|>", example):
+        words = shlex.split(part)
+        if words[:1] != ["ags1"]:
+            continue
+        if words[1] == "spark":
+            job_parser = pytest.importorskip("ags1.spark.job_parser", exc_type=ImportError)
+            job_parser.command_parser("ags1 spark").parse(words[2:])
+        else:
+            _parser.parse(words[1:])
