@@ -182,7 +182,7 @@ def add_options(parser: argparse.ArgumentParser, names: str, changes: Mapping[st
     """Add options of the table to a parser, each to its section of the help."""
     wanted: dict[str, bool] = {}
     for name in _resolved(names):
-        wanted[name.rstrip("!")] = name.endswith("!")
+        wanted[name.rstrip("!")] = name.endswith("!") or wanted.get(name, False)
     sections: dict[Any, Any] = {}
     needed: list[tuple[str, str]] = []
     for name, is_required in wanted.items():

@@ -169,7 +169,7 @@ def _names(error: UnicodeError) -> tuple[str | bytes, int]:
 def _failed(options: Any, error: BaseException) -> int:
     """Say why a command failed: to a machine that waits for one object on standard output there."""
     subject = getattr(options, "subject", None)
-    if subject is None or not options.json:
+    if subject is None or not getattr(options, "json", False):
         return _fail(describe(error), exit_code(error))
     import json
 

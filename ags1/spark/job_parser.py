@@ -67,7 +67,8 @@ examples:
       "$(python -m ags1.spark --path)" \\
       {name} {remote}
   The same with --master k8s://https://HOST:6443, or without an archive where
-  every node has ags1[spark]; `{prog} --help` has more, and the exit codes.
+  every node has ags1[spark]; `{prog} --help` has more,
+  such as the exit codes.
 """
 
 _MOVED = (

@@ -321,7 +321,11 @@ def test_the_material_of_a_named_file_is_rotated(run: Run) -> None:
         ("encrypt in.parquet out --footer-key file:none", 3, "the key file none cannot be read"),
         ("encrypt in.parquet out --footer-key env:NONE", 3, "the environment variable NONE is not set"),
         ("encrypt in.parquet out --footer-key file:in.parquet", 3, "in.parquet is no key file"),
-        ("encrypt in.parquet out --footer-key file:k --column-key ssn", 2, "--column-key needs COLUMNS=file:PATH"),
+        (
+            "encrypt in.parquet out --footer-key file:k --column-key ssn",
+            2,
+            "argument --column-key: needs COLUMNS=file:PATH",
+        ),
         ("encrypt in.parquet out --footer-key file:k --column-key ,a=file:s", 2, "there is an empty column name"),
         (
             "encrypt in.parquet out --footer-key file:k --column-key nam=file:s",
@@ -353,9 +357,13 @@ def test_the_material_of_a_named_file_is_rotated(run: Run) -> None:
             1,
             "if that is meant to be, say --allow",
         ),
-        ("decrypt in.parquet out --footer-key file:k --key-for x", 2, "--key-for needs METADATA=file:PATH"),
+        ("decrypt in.parquet out --footer-key file:k --key-for x", 2, "argument --key-for: needs METADATA=file:PATH"),
         ("rotate in.parquet", 2, "a KMS is needed"),
-        ("rotate in.parquet --kms local:keys.json?key_file=kek --new-key-id x", 2, "--new-key-id needs OLD=NEW"),
+        (
+            "rotate in.parquet --kms local:keys.json?key_file=kek --new-key-id x",
+            2,
+            "argument --new-key-id: needs OLD=NEW",
+        ),
         ("rotate k --kms local:keys.json?key_file=kek", 0, ""),
         ("verify k --footer-key file:k", 1, "k: "),
         ("verify -", 2, "standard input cannot be one"),
