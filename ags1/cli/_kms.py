@@ -198,7 +198,7 @@ def _convert(options: argparse.Namespace) -> int:
 
 def _read(path: str) -> bytes:
     if path == STANDARD:
-        data = standard_input().read(_LARGEST + 1)
+        data: bytes = standard_input().read(_LARGEST + 1)
     else:
         with open(path, "rb") as file:
             data = file.read(_LARGEST + 1)

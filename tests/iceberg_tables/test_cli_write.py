@@ -118,7 +118,7 @@ def test_a_schema_in_icebergs_json_is_taken(run: Run) -> None:
     [
         (["create", "t", "--schema", "rows.txt", "--key-id", "keyA"], "does not say what it is"),
         (["create", "t", "--schema", "rows.csv", "--key-id", "none"], "none"),
-        (["create", "t", "--schema", "rows.csv", "--key-id", "keyA", "--set", "x"], "--set needs NAME=VALUE"),
+        (["create", "t", "--schema", "rows.csv", "--key-id", "keyA", "--set", "x"], "argument --set: needs NAME=VALUE"),
         (
             ["create", "t", "--schema", "rows.csv", "--key-id", "keyA", "--partition-by", "week(at)"],
             "no transform week",
