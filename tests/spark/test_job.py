@@ -380,26 +380,27 @@ def test_problems_are_found_reported_and_change_the_exit_code(
     assert "  empty: missing: " in silent.err
 
     failed = spark_job("decrypt", vault, tmp_path / "one", "--quiet")
-    assert failed.code == 1
+    assert failed.code == 4
     assert re.fullmatch(r"ags1: decrypt: .*is in the manifest, but its object is missing .*'empty'.*\n", failed.err)
     others = spark_job("decrypt", vault, tmp_path / "two", "--keep-going", "--json")
-    assert (others.code, others.record["counts"], others.record["error"]) == (1, {"ok": 2, "error": 1}, "1 file failed")
+    assert (others.code, others.record["counts"], others.record["error"]) == (4, {"ok": 2, "error": 1}, "1 file failed")
     assert [each["path"] for each in others.record["errors"]] == ["empty"]
     assert set(contents(tmp_path / "two")) == {"a/big.bin", "a/b/c.txt"}
 
 
-def test_what_cannot_be_begun_has_an_exit_code_of_its_own(spark_job: Job, source: Path, tmp_path: Path) -> None:
-    for arguments, message in (
-        (("verify", tmp_path / "none"), "there is no ags1 dataset here"),
-        (("clean", tmp_path / "none"), "there is no ags1 dataset here, and nothing of an interrupted run"),
+def test_what_cannot_be_begun_has_the_exit_code_of_its_error(spark_job: Job, source: Path, tmp_path: Path) -> None:
+    for arguments, code, message in (
+        (("verify", tmp_path / "none"), 4, "there is no ags1 dataset here"),
+        (("clean", tmp_path / "none"), 4, "there is no ags1 dataset here, and nothing of an interrupted run"),
         (
             ("encrypt", source, tmp_path / "v", "--key-id", "nobody"),
+            3,
             "there is no key of that id; there are lake, lake2",
         ),
-        (("verify-table", tmp_path), "there is no metadata.json of an Iceberg table"),
+        (("verify-table", tmp_path), 4, "there is no metadata.json of an Iceberg table"),
     ):
         answer = spark_job(*arguments)
-        assert (answer.code, answer.out) == (3, "")
+        assert (answer.code, answer.out) == (code, "")
         assert message in answer.err
         assert len(answer.err.splitlines()) == 1
 
@@ -410,7 +411,7 @@ def test_a_report_that_cannot_be_written_does_not_hide_what_was_done(
     report = tmp_path / "r.json"
     report.symlink_to(tmp_path / "gone" / "r.json")
     answer = spark_job("encrypt", source, tmp_path / "vault", "--key-id", "lake", "--report", report)
-    assert answer.code == 3
+    assert answer.code == 4
     assert answer.out.startswith("ags1 encrypt: 3 files ")
     assert "ags1: that was done, but the report could not be written: " in answer.err
 
