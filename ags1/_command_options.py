@@ -228,7 +228,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "type": values.duration,
             "metavar": "TIME",
             "default": 5 * _DAY,
-            "help": "keep versions that were replaced since then, such as 12h or 30d (5d); a run that takes longer fails",
+            "help": "keep versions that were replaced since then, such as 12h or 30d (5d); a run that takes "
+            "longer fails",
         },
         "give-up": {
             "type": int,
