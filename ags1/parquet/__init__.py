@@ -55,41 +55,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DecryptionConfig": "properties",
-    "EncryptionConfig": "properties",
-    "Inspection": "inspection",
-    "ParquetView": "view",
-    "ParquetWriter": "writer",
-    "PlaintextColumnsError": "rewrite",
-    "RotationReport": "key_material",
-    "TreeReport": "trees",
-    "VerifyReport": "verify",
-    "dataset": "tables",
-    "decrypt_file": "rewrite",
-    "decrypt_tree": "trees",
-    "encrypt_file": "rewrite",
-    "encrypt_tree": "trees",
-    "inspect": "inspection",
-    "open": "view",
-    "read_table": "tables",
-    "rekey_file": "rewrite",
-    "rekey_tree": "trees",
-    "rewrap_key_metadata": "key_material",
-    "rotate_file": "rotation",
-    "rotate_master_keys": "key_material",
-    "verify_file": "verify",
-    "verify_tree": "trees",
-    "write_table": "writer",
+    "inspection": ("Inspection", "inspect"),
+    "key_material": ("RotationReport", "rewrap_key_metadata", "rotate_master_keys"),
+    "properties": ("DecryptionConfig", "EncryptionConfig"),
+    "rewrite": ("PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"),
+    "rotation": ("rotate_file",),
+    "tables": ("dataset", "read_table"),
+    "trees": ("TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"),
+    "verify": ("VerifyReport", "verify_file"),
+    "view": ("ParquetView", "open"),
+    "writer": ("ParquetWriter", "write_table"),
 }
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'ags1.parquet' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"ags1.parquet.{home}"), name)
-    globals()[name] = value
-    return value
+    for home, names in _HOMES.items():
+        if name in names:
+            value = globals()[name] = getattr(importlib.import_module(f"ags1.parquet.{home}"), name)
+            return value
+    raise AttributeError(f"module 'ags1.parquet' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -22,12 +22,7 @@ KEY = b"ARROW:schema"
 def without_fields(encoded: bytes, shown: list[tuple[str, Shown]]) -> bytes | None:
     """The schema with only the fields that are shown; None if that cannot be told, also where PyArrow is missing.
 
-    Parameters
-    ----------
-    encoded : bytes
-        Value of the key "ARROW:schema": an IPC message in base64.
-    shown : list of (str, Shown)
-        What the file shows of the top-level fields.
+    `encoded` is the value of the key "ARROW:schema": an IPC message in base64.
     """
     try:
         import pyarrow

@@ -25,21 +25,10 @@ _MOST_SHOWN = 10
 
 
 class ColumnNames:
-    """Configured names, matched against the leaf paths of a file.
+    """Configured names, matched against the leaf paths of a file; a match is told by its index in `names`.
 
-    Parameters
-    ----------
-    names : sequence of str or tuple of str
-        The names; a match is told by its index here.
-    same : callable
-        Whether two names, by their indices, ask for the same: only then may both mean one column.
-    asked : str
-        What is configured by the names, for messages: "key", "master key".
-
-    Raises
-    ------
-    ValueError
-        One name stands for two different things.
+    `same` says whether two names, by their indices, ask for the same: only then may both mean one column, and one name
+    be given twice. What they ask for, a key for example, is `asked` in messages.
     """
 
     __slots__ = ("_asked", "_dotted", "_names", "_parts", "_same")
@@ -65,13 +54,7 @@ class ColumnNames:
         return iter(self._names)
 
     def find(self, path: Path) -> int | None:
-        """Index of the name that counts for a leaf, or None.
-
-        Raises
-        ------
-        ValueError
-            Two equally specific names with different values mean this leaf.
-        """
+        """Index of the name that counts for a leaf; ValueError if two equally specific ones differ in what they ask."""
         return next((self._one_of(found, path) for found in self._matches(path)), None)
 
     def resolve(self, paths: Sequence[Path]) -> list[int | None]:

@@ -6,6 +6,7 @@ readers that rely on the part that is wrong stumble, and others do not notice.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from ags1.parquet import _module
@@ -14,11 +15,10 @@ from ags1.parquet._fields import (
     ColumnIndex,
     ColumnMetaData,
     OffsetIndex,
-    PageEncodingStats,
     PageLocation,
     RowGroup,
 )
-from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceRowGroup
+from ags1.parquet._source_file import SourceChunk, SourceRowGroup, foretells_dictionary
 from ags1.parquet._thrift import STRUCT, List, Struct
 
 __all__ = [
@@ -32,32 +32,20 @@ __all__ = [
 
 Disagreement = tuple[str, str]
 
-_DICTIONARY_ENCODINGS = (2, 8)
 _METADATA = _module.NAMES[_module.COLUMN_METADATA]
 _ROW_GROUP = "row group"
 
 
+@dataclasses.dataclass(slots=True)
 class FoundPages:
-    """What a walk over the pages of a column chunk found.
+    """What a walk over the pages of a column chunk found, in the units of ColumnMetaData."""
 
-    Attributes
-    ----------
-    data_pages : list of (int, int)
-        Offset and stored size, header included, of each.
-    dictionary_offset : int or None
-    stored, uncompressed : int
-        Bytes of all pages, as ``total_compressed_size`` and ``total_uncompressed_size`` count them.
-    values : int
-    """
-
-    __slots__ = ("data_pages", "dictionary_offset", "stored", "uncompressed", "values")
-
-    def __init__(self) -> None:
-        self.data_pages: list[tuple[int, int]] = []
-        self.dictionary_offset: int | None = None
-        self.stored = 0
-        self.uncompressed = 0
-        self.values = 0
+    # Offset and stored size, header included, of each.
+    data_pages: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    dictionary_offset: int | None = None
+    stored: int = 0
+    uncompressed: int = 0
+    values: int = 0
 
 
 def page_disagreements(chunk: SourceChunk, found: FoundPages) -> Iterator[Disagreement]:
@@ -91,22 +79,9 @@ def _dictionary_disagreements(chunk: SourceChunk, found: FoundPages, metadata: S
         yield kind, f"{chunk.name}: dictionary_page_offset is {stated}, but {there}"
     if not chunk.encrypted or not found.values:
         return
-    stats, encodings = metadata.list(ColumnMetaData.ENCODING_STATS), metadata.list(ColumnMetaData.ENCODINGS)
-    if stats is not None:
-        entries = [
-            (each.integer(PageEncodingStats.PAGE_TYPE), each.integer(PageEncodingStats.ENCODING))
-            for each in stats.structs()
-            if each.integer(PageEncodingStats.COUNT, 0)
-        ]
-        what = "encoding_stats"
-        foretold = any(each == DICTIONARY_PAGE_TYPE for each, _ in entries) and any(
-            each != DICTIONARY_PAGE_TYPE and encoding in _DICTIONARY_ENCODINGS for each, encoding in entries
-        )
-    else:
-        what = "encodings"
-        codes = encodings.integers() if encodings is not None else []
-        foretold = any(code in _DICTIONARY_ENCODINGS for code in codes)
+    foretold = foretells_dictionary(metadata)
     if foretold != (offset is not None):
+        what = "encoding_stats" if ColumnMetaData.ENCODING_STATS in metadata else "encodings"
         says = "a dictionary page" if foretold else "none"
         yield kind, f"{chunk.name}: its {what} foretell {says} to parquet-java, but {there}"
 

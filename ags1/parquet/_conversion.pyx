@@ -196,14 +196,8 @@ cdef void *_work(void *argument) noexcept nogil:
 cdef class Conversion:
     """Moves lists of pages of one file. For one thread at a time; its memory must stay as it is until :meth:`wait`.
 
-    Parameters
-    ----------
-    source_aad, target_aad : bytes
-        AAD prefix and file unique of either file; empty for one that is not encrypted.
-    levels_inside : bool
-        Seal V2 pages with their levels inside the module, as Arrow does, instead of before it, as parquet-java does.
-    threads : int, optional
-        By default every usable CPU, fewer for little work.
+    With `levels_inside`, V2 pages are sealed with their levels inside the module, as Arrow does, instead of before it,
+    as parquet-java does.
     """
 
     cdef Job job
@@ -334,19 +328,9 @@ cdef class Conversion:
             stored += job.pages[index].header_stored + <int64_t>job.pages[index].body_stored
         for index in range(len(pages.chunks)):
             chunk = pages.chunks[index]
-            memset(&job.ends[index], 0, sizeof(Ends))
-            job.ends[index].source_mode = chunk.source_mode
-            job.ends[index].target_mode = chunk.target_mode if task == CONVERT else PLAIN
-            if chunk.source_mode != PLAIN:
-                job.ends[index].source_key = chunk.source_key.octets
-                job.ends[index].source_key_length = chunk.source_key.length
-            if chunk.target_mode != PLAIN:
-                job.ends[index].target_key = chunk.target_key.octets
-                job.ends[index].target_key_length = chunk.target_key.length
-            job.ends[index].source_row_group = chunk.source_row_group
-            job.ends[index].source_column = chunk.source_column
-            job.ends[index].target_row_group = chunk.target_row_group
-            job.ends[index].target_column = chunk.target_column
+            job.ends[index] = chunk.ends
+            if task != CONVERT:
+                job.ends[index].target_mode = PLAIN
         crew = choose_threads(self.threads, stored)
         share = SEGMENT_BYTES if crew == 1 else max(1, min(SEGMENT_BYTES, stored // (2 * crew)))
         job.segment_count = 0
@@ -375,17 +359,24 @@ cdef class Conversion:
         job.nonces = self.nonces
         return <int>min(crew, max(1, job.segment_count))
 
+    cdef int _run(
+            self, PageList pages, PageSource source, int task, int64_t first, int64_t last, BufferView out,
+            int64_t base) except -1:
+        """Do the work here and in other threads; what failed is in the job."""
+        cdef int crew = self._prepare(pages, source, task, first, last)
+        self.out = out
+        if out is not None:
+            self.job.out = out.data
+            self.job.out_base = base
+        ags1_turnstile_init(&self.job.turnstile, base)
+        self.lined = True
+        with nogil:
+            ags1_run_crew(_work, &self.job, crew)
+        return 0
+
     def start(
             self, PageList pages not None, PageSource source not None, int target, int64_t offset, *, target_name=None):
-        """Start to convert pages and write them, one behind the other, to a file.
-
-        Parameters
-        ----------
-        target : int
-            Descriptor of a regular file.
-        offset : int
-            Where the first page goes.
-        """
+        """Start to convert pages and write them, one behind the other, from an offset of a regular file on."""
         cdef int crew
         if target < 0:
             raise ValueError(f"target must be a descriptor, got {target}")
@@ -404,17 +395,9 @@ cdef class Conversion:
             self.waiting = False
 
     def wait(self):
-        """Wait for the pages; their chunks know their new places and sizes then.
+        """Wait for the pages; return the offset behind the last, or raise an error that names the first that failed.
 
-        Returns
-        -------
-        int
-            Offset behind the last page.
-
-        Raises
-        ------
-        AuthenticationError, FormatError, TruncatedError, LimitError, OSError
-            Names the first page that failed.
+        Their chunks know their new places and sizes then.
         """
         if not self.flying or self.waiting:
             raise RuntimeError("nothing was started, or another thread waits for it")
@@ -450,41 +433,17 @@ cdef class Conversion:
             page.page_type, page.ordinal, False, self.source.name, self.target_name)
 
     def convert(self, PageList pages not None, PageSource source not None, int64_t offset):
-        """Convert pages into fresh memory; see :meth:`start`.
-
-        Returns
-        -------
-        bytearray
-            The converted pages, one behind the other, for offset `offset` of the target.
-        """
+        """Convert pages into fresh memory, one behind the other, for an offset of the target; see :meth:`start`."""
         cdef int64_t end
         cdef bytearray memory = bytearray(pages.stored + pages.count * (HEADER_SLACK + 2 * GCM_OVERHEAD))
-        cdef BufferView room = writable(memory, "out")
-        cdef int crew = self._prepare(pages, source, CONVERT, 0, pages.count)
-        self.out = room
-        room = None
-        self.job.out = self.out.data
-        self.job.out_base = offset
-        ags1_turnstile_init(&self.job.turnstile, offset)
-        self.lined = True
-        with nogil:
-            ags1_run_crew(_work, &self.job, crew)
+        self._run(pages, source, CONVERT, 0, pages.count, writable(memory, "out"), offset)
         end = self._finish()
         del memory[end - offset :]
         return memory
 
     def view(self, PageList pages not None, PageSource source not None, out, int64_t base, int64_t first=0, last=None):
-        """Decrypt pages to where they lie in the file.
-
-        Parameters
-        ----------
-        out : writable buffer
-            For the bytes from offset `base` of the file on; it must hold all of the pages.
-        first, last : int, optional
-            Only these pages, without `last`.
-        """
+        """Decrypt pages, those before `last`, to where they lie in the file, which `out` has from offset `base` on."""
         cdef int64_t end = pages.count if last is None else last
-        cdef int crew
         cdef int64_t index
         cdef Page *page
         cdef BufferView room = writable(out, "out")
@@ -495,14 +454,7 @@ cdef class Conversion:
             if page.offset < base \
                     or page.offset - base + page.header_stored + <int64_t>page.body_stored > room.nbytes:
                 raise ValueError("the pages do not fit into the memory for them")
-        crew = self._prepare(pages, source, VIEW, first, end)
-        self.out = room
-        self.job.out = self.out.data
-        self.job.out_base = base
-        ags1_turnstile_init(&self.job.turnstile, 0)
-        self.lined = True
-        with nogil:
-            ags1_run_crew(_work, &self.job, crew)
+        self._run(pages, source, VIEW, first, end, room, base)
         try:
             if self.job.failure.failed:
                 memset(self.out.data, 0, self.out.nbytes)
@@ -511,23 +463,13 @@ cdef class Conversion:
             self._release()
 
     def verify(self, PageList pages not None, PageSource source not None):
-        """Check every tag and CRC of pages.
-
-        Returns
-        -------
-        list of (Chunk, dict)
-            What failed: the page as :meth:`PageList.details` has it, and the error.
-        """
-        cdef int crew = self._prepare(pages, source, VERIFY, 0, pages.count)
+        """Check every tag and CRC of pages; return chunk, ordinal (None: a dictionary) and error of those that fail."""
         cdef Page *page
         cdef int64_t index
         cdef Chunk chunk
-        ags1_turnstile_init(&self.job.turnstile, 0)
-        self.lined = True
         failures = []
+        self._run(pages, source, VERIFY, 0, pages.count, None, 0)
         try:
-            with nogil:
-                ags1_run_crew(_work, &self.job, crew)
             if self.job.failure.failed:
                 self._raise()
             for index in range(pages.count):

@@ -1,29 +1,36 @@
-"""Bytes of one file that go into another as they are."""
+"""Files that are looked at, or whose bytes go into another as they are."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from ags1.storage import DescriptorSource, Output, SequentialSource, Source
+from ags1.storage import DescriptorSource, Output, PipeSource, SequentialSource, Source, open_source
 
-__all__ = ["copy_bytes"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["copy_bytes", "seekable"]
 
 _PIECE = 16 << 20
+
+
+@contextlib.contextmanager
+def seekable(file: Any) -> Iterator[Source | None]:
+    """The source of a file as long as the context lasts; None if it cannot be read from any position."""
+    source = open_source(file)
+    try:
+        yield None if isinstance(source, PipeSource) else source
+    finally:
+        source.close()
 
 
 def copy_bytes(source: Source, length: int, output: Output, advance: Callable[[int], None]) -> None:
     """Append the first `length` bytes of a source to an output; between files without a detour, where that can be.
 
-    Parameters
-    ----------
-    advance : callable
-        Told how many bytes were copied since the last time.
-
-    Raises
-    ------
-    TruncatedError
-        The source is shorter.
+    `advance` is told how many bytes were copied since the last time.
     """
     done = 0
     if source.is_remote:

@@ -9,22 +9,24 @@ from ags1._gcm import Key
 from ags1._typing import Buffer, KeyLike
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.keys import KeyMetadata
-from ags1.kms import ServiceRefusal
 from ags1.parquet._columns import ColumnNames, named_values
 from ags1.parquet.config_arguments import (
+    ALGORITHMS,
     CACHE_SECONDS,
+    HoldsKeys,
     as_flag,
     as_key,
     as_key_metadata,
     as_octets,
     dotted,
-    not_picklable,
+    one_of,
+    with_text,
 )
 from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
     from typing_extensions import Self
 
@@ -35,7 +37,7 @@ __all__ = ["DecryptionConfig", "FileDecryption"]
 _LONGEST_SHOWN = 64
 
 
-class DecryptionConfig:
+class DecryptionConfig(HoldsKeys):
     """What encrypted Parquet files are read with.
 
     Parameters
@@ -94,9 +96,7 @@ class DecryptionConfig:
         allow_plaintext: bool = False,
         algorithm: str | None = None,
     ) -> None:
-        if algorithm not in (None, "AES_GCM_V1", "AES_GCM_CTR_V1"):
-            raise ValueError(f"algorithm must be 'AES_GCM_V1' or 'AES_GCM_CTR_V1', got {algorithm!r}")
-        self._algorithm = algorithm
+        self._algorithm = None if algorithm is None else one_of(algorithm, ALGORITHMS, "algorithm")
         if key_retriever is not None and not callable(key_retriever):
             raise TypeError(f"key_retriever must be callable, not {type(key_retriever).__name__}")
         self._footer_key = None if footer_key is None else as_key(footer_key, "footer_key")
@@ -166,13 +166,9 @@ class DecryptionConfig:
         """Whether files that are not encrypted are read, too."""
         return self._allow_plaintext
 
-    def with_aad_prefix(self, aad_prefix: Buffer | None) -> DecryptionConfig:
+    def with_aad_prefix(self, aad_prefix: Buffer | None) -> Self:
         """The same for a file of another identity; keys that are cached stay so."""
-        made = DecryptionConfig.__new__(DecryptionConfig)
-        for name in self.__slots__:
-            setattr(made, name, getattr(self, name))
-        made._aad_prefix = None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix")
-        return made
+        return self._with(_aad_prefix=None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix"))
 
     def for_file(self, source: Any = None) -> FileDecryption:
         """Make what one file is read with.
@@ -188,29 +184,20 @@ class DecryptionConfig:
         beside = source if isinstance(source, Location) or _is_remote(source) else where
         return FileDecryption(self, where, self._retriever_for(beside, where))
 
-    def __repr__(self) -> str:
-        if not hasattr(self, "_retriever_for"):
-            return "<ags1.parquet.DecryptionConfig, not made>"
+    def _said(self) -> str:
         footer = "no footer key" if self._footer_key is None else "a footer key"
-        return f"<ags1.parquet.DecryptionConfig: {footer}, {len(self._column_names)} column keys, redacted>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("DecryptionConfig")
+        return f"{footer}, {len(self._column_names)} column keys, redacted"
 
 
-class FileDecryption:
+class FileDecryption(HoldsKeys):
     """What one file is read with. :meth:`DecryptionConfig.for_file` makes it.
 
     Attributes
     ----------
     name : str or None
         The file, for messages.
-    check_footer_integrity : bool
-        Whether the signature of a plaintext footer is to be verified.
-    allow_plaintext : bool
-        Whether the file may be unencrypted.
-    algorithm : str or None
-        The one that the file must have, if any.
+    check_footer_integrity, allow_plaintext, algorithm
+        As for :class:`DecryptionConfig`.
 
     Notes
     -----
@@ -241,12 +228,7 @@ class FileDecryption:
     def resolve_aad_prefix(self, stored: bytes | None, supply: bool | None) -> bytes:
         """The AAD prefix to read the file with; empty if it has none.
 
-        Parameters
-        ----------
-        stored : bytes or None
-            The prefix that the file contains.
-        supply : bool or None
-            What the file says of a prefix that the reader must supply; None counts as False.
+        `stored` is the prefix that the file contains, `supply` whether it wants one from its reader.
 
         Raises
         ------
@@ -280,12 +262,7 @@ class FileDecryption:
         return b""
 
     def footer_key(self, key_metadata: bytes | None) -> Key:
-        """Key of the footer.
-
-        Parameters
-        ----------
-        key_metadata : bytes or None
-            What the file says of it.
+        """Key of the footer, of which the file says `key_metadata`.
 
         Raises
         ------
@@ -299,15 +276,7 @@ class FileDecryption:
         return self._find(key_metadata, "the footer", "footer_key")
 
     def column_key(self, path: tuple[str, ...], key_metadata: bytes | None) -> Key:
-        """Key of a column that has its own; the same errors as :meth:`footer_key`.
-
-        Parameters
-        ----------
-        path : tuple of str
-            Path of the leaf.
-        key_metadata : bytes or None
-            What the file says of the key.
-        """
+        """Key of a column that has its own; the same errors as :meth:`footer_key`."""
         given = self.given_key(path)
         return given if given is not None else self._find(key_metadata, f"column {'.'.join(path)}", "column_keys")
 
@@ -320,30 +289,21 @@ class FileDecryption:
         who = f"{self._where}{what}"
         if self._retriever is None or key_metadata is None:
             said = "no key metadata" if key_metadata is None else f"the key metadata {_shown(key_metadata)}"
-            raise KeyAccessError(
-                f"{who} is encrypted with a key that was not given, and has {said}: {self._advice(argument)}"
-            )
+            advice = f"give it in {argument}, or a key_retriever"
+            if self._retriever is not None:
+                advice = f"a key retriever cannot find it; give {argument}"
+            raise KeyAccessError(f"{who} is encrypted with a key that was not given, and has {said}: {advice}")
         known = self._retrieved.get(key_metadata)
         if known is None:
             known = self._retrieved[key_metadata] = _retrieved(self._retriever, key_metadata, who)
         return known
 
-    def _advice(self, argument: str) -> str:
-        if self._retriever is not None:
-            return f"a key retriever cannot find it; give {argument}"
-        return f"give it in {argument}, or a key_retriever"
-
     @property
     def _where(self) -> str:
         return f"{self.name}: " if self.name else ""
 
-    def __repr__(self) -> str:
-        if not hasattr(self, "_retrieved"):
-            return "<ags1.parquet.FileDecryption, not made>"
-        return f"<ags1.parquet.FileDecryption of {self.name or 'a file'}, keys redacted>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("FileDecryption")
+    def _said(self) -> str:
+        return f"{self.name or 'a file'}, keys redacted"
 
 
 def _retrieved(retriever: Callable[[bytes], KeyLike | None], key_metadata: bytes, who: str) -> Key:
@@ -351,14 +311,8 @@ def _retrieved(retriever: Callable[[bytes], KeyLike | None], key_metadata: bytes
     shown = _shown(key_metadata)
     try:
         answer = retriever(key_metadata)
-    except ServiceRefusal as error:
-        raise ServiceRefusal(f"{who}: {error}") from error
-    except KeyAccessError as error:
-        raise KeyAccessError(f"{who}: {error}") from error
-    except AuthenticationError as error:
-        raise AuthenticationError(f"{who}: {error}") from error
-    except FormatError as error:
-        raise FormatError(f"{who}: {error}") from error
+    except (KeyAccessError, AuthenticationError, FormatError) as error:
+        raise with_text(error, f"{who}: {error}") from error
     except LookupError:
         answer = None
     if answer is None:

@@ -3,109 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ags1._gcm import Key, random_bytes
 from ags1._typing import Buffer, KeyLike
 from ags1.keys import KeyMetadata
 from ags1.parquet._columns import ColumnNames, named_values, names_in_list
 from ags1.parquet.config_arguments import (
+    ALGORITHMS,
     CACHE_SECONDS,
+    HoldsKeys,
     as_flag,
     as_key,
     as_key_metadata,
     as_octets,
     dotted,
-    not_picklable,
+    one_of,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, Protocol, TypeVar
+    from typing import Any, TypeAlias
 
     from typing_extensions import Self
 
     from ags1.parquet._columns import ColumnName, Path
-    from ags1.parquet.kms_keys import Kms
+    from ags1.parquet.kms_keys import FileDataKeys, Kms
 
-    T = TypeVar("T")
-else:
-    Protocol = object
+    FileKeys: TypeAlias = "_GivenKeys | FileDataKeys"
 
 __all__ = ["ColumnKey", "EncryptionConfig", "FileEncryption"]
 
-ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")
-DATA_PAGE_V2_FORMS = ("java", "arrow")
 AAD_FILE_UNIQUE_LENGTH = 8
 
 
-class ColumnKey:
-    """The key of one encrypted column.
+@dataclass(slots=True, repr=False, eq=False)
+class ColumnKey(HoldsKeys):
+    """The key of one encrypted column: the footer key, or one of its own and what a reader finds that by."""
 
-    Attributes
-    ----------
-    key : Key
-        What its modules are sealed with.
-    with_footer_key : bool
-        Whether that is the file's footer key, which the file then says, rather than a key of the column's own.
-    key_metadata : bytes or None
-        What a reader finds the column's own key by.
-    """
+    key: Key
+    with_footer_key: bool
+    key_metadata: bytes | None = None
 
-    __slots__ = ("key", "key_metadata", "with_footer_key")
-
-    def __init__(self, key: Key, with_footer_key: bool, key_metadata: bytes | None = None) -> None:
-        self.key = key
-        self.with_footer_key = with_footer_key
-        self.key_metadata = key_metadata
-
-    def __repr__(self) -> str:
-        if not hasattr(self, "key_metadata"):
-            return "<ags1.parquet.ColumnKey, not made>"
+    def _said(self) -> str:
         whose = "the footer key" if self.with_footer_key else "a key of its own"
-        return f"<ags1.parquet.ColumnKey: {whose}, AES-{self.key.bits} redacted>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("ColumnKey")
+        return f"{whose}, AES-{self.key.bits} redacted"
 
 
-class _FileKeys(Protocol):
-    """The keys of one file that is being written."""
-
-    footer_key: Key
-    footer_key_metadata: bytes | None
-
-    def column(self, index: int) -> tuple[Key, bytes | None]:
-        """Key and key metadata of a column that the name with that index means."""
-
-    def external_key_material(self) -> bytes | None:
-        """What is to be stored beside the file."""
-
-
-class FileEncryption:
-    """What one file is encrypted with. :meth:`EncryptionConfig.for_file` makes it.
+class FileEncryption(HoldsKeys):
+    """What one file is encrypted with, by one thread. :meth:`EncryptionConfig.for_file` makes it.
 
     Attributes
     ----------
-    algorithm : str
-        "AES_GCM_V1" or "AES_GCM_CTR_V1".
-    plaintext_footer : bool
-        Whether the footer is signed rather than encrypted.
-    aad_prefix : bytes or None
-        Identity of the file, which every module is bound to.
-    store_aad_prefix : bool
-        Whether the file contains its prefix; otherwise the reader must know it.
+    algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2, footer_key, footer_key_metadata
+        As for :class:`EncryptionConfig`.
     aad_file_unique : bytes
         The part of the AAD that is stored in every file: 8 random bytes.
-    footer_key : Key
-        The footer's key.
-    footer_key_metadata : bytes or None
-        What a reader finds the footer key by.
-    data_page_v2 : str
-        "java" or "arrow": which form encrypted V2 data pages get.
-
-    Notes
-    -----
-    For one file and one thread.
     """
 
     __slots__ = (
@@ -123,7 +76,7 @@ class FileEncryption:
         "store_aad_prefix",
     )
 
-    def __init__(self, config: EncryptionConfig, keys: _FileKeys) -> None:
+    def __init__(self, config: EncryptionConfig, keys: FileKeys) -> None:
         self.algorithm = config.algorithm
         self.plaintext_footer = config.plaintext_footer
         self.aad_prefix = config.aad_prefix
@@ -145,13 +98,7 @@ class FileEncryption:
     def columns(self, paths: Sequence[tuple[str, ...]]) -> list[ColumnKey | None]:
         """Key of each leaf column, or None for one that stays plaintext.
 
-        Of several configured names that mean a column, the most specific counts: its own path, then the innermost
-        group. A column that was asked for before keeps the key that it got.
-
-        Parameters
-        ----------
-        paths : sequence of tuple of str
-            Paths of all leaves of the file, in their order.
+        A column that was asked for before keeps the key that it got.
 
         Raises
         ------
@@ -182,16 +129,11 @@ class FileEncryption:
         """
         return self._keys.external_key_material()
 
-    def __repr__(self) -> str:
-        if not hasattr(self, "_made"):
-            return "<ags1.parquet.FileEncryption, not made>"
-        return f"<ags1.parquet.FileEncryption: {_algorithm_and_footer(self)}, keys redacted>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("FileEncryption")
+    def _said(self) -> str:
+        return f"{_algorithm_and_footer(self)}, keys redacted"
 
 
-class EncryptionConfig:
+class EncryptionConfig(HoldsKeys):
     """What Parquet files are encrypted with.
 
     Parameters
@@ -273,7 +215,7 @@ class EncryptionConfig:
 
     def _set_up(
         self,
-        keys: Callable[[], _FileKeys],
+        keys: Callable[[], FileKeys],
         names: ColumnNames | None,
         encrypt_all: bool,
         algorithm: str,
@@ -283,13 +225,11 @@ class EncryptionConfig:
         data_page_v2: str,
     ) -> None:
         self._encrypt_all = as_flag(encrypt_all, "encrypt_all")
-        self._algorithm = _one_of(algorithm, ALGORITHMS, "algorithm")
+        self._algorithm = one_of(algorithm, ALGORITHMS, "algorithm")
         self._plaintext_footer = as_flag(plaintext_footer, "plaintext_footer")
         self._store_aad_prefix = as_flag(store_aad_prefix, "store_aad_prefix")
-        self._data_page_v2 = _one_of(data_page_v2, DATA_PAGE_V2_FORMS, "data_page_v2")
-        self._aad_prefix = None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix")
-        if self._aad_prefix == b"":
-            raise ValueError("aad_prefix must not be empty: readers disagree whether that is a prefix; give None")
+        self._data_page_v2 = one_of(data_page_v2, ("java", "arrow"), "data_page_v2")
+        self._aad_prefix = None if aad_prefix is None else _prefix(aad_prefix)
         if self._aad_prefix is None and not store_aad_prefix:
             raise ValueError("store_aad_prefix=False needs an aad_prefix: there is nothing that could be left out")
         self._column_names = names
@@ -359,7 +299,7 @@ class EncryptionConfig:
         )
         options: dict[str, Any] = {
             "internal": as_flag(internal_key_material, "internal_key_material"),
-            "data_key_bits": _one_of(data_key_bits, (128, 192, 256), "data_key_bits"),
+            "data_key_bits": one_of(data_key_bits, (128, 192, 256), "data_key_bits"),
             "kms_instance_id": _text(kms_instance_id, "kms_instance_id"),
             "kms_instance_url": _text(kms_instance_url, "kms_instance_url"),
         }
@@ -434,16 +374,9 @@ class EncryptionConfig:
         """Whether every file gets keys of its own, as with :meth:`from_kms`."""
         return self._fresh_keys
 
-    def with_aad_prefix(self, aad_prefix: Buffer) -> EncryptionConfig:
+    def with_aad_prefix(self, aad_prefix: Buffer) -> Self:
         """The same for a file of another identity; a KMS is asked no more often for many than for one."""
-        prefix = as_octets(aad_prefix, "aad_prefix")
-        if not prefix:
-            raise ValueError("aad_prefix must not be empty: readers disagree whether that is a prefix")
-        made = EncryptionConfig.__new__(EncryptionConfig)
-        for name in self.__slots__:
-            setattr(made, name, getattr(self, name))
-        made._aad_prefix = prefix
-        return made
+        return self._with(_aad_prefix=_prefix(aad_prefix))
 
     def for_file(self) -> FileEncryption:
         """Make what one file is encrypted with. To be called once for every file that is written.
@@ -455,18 +388,13 @@ class EncryptionConfig:
         """
         return FileEncryption(self, self._keys())
 
-    def __repr__(self) -> str:
-        if not hasattr(self, "_keys"):
-            return "<ags1.parquet.EncryptionConfig, not made>"
+    def _said(self) -> str:
         if self._column_names is None:
             columns = "all columns with the footer key"
         else:
             rest = "with the footer key" if self._encrypt_all else "plaintext"
             columns = f"{len(self._column_names)} column names with their own keys, other columns {rest}"
-        return f"<ags1.parquet.EncryptionConfig: {_algorithm_and_footer(self)}, {columns}, keys redacted>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("EncryptionConfig")
+        return f"{_algorithm_and_footer(self)}, {columns}, keys redacted"
 
 
 class _GivenKeys:
@@ -530,6 +458,13 @@ def _writing_key(key: KeyLike, what: str) -> Key:
     return made
 
 
+def _prefix(aad_prefix: Buffer) -> bytes:
+    made = as_octets(aad_prefix, "aad_prefix")
+    if not made:
+        raise ValueError("aad_prefix must not be empty: readers disagree whether that is a prefix; give None")
+    return made
+
+
 def _metadata(data: object, what: str) -> bytes | None:
     if data is None:
         return None
@@ -544,12 +479,6 @@ def _metadata(data: object, what: str) -> bytes | None:
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {type(value).__name__}")
-    return value
-
-
-def _one_of(value: T, choices: tuple[T, ...], what: str) -> T:
-    if value not in choices or isinstance(value, bool):
-        raise ValueError(f"{what} must be one of {', '.join(str(each) for each in choices)}, not {value!r}")
     return value
 
 

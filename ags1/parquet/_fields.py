@@ -15,8 +15,6 @@ def names_of(struct: type) -> dict[int, str]:
 
 
 class FileMetaData:
-    """Of the whole file."""
-
     SCHEMA = 2
     NUM_ROWS = 3
     ROW_GROUPS = 4
@@ -28,15 +26,11 @@ class FileMetaData:
 
 
 class KeyValue:
-    """A key and its value."""
-
     KEY = 1
     VALUE = 2
 
 
 class RowGroup:
-    """A row group."""
-
     COLUMNS = 1
     TOTAL_BYTE_SIZE = 2
     NUM_ROWS = 3
@@ -47,8 +41,6 @@ class RowGroup:
 
 
 class SortingColumn:
-    """A column by which a row group is sorted."""
-
     COLUMN_IDX = 1
 
 
@@ -67,8 +59,6 @@ class ColumnChunk:
 
 
 class ColumnMetaData:
-    """Of a column chunk."""
-
     TYPE = 1
     ENCODINGS = 2
     PATH_IN_SCHEMA = 3
@@ -86,8 +76,6 @@ class ColumnMetaData:
 
 
 class PageEncodingStats:
-    """How many pages of a column chunk have a type and an encoding."""
-
     PAGE_TYPE = 1
     ENCODING = 2
     COUNT = 3
@@ -97,8 +85,6 @@ class PageEncodingStats:
 
 
 class SchemaElement:
-    """A column or a group of columns."""
-
     TYPE = 1
     TYPE_LENGTH = 2
     REPETITION_TYPE = 3
@@ -133,8 +119,6 @@ class LogicalType:
 
 
 class DecimalType:
-    """LogicalType.DECIMAL."""
-
     SCALE = 1
     PRECISION = 2
 
@@ -155,8 +139,6 @@ class TimeUnit:
 
 
 class IntType:
-    """LogicalType.INTEGER."""
-
     BIT_WIDTH = 1
     IS_SIGNED = 2
 
@@ -165,8 +147,6 @@ class IntType:
 
 
 class FileCryptoMetaData:
-    """What stands before an encrypted footer."""
-
     ENCRYPTION_ALGORITHM = 1
     KEY_METADATA = 2
 
@@ -187,15 +167,11 @@ class AesGcmV1:
 
 
 class ColumnCryptoMetaData:
-    """A union: by what key a column is encrypted."""
-
     ENCRYPTION_WITH_FOOTER_KEY = 1
     ENCRYPTION_WITH_COLUMN_KEY = 2
 
 
 class EncryptionWithColumnKey:
-    """A column with a key of its own."""
-
     PATH_IN_SCHEMA = 1
     KEY_METADATA = 2
 
@@ -204,8 +180,6 @@ class EncryptionWithColumnKey:
 
 
 class PageHeader:
-    """What stands before a page."""
-
     TYPE = 1
     COMPRESSED_PAGE_SIZE = 3
     CRC = 4
@@ -213,15 +187,11 @@ class PageHeader:
 
 
 class DataPageHeaderV2:
-    """Of a data page of version 2."""
-
     DEFINITION_LEVELS_BYTE_LENGTH = 5
     REPETITION_LEVELS_BYTE_LENGTH = 6
 
 
 class ColumnIndex:
-    """Least and greatest values of pages."""
-
     NULL_PAGES = 1
     MIN_VALUES = 2
     MAX_VALUES = 3
@@ -229,22 +199,16 @@ class ColumnIndex:
 
 
 class OffsetIndex:
-    """Where the data pages of a column chunk lie."""
-
     PAGE_LOCATIONS = 1
 
 
 class PageLocation:
-    """Where one data page lies."""
-
     OFFSET = 1
     COMPRESSED_PAGE_SIZE = 2
     FIRST_ROW_INDEX = 3
 
 
 class BloomFilterHeader:
-    """What stands before the bits of a Bloom filter."""
-
     NUM_BYTES = 1
     ALGORITHM = 2
     HASH = 3

@@ -69,15 +69,7 @@ class KeyDescription:
 
 
 def describe_key(key_metadata: bytes | None, *, known: bool, name: str | None) -> KeyDescription:
-    """Describe key metadata.
-
-    Parameters
-    ----------
-    known : bool
-        Whether the key was among those given.
-    name : str or None
-        Path or URL of the Parquet file, beside which external key material lies.
-    """
+    """Describe key metadata of the Parquet file `name`, beside which external key material lies."""
     if key_metadata is None:
         return KeyDescription("none", known)
     length = len(key_metadata)

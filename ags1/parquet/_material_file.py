@@ -53,13 +53,7 @@ def key_material_location(source: Location) -> Location:
 
 
 def read_key_material(source: Any) -> bytes:
-    """The key material file of a Parquet file.
-
-    Parameters
-    ----------
-    source : path, URL, Location or file object of an fsspec file system
-        The Parquet file. The options of a Location, or the file system of a file object, are what its key material is
-        read with.
+    """The key material file of a Parquet file, read with the options of a Location, or a file object's file system.
 
     Raises
     ------

@@ -56,7 +56,6 @@ BLOOM_FILTER_HEADER = MODULE_BLOOM_FILTER_HEADER
 BLOOM_FILTER_BITSET = MODULE_BLOOM_FILTER_BITSET
 
 OVERHEAD = GCM_OVERHEAD
-LARGEST_ORDINAL = MAX_ORDINAL
 SIGNATURE_LENGTH = 28
 
 NAMES = (
@@ -132,12 +131,9 @@ cdef inline int _key_ctr(Modules *modules, const uint8_t *key, size_t key_length
     return GCM_OK
 
 
-cdef int module_seal(
-        Modules *modules, const uint8_t *key, size_t key_length, bint ctr, int module_type, int row_group, int column,
-        int page, const uint8_t *nonce, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
-    cdef size_t aad_length
-    if length > MAX_MODULE_LENGTH - GCM_OVERHEAD:
-        return MODULE_BAD_LENGTH
+cdef int _seal(
+        Modules *modules, const uint8_t *key, size_t key_length, bint ctr, const uint8_t *nonce, const uint8_t *aad,
+        size_t aad_length, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
     memcpy(out + LENGTH_WORD, nonce, 12)
     if ctr:
         ags1_store_le32(out, <unsigned int>(length + CTR_OVERHEAD - LENGTH_WORD))
@@ -147,14 +143,12 @@ cdef int module_seal(
     ags1_store_le32(out, <unsigned int>(length + GCM_OVERHEAD - LENGTH_WORD))
     if _key_gcm(modules, key, key_length) != GCM_OK:
         return GCM_BACKEND
-    aad_length = _write_aad(modules.aad, modules.file_aad_length, module_type, row_group, column, page)
-    return gcm_seal(modules.gcm, nonce, modules.aad, aad_length, data, length, out + 16, out + 16 + length)
+    return gcm_seal(modules.gcm, nonce, aad, aad_length, data, length, out + 16, out + 16 + length)
 
 
-cdef int module_open(
-        Modules *modules, const uint8_t *key, size_t key_length, bint ctr, int module_type, int row_group, int column,
-        int page, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
-    cdef size_t aad_length
+cdef int _open(
+        Modules *modules, const uint8_t *key, size_t key_length, bint ctr, const uint8_t *aad, size_t aad_length,
+        const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
     if length < (CTR_OVERHEAD if ctr else GCM_OVERHEAD) or ags1_load_le32(data) != <unsigned int>(length - LENGTH_WORD):
         return MODULE_BAD_LENGTH
     if ctr:
@@ -163,10 +157,25 @@ cdef int module_open(
         return ctr_crypt(modules.ctr, data + LENGTH_WORD, data + 16, length - CTR_OVERHEAD, out)
     if _key_gcm(modules, key, key_length) != GCM_OK:
         return GCM_BACKEND
-    aad_length = _write_aad(modules.aad, modules.file_aad_length, module_type, row_group, column, page)
     return gcm_open(
-        modules.gcm, data + LENGTH_WORD, modules.aad, aad_length, data + 16, length - GCM_OVERHEAD, data + length - 16,
-        out)
+        modules.gcm, data + LENGTH_WORD, aad, aad_length, data + 16, length - GCM_OVERHEAD, data + length - 16, out)
+
+
+cdef int module_seal(
+        Modules *modules, const uint8_t *key, size_t key_length, bint ctr, int module_type, int row_group, int column,
+        int page, const uint8_t *nonce, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
+    cdef size_t aad_length
+    if length > MAX_MODULE_LENGTH - GCM_OVERHEAD:
+        return MODULE_BAD_LENGTH
+    aad_length = _write_aad(modules.aad, modules.file_aad_length, module_type, row_group, column, page)
+    return _seal(modules, key, key_length, ctr, nonce, modules.aad, aad_length, data, length, out)
+
+
+cdef int module_open(
+        Modules *modules, const uint8_t *key, size_t key_length, bint ctr, int module_type, int row_group, int column,
+        int page, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
+    cdef size_t aad_length = _write_aad(modules.aad, modules.file_aad_length, module_type, row_group, column, page)
+    return _open(modules, key, key_length, ctr, modules.aad, aad_length, data, length, out)
 
 
 def check_ordinal(ordinal, str what, str name=None):
@@ -187,16 +196,7 @@ def check_ordinal(ordinal, str what, str name=None):
 
 
 def module_aad(file_aad, int module_type, row_group=None, column=None, page=None):
-    """AAD of a module.
-
-    Parameters
-    ----------
-    file_aad : bytes
-        AAD prefix and file unique.
-    module_type : int
-        0 to 9, the constants of this module.
-    row_group, column, page : int, optional
-        Ordinals, as the type needs them.
+    """AAD of a module: that of the file, the type (0 to 9), and as many ordinals as the type needs.
 
     Raises
     ------
@@ -235,173 +235,92 @@ def module_name(int module_type, row_group=None, str column=None, page=None):
     return text
 
 
-def seal_modules(list data, list aads, key, bint ctr=False):
-    """Seal many modules with one key in one call.
-
-    Parameters
-    ----------
-    data : list of bytes
-        Plaintext of each.
-    aads : list of bytes
-        AAD of each; not used by CTR.
-
-    Returns
-    -------
-    list of bytes
-        Modules, each with its length word.
+def seal_module(data, key, aad, bint ctr=False):
+    """Seal one module, length word included. CTR modules do not use the AAD.
 
     Raises
     ------
     LimitError
-        The key has sealed 2^32 messages, or one is longer than 2^31 - 1 bytes.
+        The key has sealed 2^32 messages, or this one is longer than 2^31 - 1 bytes.
     BackendError
     """
     cdef Key secret = as_key(key)
-    cdef Py_ssize_t count = len(data), index
-    cdef BufferView plain, aad
-    cdef bytearray nonces = bytearray(12 * count)
+    cdef BufferView plain = readable(data, "data"), extra = readable(aad, "aad")
+    cdef uint8_t nonce[12]
     cdef bytearray out
-    cdef uint8_t *nonce = nonces
     cdef uint8_t *target
     cdef Modules modules
     cdef int status
-    cdef list sealed = []
-    if len(aads) != count:
-        raise ValueError(f"{len(aads)} AADs for {count} modules")
+    if plain.nbytes > MAX_MODULE_LENGTH - GCM_OVERHEAD:
+        raise LimitError(f"a module of {plain.nbytes} bytes is above the {MAX_MODULE_LENGTH} that one can have")
     # CTR modules draw their nonces from the same as GCM modules.
-    count_messages(secret, count)
-    status = gcm_random(nonce, 12 * count)
+    count_messages(secret, 1)
+    status = gcm_random(nonce, 12)
     if status != GCM_OK:
         raise_status(status, gcm_last_error(status), "drawing nonces")
+    out = bytearray(plain.nbytes + (CTR_OVERHEAD if ctr else GCM_OVERHEAD))
+    target = out
     status = modules_init(&modules, NULL, 0, True)
-    try:
-        for index in range(count):
-            if status != GCM_OK:
-                break
-            plain = readable(data[index], "data")
-            aad = readable(aads[index], "aad")
-            if plain.nbytes > MAX_MODULE_LENGTH - GCM_OVERHEAD:
-                raise LimitError(f"a module of {plain.nbytes} bytes is above the {MAX_MODULE_LENGTH} that one can have")
-            out = bytearray(plain.nbytes + (CTR_OVERHEAD if ctr else GCM_OVERHEAD))
-            target = out
-            memcpy(target + LENGTH_WORD, nonce + 12 * index, 12)
-            ags1_store_le32(target, <unsigned int>(len(out) - LENGTH_WORD))
-            with nogil:
-                if ctr:
-                    status = _key_ctr(&modules, secret.octets, secret.length)
-                    if status == GCM_OK:
-                        status = ctr_crypt(modules.ctr, target + 4, plain.data, plain.nbytes, target + 16)
-                else:
-                    status = _key_gcm(&modules, secret.octets, secret.length)
-                    if status == GCM_OK:
-                        status = gcm_seal(
-                            modules.gcm, target + 4, aad.data, aad.nbytes, plain.data, plain.nbytes, target + 16,
-                            target + 16 + plain.nbytes)
-            sealed.append(bytes(out))
-        if status != GCM_OK:
-            raise_status(status, gcm_last_error(status), "sealing modules")
-    finally:
-        modules_free(&modules)
-    return sealed
+    if status == GCM_OK:
+        with nogil:
+            status = _seal(
+                &modules, secret.octets, secret.length, ctr, nonce, extra.data, extra.nbytes, plain.data, plain.nbytes,
+                target)
+    modules_free(&modules)
+    if status != GCM_OK:
+        raise_status(status, gcm_last_error(status), "sealing a module")
+    return bytes(out)
 
 
-def open_modules(list data, list aads, key, bint ctr=False, list names=None):
-    """Open many modules of one key in one call.
+def open_module(data, key, aad, bint ctr=False, str name="module"):
+    """Open one module, with its length word and nothing behind it; errors call it `name`.
 
-    Parameters
-    ----------
-    data : list of bytes-like
-        Modules, each with its length word and nothing behind it.
-    aads : list of bytes
-        AAD of each; not used by CTR.
-    names : list of str, optional
-        What errors call each.
-
-    Returns
-    -------
-    list of bytes
-        Plaintext of each. parquet-java's may have zero bytes behind the structure that is meant.
+    The plaintext of parquet-java's may have zero bytes behind the structure that is meant.
 
     Raises
     ------
     AuthenticationError
-        Names the first module whose tag does not verify.
+        The tag does not verify.
     FormatError, TruncatedError
         A length word that does not agree with the bytes.
     """
     cdef Key secret = as_key(key)
-    cdef Py_ssize_t count = len(data), index
+    cdef BufferView sealed = readable(data, "data"), extra = readable(aad, "aad")
     cdef int64_t stated
-    cdef BufferView sealed, aad
-    cdef Modules modules
+    cdef int overhead = CTR_OVERHEAD if ctr else GCM_OVERHEAD
     cdef bytearray out
     cdef uint8_t *target
-    cdef int overhead = CTR_OVERHEAD if ctr else GCM_OVERHEAD
+    cdef Modules modules
     cdef int status
-    cdef list opened = []
-    if len(aads) != count:
-        raise ValueError(f"{len(aads)} AADs for {count} modules")
+    if sealed.nbytes < overhead:
+        raise TruncatedError(f"{name}: {sealed.nbytes} bytes are too few for an encrypted module")
+    stated = ags1_load_le32(sealed.data)
+    if stated + LENGTH_WORD > sealed.nbytes:
+        raise TruncatedError(
+            f"{name}: its length word says {stated} bytes, but there are {sealed.nbytes - LENGTH_WORD}"
+        )
+    if stated + LENGTH_WORD < sealed.nbytes:
+        raise FormatError(
+            f"{name}: its length word says {stated} bytes, but {sealed.nbytes - LENGTH_WORD} belong to it"
+        )
+    out = bytearray(sealed.nbytes - overhead)
+    target = out
     status = modules_init(&modules, NULL, 0, False)
-    try:
-        for index in range(count):
-            if status != GCM_OK:
-                break
-            name = names[index] if names is not None else f"module {index}"
-            sealed = readable(data[index], "data")
-            aad = readable(aads[index], "aad")
-            if sealed.nbytes < overhead:
-                raise TruncatedError(f"{name}: {sealed.nbytes} bytes are too few for an encrypted module")
-            stated = ags1_load_le32(sealed.data)
-            if stated + LENGTH_WORD > sealed.nbytes:
-                raise TruncatedError(
-                    f"{name}: its length word says {stated} bytes, but there are {sealed.nbytes - LENGTH_WORD}"
-                )
-            if stated + LENGTH_WORD < sealed.nbytes:
-                raise FormatError(
-                    f"{name}: its length word says {stated} bytes, but {sealed.nbytes - LENGTH_WORD} belong to it"
-                )
-            out = bytearray(sealed.nbytes - overhead)
-            target = out
-            with nogil:
-                if ctr:
-                    status = _key_ctr(&modules, secret.octets, secret.length)
-                    if status == GCM_OK:
-                        status = ctr_crypt(
-                            modules.ctr, sealed.data + 4, sealed.data + 16, sealed.nbytes - overhead, target)
-                else:
-                    status = _key_gcm(&modules, secret.octets, secret.length)
-                    if status == GCM_OK:
-                        status = gcm_open(
-                            modules.gcm, sealed.data + 4, aad.data, aad.nbytes, sealed.data + 16,
-                            sealed.nbytes - overhead, sealed.data + sealed.nbytes - 16, target)
-            if status == GCM_BAD_TAG:
-                raise AuthenticationError(f"{name}: wrong key, wrong AAD prefix, or damaged data")
-            opened.append(bytes(out))
-        if status != GCM_OK:
-            raise_status(status, gcm_last_error(status), "opening modules")
-    finally:
-        modules_free(&modules)
-    return opened
-
-
-def seal_module(data, key, aad, bint ctr=False):
-    """One module of :func:`seal_modules`."""
-    return seal_modules([data], [aad], key, ctr)[0]
-
-
-def open_module(data, key, aad, bint ctr=False, str name="module"):
-    """One module of :func:`open_modules`."""
-    return open_modules([data], [aad], key, ctr, [name])[0]
+    if status == GCM_OK:
+        with nogil:
+            status = _open(
+                &modules, secret.octets, secret.length, ctr, extra.data, extra.nbytes, sealed.data, sealed.nbytes,
+                target)
+    modules_free(&modules)
+    if status == GCM_BAD_TAG:
+        raise AuthenticationError(f"{name}: wrong key, wrong AAD prefix, or damaged data")
+    if status != GCM_OK:
+        raise_status(status, gcm_last_error(status), "opening a module")
+    return bytes(out)
 
 
 def sign_footer(footer, key, aad):
-    """Signature of a plaintext footer: nonce and tag, 28 bytes.
-
-    Parameters
-    ----------
-    footer : bytes-like
-        The serialized FileMetaData, exactly as it is stored.
-    """
+    """Signature of a plaintext footer exactly as it is stored: nonce and tag, 28 bytes."""
     module = seal_module(footer, key, aad)
     return module[LENGTH_WORD : LENGTH_WORD + 12] + module[len(module) - 16 :]
 

@@ -9,4 +9,5 @@ __pyx_capi__: Final[dict[str, object]]
 __test__: Final[dict[str, str]]
 
 @disjoint_base
-class Node: ...
+class Node:
+    __hash__: None  # type: ignore[assignment]

@@ -117,6 +117,8 @@ cdef class Node:
     deeper than AGS1_COMPACT_MAX_DEPTH.
     """
 
+    __hash__ = None
+
     def __cinit__(self):
         self.what = "Thrift structure"
         self.depth = 1
@@ -128,6 +130,11 @@ cdef class Node:
         for index in range(self.count):
             drop(&self.items[index])
         free(self.items)
+
+    def __eq__(self, other):
+        if type(other) is not type(self):
+            return NotImplemented
+        return self is other or encoded(self) == encoded(<Node>other)
 
     def __reduce__(self):
         raise TypeError(f"a {type(self).__name__} cannot be pickled: send the bytes of encode() instead")

@@ -358,15 +358,7 @@ def crc32(data):
 
 
 def stretch(structure, int64_t length):
-    """Lengthen an encoded Thrift struct by an unknown field that readers skip.
-
-    Parameters
-    ----------
-    structure : bytes-like
-        Ends with the struct's end.
-    length : int
-        Bytes wanted: as many as there are, or at least 2 more.
-    """
+    """Lengthen an encoded Thrift struct, by none or at least 2 bytes, with an unknown field that readers skip."""
     cdef BufferView source = readable(structure, "structure")
     cdef bytearray out
     cdef uint8_t *target

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ags1.parquet._conversion import Conversion
-from ags1.parquet._pages import Chunk, PageList, PageSource
-from ags1.parquet._source_file import SourceFile
+from ags1.parquet._pages import Chunk, PageList
+from ags1.parquet._source_file import PageWindows, SourceFile
 from ags1.storage import DescriptorSource, Output
 
 __all__ = ["move_chunks"]
@@ -27,22 +27,14 @@ def move_chunks(
     chunks: Iterable[Chunk],
     output: Output,
     conversion: Conversion,
-    file_aad: bytes,
     advance: Callable[[int], None],
 ) -> None:
     """Convert column chunks and write them, one behind the other.
 
-    Parameters
-    ----------
-    file_aad : bytes
-        Of the source.
-    advance : callable
-        Told how many bytes of the source were dealt with since the last time.
+    `advance` is told how many bytes of the source were dealt with since the last time.
     """
-    if isinstance(source.source, DescriptorSource) and output.descriptor is not None:
-        _between_files(source, chunks, output, conversion, file_aad, advance)
-    else:
-        _through_memory(source, chunks, output, conversion, file_aad, advance)
+    between_files = isinstance(source.source, DescriptorSource) and output.descriptor is not None
+    (_between_files if between_files else _through_memory)(source, chunks, output, conversion, advance)
 
 
 def _between_files(
@@ -50,13 +42,12 @@ def _between_files(
     chunks: Iterable[Chunk],
     output: Output,
     conversion: Conversion,
-    file_aad: bytes,
     advance: Callable[[int], None],
 ) -> None:
     pages = source.pages()
     assert pages is not None
     assert output.descriptor is not None
-    walked, moving = PageList(file_aad), PageList(file_aad)
+    walked, moving = PageList(source.footer.file_aad), PageList(source.footer.file_aad)
     try:
         for chunk in chunks:
             while not chunk.done:
@@ -88,39 +79,26 @@ def _through_memory(
     chunks: Iterable[Chunk],
     output: Output,
     conversion: Conversion,
-    file_aad: bytes,
     advance: Callable[[int], None],
 ) -> None:
-    pages = PageList(file_aad)
-    memory = source.pages()
+    pages = PageList(source.footer.file_aad)
+    windows = PageWindows(source, _WINDOW)
 
     def flush() -> None:
         if pages.count:
-            assert memory is not None
-            output.write(conversion.convert(pages, memory, output.position))
+            output.write(conversion.convert(pages, windows.source, output.position))
             stored = pages.stored
             pages.clear()
             advance(stored)
 
-    windows = memory is None
-    start, size = -1, 0
     for chunk in chunks:
         while not chunk.done:
-            if windows and (memory is None or not start <= chunk.position < start + size):
+            if not windows.has(chunk.position):
                 flush()
-                start, size = chunk.position, _size(source, chunk.position, _WINDOW)
-                memory = PageSource(source.read(start, size, source.where), base=start, name=source.name)
-            assert memory is not None
-            complete = pages.add(chunk, memory, _BATCH_BYTES, _BATCH_PAGES)
+                windows.move_to(chunk.position)
+            complete = pages.add(chunk, windows.source, _BATCH_BYTES, _BATCH_PAGES)
             if not complete or pages.stored >= _BATCH_BYTES or pages.count >= _BATCH_PAGES:
                 flush()
             if not complete:
-                # A page that begins in this window and ends behind it: the next one begins with the page.
-                wanted = 2 * size if chunk.position == start else _WINDOW
-                start, size = chunk.position, _size(source, chunk.position, wanted)
-                memory = PageSource(source.read(start, size, source.where), base=start, name=source.name)
+                windows.move_to(chunk.position)
     flush()
-
-
-def _size(source: SourceFile, start: int, wanted: int) -> int:
-    return max(0, min(wanted, source.footer.start - start))

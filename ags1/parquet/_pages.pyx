@@ -41,6 +41,7 @@ from ags1.parquet._module cimport (
     modules_free,
     modules_init,
 )
+from ags1.parquet._page_conversion cimport Ends
 from ags1.parquet._page_header cimport (
     CTR,
     DATA_PAGE_V1,
@@ -87,17 +88,7 @@ cdef enum:
 # Threads may still read what a conversion holds: it, and not the garbage collector, says when that is over.
 @cython.no_gc_clear
 cdef class PageSource:
-    """The bytes of a Parquet file: a descriptor that stays the caller's, or memory that starts at some offset of it.
-
-    Parameters
-    ----------
-    file : int or buffer
-        A descriptor of a regular file, or memory.
-    base : int
-        Offset in the file of the memory's first byte.
-    name : str, optional
-        What errors call the file.
-    """
+    """The bytes of a Parquet file: a descriptor that stays the caller's, or memory that starts at `base` in it."""
 
     def __cinit__(self, file, *, int64_t base=0, name=None):
         self.name = name
@@ -154,13 +145,10 @@ cdef class Chunk:
     ----------
     start, length : int
         Offset and bytes in the source: from the first page, ``total_compressed_size``.
-    num_values : int
-        Of ColumnMetaData.
     label : str
         The column, for messages.
     source_protection, target_protection : int
         PLAINTEXT, AES_GCM or AES_CTR (page bodies only; headers are GCM then).
-    source_key, target_key : Key or None
     source_ordinals, target_ordinals : (int, int)
         Row group and column, as the AADs have them.
     dictionary_expected : bool
@@ -172,8 +160,6 @@ cdef class Chunk:
 
     Attributes
     ----------
-    position : int
-        Where the next page is looked for.
     total_compressed, total_uncompressed, data_page_offset, dictionary_page_offset, first_offset : int
         Of the converted pages so far, as ColumnMetaData counts them; -1 for an offset that there is none of.
     """
@@ -192,12 +178,18 @@ cdef class Chunk:
         self.end = start + length
         self.num_values = num_values
         self.label = label
-        self.source_mode = source_protection
-        self.target_mode = target_protection
-        self.source_key = as_key(source_key) if source_protection != PLAIN else None
-        self.target_key = as_key(target_key) if target_protection != PLAIN else None
-        self.source_row_group, self.source_column = source_ordinals
-        self.target_row_group, self.target_column = target_ordinals
+        self.ends.source_mode = source_protection
+        self.ends.target_mode = target_protection
+        self.ends.source_row_group, self.ends.source_column = source_ordinals
+        self.ends.target_row_group, self.ends.target_column = target_ordinals
+        if source_protection != PLAIN:
+            self.source_key = as_key(source_key)
+            self.ends.source_key = self.source_key.octets
+            self.ends.source_key_length = self.source_key.length
+        if target_protection != PLAIN:
+            self.target_key = as_key(target_key)
+            self.ends.target_key = self.target_key.octets
+            self.ends.target_key_length = self.target_key.length
         self.dictionary_expected = dictionary_expected
         self.ends_with_values = ends_with_values
         self.raw = raw
@@ -233,15 +225,7 @@ cdef class Chunk:
     def moved_offset_index(self, index not None):
         """An OffsetIndex with the new places and sizes of the pages, everything else of it as it was.
 
-        Parameters
-        ----------
-        index : bytes-like
-            The structure, and nothing behind it.
-
-        Returns
-        -------
-        bytes or None
-            None if it is not as writers make it, or does not fit the pages: for whoever can say what is wrong.
+        None if it is not as writers make it, or does not fit the pages: for whoever can say what is wrong.
         """
         cdef BufferView data = readable(index, "index")
         cdef int64_t room = data.nbytes + self.location_count * 2 * MAX_VARINT
@@ -288,17 +272,7 @@ cdef class Chunk:
 
 @cython.no_gc_clear
 cdef class PageList:
-    """Pages of one or several chunks, in the order in which they were found.
-
-    Parameters
-    ----------
-    source_aad : bytes
-        AAD prefix and file unique of the source, for encrypted chunks.
-
-    Notes
-    -----
-    For one thread at a time.
-    """
+    """Pages of chunks of a file with this AAD, in the order in which they were found. For one thread at a time."""
 
     def __cinit__(self, source_aad=b""):
         cdef BufferView aad = readable(source_aad, "source_aad")
@@ -356,12 +330,13 @@ cdef class PageList:
 
     cdef int _read_header(self, Chunk chunk, PageSource source, int64_t remaining, Page *page) noexcept nogil:
         """Header of the page at the chunk's position, its plaintext copied to the arena."""
+        cdef const Ends *ends = &chunk.ends
         cdef const uint8_t *data = NULL
         cdef ags1_compact cursor
         cdef int64_t window, at, length
         cdef int status, module_type
         cdef bint dictionary
-        if chunk.source_mode == PLAIN:
+        if ends.source_mode == PLAIN:
             window = min(FIRST_WINDOW, remaining)
             if source.descriptor < 0:
                 # All that the memory has: there is nothing to save.
@@ -406,16 +381,15 @@ cdef class PageList:
             if at < 0:
                 return GCM_NO_MEMORY
             dictionary = chunk.first and chunk.dictionary_expected
-            module_type = MODULE_DICTIONARY_PAGE_HEADER if dictionary else MODULE_DATA_PAGE_HEADER
-            status = module_open(
-                &self.opener, chunk.source_key.octets, chunk.source_key.length, False, module_type,
-                chunk.source_row_group, chunk.source_column, <int>chunk.next_ordinal, data, length, self.arena + at)
-            if status == GCM_BAD_TAG and chunk.first:
-                dictionary = not dictionary
+            while True:
                 module_type = MODULE_DICTIONARY_PAGE_HEADER if dictionary else MODULE_DATA_PAGE_HEADER
                 status = module_open(
-                    &self.opener, chunk.source_key.octets, chunk.source_key.length, False, module_type,
-                    chunk.source_row_group, chunk.source_column, 0, data, length, self.arena + at)
+                    &self.opener, ends.source_key, ends.source_key_length, False, module_type,
+                    ends.source_row_group, ends.source_column, <int>chunk.next_ordinal, data, length, self.arena + at)
+                if status != GCM_BAD_TAG or not chunk.first or dictionary != chunk.dictionary_expected:
+                    break
+                # The metadata may be wrong about the first page.
+                dictionary = not dictionary
             if status != GCM_OK:
                 return status
             page.header_stored = <int32_t>length
@@ -435,6 +409,7 @@ cdef class PageList:
 
     cdef int walk(
             self, Chunk chunk, int index, PageSource source, int64_t max_stored, int64_t max_pages) noexcept nogil:
+        cdef const Ends *ends = &chunk.ends
         cdef Page page
         cdef int status
         cdef int64_t remaining
@@ -455,7 +430,7 @@ cdef class PageList:
                         return PAGE_NEED_MORE
             else:
                 page.page_type = DATA_PAGE_V1
-                if chunk.next_ordinal > MAX_ORDINAL and (chunk.target_mode != PLAIN or chunk.source_mode != PLAIN):
+                if chunk.next_ordinal > MAX_ORDINAL and (ends.target_mode != PLAIN or ends.source_mode != PLAIN):
                     self.failed_ordinal = chunk.next_ordinal
                     self.failed_type = DATA_PAGE_V1
                     return PAGE_TOO_MANY
@@ -466,13 +441,13 @@ cdef class PageList:
                         and page.offset + page.header_stored + <int64_t>page.body_stored > source.size:
                     status = PAGE_NEED_MORE
                 if status == GCM_OK and page.page_type not in (DATA_PAGE_V1, DICTIONARY, DATA_PAGE_V2) \
-                        and (chunk.source_mode != PLAIN or chunk.target_mode != PLAIN):
+                        and (ends.source_mode != PLAIN or ends.target_mode != PLAIN):
                     status = PAGE_UNKNOWN_TYPE
                 if status == GCM_OK and page.page_type == DICTIONARY and not chunk.first:
                     status = PAGE_LATE_DICTIONARY
                 if status == GCM_OK and page.levels > page.body_stored:
                     status = PAGE_BAD_LEVELS
-                if status == PAGE_BAD_HEADER and chunk.source_mode == PLAIN and 0 < chunk.num_values <= chunk.values:
+                if status == PAGE_BAD_HEADER and ends.source_mode == PLAIN and 0 < chunk.num_values <= chunk.values:
                     # Nothing is missing: padding behind the last page, which no reader looks at.
                     chunk.position = chunk.end
                     break
@@ -498,22 +473,10 @@ cdef class PageList:
         return GCM_OK
 
     def add(self, Chunk chunk not None, PageSource source not None, int64_t max_stored, int64_t max_pages=16384):
-        """Find the next pages of a chunk.
+        """Find the next pages of a chunk, until the list has `max_stored` stored bytes or `max_pages` pages.
 
-        Parameters
-        ----------
-        max_stored : int
-            Stop when the list has pages of this many stored bytes, or `max_pages` pages.
-
-        Returns
-        -------
-        bool
-            False if the source is memory that ends inside the page at ``chunk.position``.
-
-        Raises
-        ------
-        FormatError, TruncatedError, AuthenticationError, LimitError, OSError
-            Names the column, the row group and the page.
+        Return False if the source is memory that ends inside the page at ``chunk.position``. Errors name column, row
+        group and page.
         """
         cdef int index = <int>len(self.chunks)
         cdef int status
@@ -589,7 +552,7 @@ cdef int raise_page(
     part = f"header of {page}" if header else page
     if page_type != DICTIONARY:
         part = f"{part} {ordinal}"
-    what = f"{where}{part} of column {chunk.label!r} in row group {chunk.source_row_group}"
+    what = f"{where}{part} of column {chunk.label!r} in row group {chunk.ends.source_row_group}"
     if status == GCM_BAD_TAG:
         raise AuthenticationError(f"{what}: wrong key, wrong AAD prefix, or damaged data")
     if status == AGS1_IO_READ:
@@ -598,39 +561,35 @@ cdef int raise_page(
         raise OSError(system_error, os.strerror(system_error), target_name)
     if status == AGS1_IO_END or status == PAGE_NEED_MORE:
         raise TruncatedError(f"{what}: the file ends inside it")
-    if status == MODULE_BAD_LENGTH:
-        raise FormatError(f"{what}: the length word of its module contradicts its size: damaged data, or not encrypted")
-    if status == PAGE_BAD_HEADER:
-        raise FormatError(f"{what}: is not a valid PageHeader")
-    if status == PAGE_PAST_CHUNK:
-        raise FormatError(f"{what}: reaches past the end of its column chunk at {chunk.end}")
-    if status == PAGE_UNKNOWN_TYPE:
-        raise FormatError(f"{what}: has page type {page_type}, which Parquet Modular Encryption has no module for")
-    if status == PAGE_LATE_DICTIONARY:
-        raise FormatError(f"{what}: follows data pages; a dictionary page comes first or not at all")
-    if status == PAGE_WRONG_TYPE:
-        raise FormatError(f"{what}: was encrypted as another type of page than it is")
     if status == PAGE_TOO_MANY:
         raise LimitError(
             f"{what}: encrypted Parquet files can have no more than {MAX_ORDINAL + 1} pages in a column chunk: write "
             "smaller row groups or larger pages"
         )
-    if status == PAGE_MISSING_VALUES:
-        raise FormatError(
-            f"{where}column {chunk.label!r} in row group {chunk.source_row_group} has {chunk.values} values in its "
-            f"pages, but its metadata promises {chunk.num_values}"
-        )
-    if status == PAGE_BAD_CRC:
-        raise FormatError(f"{what}: its CRC does not match its bytes: damaged data")
-    if status == PAGE_BAD_LEVELS:
-        raise FormatError(f"{what}: its levels are longer than the page")
     if status == PAGE_TOO_LARGE:
         raise LimitError(f"{what}: with encryption its size is above 2^31 - 1 bytes")
+    if status == PAGE_MISSING_VALUES:
+        raise FormatError(
+            f"{where}column {chunk.label!r} in row group {chunk.ends.source_row_group} has {chunk.values} values in "
+            f"its pages, but its metadata promises {chunk.num_values}"
+        )
     if status == PAGE_DOWNGRADED:
         raise AuthenticationError(
             f"{what}: was encrypted with AES_GCM_V1, but the file says AES_GCM_CTR_V1, whose pages have no tag: "
             "somebody changed it"
         )
+    fault = {
+        MODULE_BAD_LENGTH: "the length word of its module contradicts its size: damaged data, or not encrypted",
+        PAGE_BAD_HEADER: "is not a valid PageHeader",
+        PAGE_PAST_CHUNK: f"reaches past the end of its column chunk at {chunk.end}",
+        PAGE_UNKNOWN_TYPE: f"has page type {page_type}, which Parquet Modular Encryption has no module for",
+        PAGE_LATE_DICTIONARY: "follows data pages; a dictionary page comes first or not at all",
+        PAGE_WRONG_TYPE: "was encrypted as another type of page than it is",
+        PAGE_BAD_CRC: "its CRC does not match its bytes: damaged data",
+        PAGE_BAD_LEVELS: "its levels are longer than the page",
+    }.get(status)
+    if fault is not None:
+        raise FormatError(f"{what}: {fault}")
     raise_status(status, backend_error, "converting pages")
     return 0
 

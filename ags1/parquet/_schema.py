@@ -1,4 +1,4 @@
-"""The schema of a Parquet file as a tree, with the names that parquet.thrift has for types."""
+"""The schema of a Parquet file as a tree: its elements, and for people the names that parquet.thrift has for types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ags1.parquet._fields import (
 )
 from ags1.parquet._thrift import STRUCT, Struct
 
-__all__ = ["SchemaNode", "schema_tree"]
+__all__ = ["Element", "SchemaNode", "read_schema", "schema_tree"]
 
 _TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _REPETITIONS = ("required", "optional", "repeated")
@@ -53,39 +53,92 @@ class SchemaNode:
     children: list[SchemaNode] = field(default_factory=list)
 
 
-def schema_tree(metadata: Struct, where: str = "") -> SchemaNode:
-    """The root of a schema whose tree was found to add up by ``leaf_columns``.
+class Element:
+    """A leaf of the schema, which has an index among the leaves, or a group with children. The root has no path."""
+
+    __slots__ = ("children", "index", "path", "structure")
+
+    def __init__(self, structure: Struct, path: tuple[str, ...]) -> None:
+        self.structure = structure
+        self.path = path
+        self.children: list[Element] = []
+        self.index: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The path with dots."""
+        return ".".join(self.path)
+
+
+def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Element]]:
+    """The root of the schema, and its leaves in the order of the column chunks.
 
     Raises
     ------
     FormatError
-        Something in it has a wrong kind.
+        The tree does not add up.
     """
     elements = metadata.list(FileMetaData.SCHEMA)
-    if elements is None or not len(elements):
+    if elements is None or len(elements) == 0:
         raise FormatError(f"{where}the footer has no schema")
-    root: SchemaNode | None = None
-    # Open groups, and how many children of each are still to come.
-    stack: list[tuple[SchemaNode, list[int]]] = []
-    for element in elements.structs():
-        children = element.integer(SchemaElement.NUM_CHILDREN, 0)
-        node = SchemaNode(
-            element.binary(SchemaElement.NAME, b"").decode("utf-8", "surrogateescape"),
-            _name(_REPETITIONS, element.integer(SchemaElement.REPETITION_TYPE, 0)) if root is not None else "",
-            None if children or root is None else _physical(element),
-            _logical(element),
-        )
-        while stack and not stack[-1][1][0]:
-            stack.pop()
+    leaves: list[Element] = []
+    # Open groups, and how many children each is to have.
+    stack: list[tuple[Element, int]] = []
+    root: Element | None = None
+    for structure in elements:
+        if not isinstance(structure, Struct):
+            raise FormatError(f"{where}the schema has an element that is no structure")
+        count = structure.integer(SchemaElement.NUM_CHILDREN, 0)
+        if count < 0 or count > len(elements):
+            raise FormatError(f"{where}the schema has a group of {count} columns in {len(elements)} elements")
         if root is None:
-            root = node
-        elif stack:
-            stack[-1][0].children.append(node)
-            stack[-1][1][0] -= 1
-        if children:
-            stack.append((node, [children]))
+            root = Element(structure, ())
+            stack.append((root, count))
+            continue
+        while stack and len(stack[-1][0].children) == stack[-1][1]:
+            stack.pop()
+        if not stack:
+            raise FormatError(f"{where}the schema has elements that no group counts")
+        group = stack[-1][0]
+        element = Element(structure, (*group.path, _name_of(structure)))
+        group.children.append(element)
+        if count:
+            if len(stack) > 1000:
+                raise FormatError(f"{where}the schema is nested deeper than 1000")
+            stack.append((element, count))
+        elif structure.kind(SchemaElement.TYPE) is not None:
+            element.index = len(leaves)
+            leaves.append(element)
+    if any(len(group.children) < count for group, count in stack):
+        raise FormatError(f"{where}the schema has fewer elements than its groups count")
     assert root is not None
-    return root
+    return root, leaves
+
+
+def schema_tree(root: Element) -> SchemaNode:
+    """The schema for people."""
+    made = _node(root)
+    stack = [(root, made)]
+    while stack:
+        element, node = stack.pop()
+        for child in element.children:
+            node.children.append(_node(child))
+            stack.append((child, node.children[-1]))
+    return made
+
+
+def _node(element: Element) -> SchemaNode:
+    structure, path = element.structure, element.path
+    return SchemaNode(
+        _name_of(structure),
+        _name(_REPETITIONS, structure.integer(SchemaElement.REPETITION_TYPE, 0)) if path else "",
+        _physical(structure) if path and not element.children else None,
+        _logical(structure),
+    )
+
+
+def _name_of(structure: Struct) -> str:
+    return structure.binary(SchemaElement.NAME, b"").decode("utf-8", "surrogateescape")
 
 
 def _physical(element: Struct) -> str | None:

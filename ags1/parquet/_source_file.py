@@ -26,8 +26,9 @@ from ags1.parquet._fields import (
     RowGroup,
 )
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageSource
+from ags1.parquet._schema import Element, read_schema
 from ags1.parquet._thrift import STRUCT, List, Struct
-from ags1.parquet.footer import Footer, Leaf, leaf_columns, read_footer
+from ags1.parquet.footer import Footer, read_footer
 from ags1.storage import DescriptorSource, MemorySource, PipeSource, PlannedSource, open_source
 
 TYPE_CHECKING = False
@@ -39,14 +40,28 @@ if TYPE_CHECKING:
     from ags1.parquet.properties import DecryptionConfig, FileDecryption
     from ags1.storage import Source
 
-__all__ = ["SourceChunk", "SourceFile", "SourceRowGroup"]
+__all__ = [
+    "DICTIONARY_ENCODINGS",
+    "DICTIONARY_PAGE_TYPE",
+    "INDEX_OFFSETS",
+    "PageWindows",
+    "SourceChunk",
+    "SourceFile",
+    "SourceRowGroup",
+    "foretells_dictionary",
+]
 
 _ENDING = 64 << 10
 
 # A Bloom filter's header is smaller; parquet-java's are padded to a hundred bytes.
 _BLOOM_HEADER = 1024
-_DICTIONARY_ENCODINGS = (2, 8)
+DICTIONARY_ENCODINGS = (2, 8)
 DICTIONARY_PAGE_TYPE = 2
+# The field of each index's length comes behind that of its offset.
+INDEX_OFFSETS = {
+    _module.COLUMN_INDEX: ColumnChunk.COLUMN_INDEX_OFFSET,
+    _module.OFFSET_INDEX: ColumnChunk.OFFSET_INDEX_OFFSET,
+}
 # A dictionary page's header is no longer; Arrow allows for as much.
 _FORGOTTEN = 100
 _VERSION = re.compile(r"(?:([0-9]{1,9})(?=\.|$)(?:\.(?:([0-9]{1,9})(?=\.|$)(?:\.([0-9]{1,9}))?)?)?)?")
@@ -57,19 +72,12 @@ class SourceChunk:
 
     Attributes
     ----------
-    leaf : Leaf
     row_group, column : int
         Ordinals, as AADs have them.
-    structure : Struct
-        ColumnChunk.
     own_key : bool
         Whether a key of its own protects it, rather than the footer key.
-    encrypted : bool
-    key_metadata : bytes or None
-        Of its own key.
     key : Key or None
         None if it is not encrypted, or the key is not known; `missing` says why.
-    missing : KeyAccessError or None
     metadata : Struct or None
         ColumnMetaData: complete if the key is known, what the footer shows of it otherwise.
     """
@@ -79,7 +87,7 @@ class SourceChunk:
         "structure",
     )  # fmt: skip
 
-    def __init__(self, file: SourceFile, leaf: Leaf, row_group: int, column: int, structure: Struct) -> None:
+    def __init__(self, file: SourceFile, leaf: Element, row_group: int, column: int, structure: Struct) -> None:
         self.file = file
         self.leaf = leaf
         self.row_group = row_group
@@ -179,13 +187,7 @@ class SourceChunk:
         return self.metadata
 
     def extent(self) -> tuple[int, int]:
-        """Offset and bytes of its pages.
-
-        Raises
-        ------
-        FormatError
-            They are not inside the file, or not known.
-        """
+        """Offset and bytes of its pages; FormatError if they are not inside the file, or not known."""
         metadata = self.known_metadata()
         data = metadata.integer(ColumnMetaData.DATA_PAGE_OFFSET)
         length = metadata.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE)
@@ -212,7 +214,7 @@ class SourceChunk:
                 for each in stats
             )
         encodings = metadata.list(ColumnMetaData.ENCODINGS)
-        return encodings is not None and any(each in _DICTIONARY_ENCODINGS for each in encodings.integers())
+        return encodings is not None and any(each in DICTIONARY_ENCODINGS for each in encodings.integers())
 
     def to_walk(self, **target: Any) -> Chunk:
         """The chunk for a page walk; `target` says what its pages become."""
@@ -230,29 +232,38 @@ class SourceChunk:
             **target,
         )
 
-    def column_index(self) -> bytes | None:
-        """The ColumnIndex structure, decrypted, if there is one."""
-        return self._index(ColumnChunk.COLUMN_INDEX_OFFSET, ColumnChunk.COLUMN_INDEX_LENGTH, _module.COLUMN_INDEX)
+    def index_place(self, module_type: int) -> tuple[int, int] | None:
+        """Offset and stored bytes of the column index or the offset index, if there is one."""
+        field = INDEX_OFFSETS[module_type]
+        offset, length = self.structure.integer(field), self.structure.integer(field + 1)
+        return None if offset is None or length is None or length <= 0 else (offset, length)
 
-    def offset_index(self) -> bytes | None:
-        """The OffsetIndex structure, decrypted, if there is one."""
-        return self._index(ColumnChunk.OFFSET_INDEX_OFFSET, ColumnChunk.OFFSET_INDEX_LENGTH, _module.OFFSET_INDEX)
-
-    def _index(self, offset_field: int, length_field: int, module_type: int) -> bytes | None:
-        offset, length = self.structure.integer(offset_field), self.structure.integer(length_field)
-        if offset is None or length is None or length <= 0:
+    def index(self, module_type: int) -> bytes | None:
+        """The ColumnIndex or OffsetIndex structure, decrypted, if there is one."""
+        place = self.index_place(module_type)
+        if place is None:
             return None
         name = self._module_name(module_type)
-        plain = self._open(module_type, self.file.read(offset, length, name))
+        plain = self._open(module_type, self.file.read(*place, name))
         return plain[: Struct.parse(plain, what=name).nbytes]
 
-    def _open(self, module_type: int, data: Buffer) -> bytes:
+    def _open(self, module_type: int, data: Buffer, page: int | None = None) -> bytes:
         if not self.encrypted:
             return bytes(data)
         self.known_metadata()
         assert self.key is not None
-        aad = _module.module_aad(self.file.footer.file_aad, module_type, self.row_group, self.column)
+        aad = _module.module_aad(self.file.footer.file_aad, module_type, self.row_group, self.column, page)
         return bytes(_module.open_module(data, self.key, aad, False, self._module_name(module_type)))
+
+    def open_sealed(
+        self, module_type: int, offset: int, longest: int = 1 << 32, page: int | None = None
+    ) -> tuple[int, bytes]:
+        """Stored length and plaintext of a module that only its own length word delimits."""
+        name = self._module_name(module_type)
+        length = 4 + int.from_bytes(bytes(self.file.read(offset, 4, name)), "little")
+        if length > longest:
+            raise FormatError(f"{name}: its length word says {length - 4} bytes, and it cannot have so many")
+        return length, self._open(module_type, self.file.read(offset, length, name), page)
 
     def bloom_filter(self) -> tuple[bytes, bytes] | None:
         """Header and bitset of the Bloom filter, decrypted, if there is one."""
@@ -263,13 +274,11 @@ class SourceChunk:
         name = self._module_name(_module.BLOOM_FILTER_HEADER)
         if self.encrypted:
             self.refuse_plaintext_filter(offset)
-            sealed = self._sealed(offset, name)
-            plain = self._open(_module.BLOOM_FILTER_HEADER, sealed)
-            header = plain[: Struct.parse(plain, what=name).nbytes]
-            bits = self._sealed(offset + len(sealed), self._module_name(_module.BLOOM_FILTER_BITSET))
-            return header, self._open(_module.BLOOM_FILTER_BITSET, bits)
-        stored = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH)
-        length = stored if stored is not None and stored > 0 else _BLOOM_HEADER
+            stored, plain = self.open_sealed(_module.BLOOM_FILTER_HEADER, offset)
+            _, bits = self.open_sealed(_module.BLOOM_FILTER_BITSET, offset + stored)
+            return plain[: Struct.parse(plain, what=name).nbytes], bits
+        stated = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH)
+        length = stated if stated is not None and stated > 0 else _BLOOM_HEADER
         data = self.file.read(offset, min(length, self.file.footer.start - offset), name)
         structure = Struct.parse(data, what=name)
         header = bytes(memoryview(data)[: structure.nbytes])
@@ -301,11 +310,6 @@ class SourceChunk:
                 f"{self.name}: its Bloom filter is not encrypted, although the column is; rewrite the file with "
                 "drop_bloom_filters=True, which leaves the filters out"
             )
-
-    def _sealed(self, offset: int, name: str) -> bytes:
-        """A whole module whose length only its own length word tells."""
-        word = bytes(self.file.read(offset, 4, name))
-        return bytes(self.file.read(offset, 4 + int.from_bytes(word, "little"), name))
 
 
 class SourceRowGroup:
@@ -343,14 +347,10 @@ class SourceFile:
 
     Parameters
     ----------
-    file : path, URL, binary file object or buffer
-        What to read; it must be seekable.
-    decryption : DecryptionConfig, optional
-        Needed for a file that is encrypted.
     optional : bool
         Whether missing keys are no error until something needs them.
-    any_beginning : bool
-        Leave the first four bytes to the caller, rather than refuse a file whose first are damaged.
+    tolerant : bool
+        As :func:`read_footer`.
     any_protection : bool
         Leave it to the caller what to do with columns that have not the key that the configuration names for them.
     """
@@ -361,7 +361,7 @@ class SourceFile:
         decryption: DecryptionConfig | None = None,
         *,
         optional: bool = False,
-        any_beginning: bool = False,
+        tolerant: bool = False,
         any_protection: bool = False,
     ) -> None:
         self.any_protection = any_protection
@@ -383,12 +383,13 @@ class SourceFile:
                 self.decryption = decryption.for_file(None if isinstance(source, MemorySource) else file)
             self.name = source.name
             self.where = f"{source.name}: " if source.name else ""
-            self.footer: Footer = read_footer(source, self.decryption, optional=optional, any_beginning=any_beginning)
+            self.footer: Footer = read_footer(source, self.decryption, optional=optional, tolerant=tolerant)
             self._keys: dict[tuple[tuple[str, ...], bytes | None], Key] = {}
-            self.leaves: list[Leaf] = []
+            self.schema: Element | None = None
+            self.leaves: list[Element] = []
             self.forgets_dictionary_headers = False
             if self.footer.metadata is not None:
-                self.leaves = leaf_columns(self.footer.metadata, self.where)
+                self.schema, self.leaves = read_schema(self.footer.metadata, self.where)
                 # Whatever made it first, an encrypted file was written by newer software.
                 if self.footer.algorithm is None:
                     self.forgets_dictionary_headers = _forgets_dictionary_headers(self.footer.metadata)
@@ -457,6 +458,61 @@ class SourceFile:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def foretells_dictionary(metadata: Struct) -> bool:
+    """Whether parquet-java takes the first page for a dictionary page, which it must know before it decrypts it.
+
+    By the encoding statistics: there is one, and a data page that uses it. Without them by the encodings.
+    """
+    stats, encodings = metadata.list(ColumnMetaData.ENCODING_STATS), metadata.list(ColumnMetaData.ENCODINGS)
+    if stats is None:
+        codes = encodings.integers() if encodings is not None else []
+        return any(code in DICTIONARY_ENCODINGS for code in codes)
+    entries = [
+        (each.integer(PageEncodingStats.PAGE_TYPE), each.integer(PageEncodingStats.ENCODING))
+        for each in stats.structs()
+        if each.integer(PageEncodingStats.COUNT, 0) > 0
+    ]
+    return any(kind == DICTIONARY_PAGE_TYPE for kind, _ in entries) and any(
+        kind != DICTIONARY_PAGE_TYPE and encoding in DICTIONARY_ENCODINGS for kind, encoding in entries
+    )
+
+
+class PageWindows:
+    """Where pages are looked for: all of a file, or a window of one that comes in requests. It moves as the walk does.
+
+    A window may end inside of a page: then the next one begins with the page, and is longer if it did so before.
+    """
+
+    def __init__(self, file: SourceFile, length: int) -> None:
+        self._file = file
+        self._length = length
+        self._begin = self._end = -1
+        self._data: Buffer = b""
+        whole = file.pages()
+        self._is_whole = whole is not None
+        self.source: PageSource = whole if whole is not None else PageSource(b"")
+
+    def has(self, position: int) -> bool:
+        """Whether the byte at this position can be had without another request."""
+        return self._is_whole or self._begin <= position < self._end
+
+    def move_to(self, position: int) -> None:
+        """Let the window begin here; pages that were found in the one before must be done with."""
+        file, wanted = self._file, self._length
+        if position == self._begin:
+            wanted = max(wanted, 2 * (self._end - position))
+        length = max(0, min(wanted, file.footer.start - position))
+        self._data = file.read(position, length, f"{file.where}a page")
+        self.source = PageSource(self._data, base=position, name=file.name)
+        self._begin, self._end = position, position + length
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of a page that was found."""
+        if self._is_whole:
+            return bytes(memoryview(self._file.source.read(offset, length)))
+        return bytes(memoryview(self._data)[offset - self._begin :][:length])
 
 
 def _close(source: Source) -> None:

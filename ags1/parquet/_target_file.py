@@ -9,6 +9,7 @@ known to this version or not, is carried over. Source: parquet.thrift; Parquet e
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 from ags1._typing import Buffer
@@ -22,14 +23,13 @@ from ags1.parquet._fields import (
     EncryptionWithColumnKey,
     FileMetaData,
     OffsetIndex,
-    PageEncodingStats,
     PageLocation,
     RowGroup,
     names_of,
 )
 from ags1.parquet._page_copy import move_chunks
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList
-from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile
+from ags1.parquet._source_file import DICTIONARY_ENCODINGS, INDEX_OFFSETS, SourceChunk, SourceFile, foretells_dictionary
 from ags1.parquet._thrift import BINARY, I16, I32, I64, LIST, STRUCT, List, Struct
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, encode_footer
 from ags1.storage import Output
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TargetFile"]
 
-_DICTIONARY_ENCODINGS = (2, 8)
 # What of an encrypted column's ColumnMetaData a plaintext footer shows: what tells the shape of the file, and nothing
 # of values.
 _VISIBLE_FIELDS = frozenset(
@@ -66,20 +65,18 @@ _OPENED_AT_ONCE = 32 << 20
 _V2_PAGE_TYPE = 3
 
 
+@dataclasses.dataclass(slots=True)
 class _TargetChunk:
     """A column chunk on its way from one file to the other."""
 
-    __slots__ = ("chunk", "column", "column_key", "metadata", "row_group", "source", "structure", "unchanged")
-
-    def __init__(self, source: SourceChunk, row_group: int, column: int, column_key: ColumnKey | None) -> None:
-        self.source = source
-        self.row_group = row_group
-        self.column = column
-        self.column_key = column_key
-        self.unchanged = False
-        self.chunk: Chunk
-        self.structure: Struct
-        self.metadata = source.known_metadata().copy()
+    source: SourceChunk
+    row_group: int
+    column: int
+    column_key: ColumnKey | None
+    structure: Struct
+    metadata: Struct
+    unchanged: bool = False
+    chunk: Chunk = dataclasses.field(init=False)
 
     @property
     def name(self) -> str:
@@ -87,28 +84,10 @@ class _TargetChunk:
 
 
 class TargetFile:
-    """Puts a Parquet file together.
+    """Puts a Parquet file together in an output, which the caller commits. For one thread at a time.
 
-    Parameters
-    ----------
-    output : Output
-        Where it goes; committing it is the caller's.
-    encryption : FileEncryption or None
-        None for a plaintext file.
-    drop_bloom_filters : bool
-        Leave the Bloom filters of the sources out.
-    threads : int, optional
-        By default every usable CPU.
-
-    Attributes
-    ----------
-    row_group_offsets : list of int
-        Where each row group begins in the file.
-
-    Notes
-    -----
-    For one thread at a time. :meth:`append` may be called for several files of one schema; their row groups follow
-    one another.
+    :meth:`append` may be called for several files of one schema; their row groups follow one another, and
+    `row_group_offsets` says where.
     """
 
     def __init__(
@@ -135,13 +114,8 @@ class TargetFile:
     ) -> None:
         """Add all row groups of a file, which may be closed afterwards.
 
-        Parameters
-        ----------
-        unchanged_aad : bool
-            Whether this file has the file AAD and the algorithm of the source, so that chunks whose key stays the
-            same may be taken as they are.
-        advance : callable, optional
-            Told how many bytes of pages were dealt with since the last time.
+        With `unchanged_aad`, this file has the file AAD and the algorithm of the source, so that chunks whose key stays
+        the same may be taken as they are. `advance` is told how many bytes of pages were dealt with meanwhile.
         """
         source_metadata = source.footer.metadata
         assert source_metadata is not None
@@ -175,12 +149,11 @@ class TargetFile:
                 assert structures is not None
                 found = []
                 for column, (chunk, key) in enumerate(zip(group.chunks(), keys, strict=True)):
-                    target = _TargetChunk(chunk, index, column, key)
-                    target.unchanged = self._is_unchanged(target, unchanged_aad)
-                    target.chunk = self._to_walk(target)
                     node = structures[column]
                     assert isinstance(node, Struct)
-                    target.structure = node
+                    target = _TargetChunk(chunk, index, column, key, node, chunk.known_metadata().copy())
+                    target.unchanged = self._is_unchanged(target, unchanged_aad)
+                    target.chunk = self._to_walk(target)
                     found.append(target)
                 pending.append(found)
                 for target in found:
@@ -192,17 +165,13 @@ class TargetFile:
             levels_inside=encryption is not None and encryption.data_page_v2 == "arrow",
             threads=self._threads,
         )
-        move_chunks(source, chunks(), self._output, conversion, source.footer.file_aad, advance or _ignore)
+        move_chunks(source, chunks(), self._output, conversion, advance or _ignore)
         self._row_groups += len(pending)
+        for settle in (self._settle_pages, self._write_bloom_filter, self._keep_indexes):
+            for found in pending:
+                for target in found:
+                    settle(target)
         for found in pending:
-            for target in found:
-                self._settle_pages(target)
-        for found in pending:
-            for target in found:
-                self._write_bloom_filter(target)
-        for found in pending:
-            for target in found:
-                self._keep_indexes(target)
             self._settle_row_group(found)
 
     def _is_unchanged(self, target: _TargetChunk, unchanged_aad: bool) -> bool:
@@ -219,16 +188,7 @@ class TargetFile:
     def _to_walk(self, target: _TargetChunk) -> Chunk:
         key = target.column_key
         if target.unchanged:
-            start, length = target.source.extent()
-            values = target.metadata.integer(ColumnMetaData.NUM_VALUES, 0)
-            return Chunk(
-                start,
-                length,
-                values,
-                target.source.leaf.name,
-                source_ordinals=(target.source.row_group, target.column),
-                raw=True,
-            )
+            return target.source.to_walk(raw=True)
         protection = PLAINTEXT
         if key is not None:
             assert self._encryption is not None
@@ -292,8 +252,7 @@ class TargetFile:
 
     def _keep_indexes(self, target: _TargetChunk) -> None:
         """Take over the indexes; they are written behind all row groups."""
-        column_index = target.source.column_index()
-        offset_index = target.source.offset_index()
+        column_index, offset_index = map(target.source.index, INDEX_OFFSETS)
         if offset_index is not None:
             offset_index = _moved(offset_index, target)
         self._finished.append((target, column_index, offset_index))
@@ -318,22 +277,17 @@ class TargetFile:
     def finish(self) -> None:
         """Write the indexes and the footer. Committing the output is the caller's."""
         assert self._metadata is not None
-        for offset_field, length_field, module_type, number in (
-            (ColumnChunk.COLUMN_INDEX_OFFSET, ColumnChunk.COLUMN_INDEX_LENGTH, _module.COLUMN_INDEX, 1),
-            (ColumnChunk.OFFSET_INDEX_OFFSET, ColumnChunk.OFFSET_INDEX_LENGTH, _module.OFFSET_INDEX, 2),
-        ):
-            for entry in self._finished:
-                target, data = entry[0], entry[number]
-                structure = target.structure
+        for number, (module_type, field) in enumerate(INDEX_OFFSETS.items()):
+            for target, *indexes in self._finished:
+                structure, data = target.structure, indexes[number]
                 if data is None:
-                    structure.remove(offset_field)
-                    structure.remove(length_field)
+                    structure.remove(field)
+                    structure.remove(field + 1)
                     continue
-                assert isinstance(data, bytes)
                 offset = self._output.position
                 self._output.write(self._protect(target, module_type, data))
-                structure.set(offset_field, I64, offset)
-                structure.set(length_field, I32, self._output.position - offset)
+                structure.set(field, I64, offset)
+                structure.set(field + 1, I32, self._output.position - offset)
         for target, _, _ in self._finished:
             self._write_metadata(target)
         self._metadata.set(FileMetaData.NUM_ROWS, I64, _fitting(self._rows, "the file"))
@@ -394,17 +348,9 @@ def _crypto_metadata(target: _TargetChunk, key: ColumnKey) -> Struct:
 def _pages_of(source: SourceChunk, threads: int | None) -> bool | None:
     """Open the pages of a chunk that may be copied as it is: what copies bytes would copy damage, too.
 
-    Returns
-    -------
-    bool or None
-        Whether it has V2 pages with levels, which an encrypted file has in one form or the other. (Its encoding
-        statistics do not tell: Arrow C++ and parquet-java's rewriter count V2 pages as V1 pages.) None if the pages
-        can only be read through Python: then looking for them costs more than moving them one by one.
-
-    Raises
-    ------
-    FormatError, AuthenticationError
-        A page is damaged, or the page headers do not agree with the size or the number of values of the chunk.
+    Return whether it has V2 pages with levels, which an encrypted file has in one form or the other. (Its encoding
+    statistics do not tell: Arrow C++ and parquet-java's rewriter count V2 pages as V1 pages.) Return None if the pages
+    can only be read through Python: then looking for them costs more than moving them one by one.
     """
     conversion = Conversion(source.file.footer.file_aad, threads=threads)
     pages = source.file.pages()
@@ -430,28 +376,16 @@ def _pages_of(source: SourceChunk, threads: int | None) -> bool | None:
 def _agree_on_dictionary(metadata: Struct, has_dictionary: bool) -> None:
     """Let every reader decide in the same way whether the first page is a dictionary page.
 
-    It must be known before the page is decrypted. Arrow and arrow-rs look at dictionary_page_offset; parquet-java at
-    the encoding statistics (a dictionary page, and a data page that uses it), or without them at the encodings.
+    Arrow and arrow-rs look at dictionary_page_offset, parquet-java at what foretells it.
     """
-    stats = metadata.list(ColumnMetaData.ENCODING_STATS)
+    if foretells_dictionary(metadata) == has_dictionary:
+        return
+    metadata.remove(ColumnMetaData.ENCODING_STATS)
+    if foretells_dictionary(metadata) == has_dictionary:
+        return
     encodings = metadata.list(ColumnMetaData.ENCODINGS)
     codes = encodings.integers() if encodings is not None else []
-    if stats is not None:
-        entries = [each for each in stats if isinstance(each, Struct)]
-        kind, encoding, count = PageEncodingStats.PAGE_TYPE, PageEncodingStats.ENCODING, PageEncodingStats.COUNT
-        page = any(each.integer(kind) == DICTIONARY_PAGE_TYPE and each.integer(count, 0) > 0 for each in entries)
-        used = any(
-            each.integer(kind) != DICTIONARY_PAGE_TYPE
-            and each.integer(encoding) in _DICTIONARY_ENCODINGS
-            and each.integer(count, 0)
-            for each in entries
-        )
-        if (page and used) == has_dictionary:
-            return
-        metadata.remove(ColumnMetaData.ENCODING_STATS)
-    if any(code in _DICTIONARY_ENCODINGS for code in codes) == has_dictionary:
-        return
-    kept: list[Any] = [code for code in codes if code not in _DICTIONARY_ENCODINGS]
+    kept: list[Any] = [code for code in codes if code not in DICTIONARY_ENCODINGS]
     metadata.set(ColumnMetaData.ENCODINGS, LIST, List(I32, [*kept, 8] if has_dictionary else kept))
 
 

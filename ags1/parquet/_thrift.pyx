@@ -13,10 +13,10 @@
 Whoever changes a few fields of a structure to which later writers may have added others::
 
     footer = Struct.parse(data, what="footer of lake.parquet")
-    for group in footer.require(4, "row_groups", LIST).structs():
-        for chunk in group.require(1, "columns", LIST).structs():
-            metadata = chunk.require(3, "meta_data", STRUCT)
-            metadata.set(9, I64, metadata.require(9, "data_page_offset", I64) + moved)
+    for group in footer.list(4).structs():
+        for chunk in group.list(1).structs():
+            metadata = chunk.struct(3)
+            metadata.set(9, I64, metadata.integer(9) + moved)
     changed = footer.encode()
 
 What is unknown survives: fields, union arms, overlong varints, other ways to write a bool. Of a struct that is written
@@ -146,8 +146,6 @@ cdef int64_t place_in(Node self, object index, int64_t count) except -1:
 @cython.final
 @cython.no_gc
 cdef class Struct(Node):
-    __hash__ = None
-
     def __cinit__(self):
         self.shape = AGS1_COMPACT_STRUCT
 
@@ -195,16 +193,6 @@ cdef class Struct(Node):
     def get(self, int field_id, default=None):
         cdef ags1_item *item = find(self, field_id)
         return default if item == NULL else value_of(self, item)
-
-    def require(self, int field_id, str name not None, kind=None):
-        cdef ags1_item *item = find(self, field_id)
-        if item == NULL:
-            raise FormatError(f"{self.what} lacks {name} (field {field_id})")
-        if kind is not None and not agrees(item.kind, checked_kind(kind)):
-            raise FormatError(
-                f"{self.what}: {name} (field {field_id}) is of kind {kind_name(item.kind)}, not {kind_name(kind)}"
-            )
-        return value_of(self, item)
 
     def integer(self, int field_id, default=None):
         cdef ags1_item *item = find_kind(self, field_id, AGS1_COMPACT_I64)
@@ -255,11 +243,6 @@ cdef class Struct(Node):
     def encode(self):
         return encoded(self)
 
-    def __eq__(self, other):
-        if not isinstance(other, Struct):
-            return NotImplemented
-        return self is other or encoded(self) == encoded(<Node>other)
-
     def __repr__(self):
         try:
             ids = self.ids()
@@ -309,8 +292,6 @@ cdef object items_of_kind(List self, int kind):
 @cython.final
 @cython.no_gc
 cdef class List(Node):
-    __hash__ = None
-
     def __cinit__(self, *arguments, **named):
         self.shape = AGS1_COMPACT_LIST
 
@@ -358,16 +339,8 @@ cdef class List(Node):
     def integers(self):
         return list(items_of_kind(self, AGS1_COMPACT_I64))
 
-    def binaries(self):
-        return list(items_of_kind(self, AGS1_COMPACT_BINARY))
-
     def structs(self):
         return items_of_kind(self, AGS1_COMPACT_STRUCT)
-
-    def __eq__(self, other):
-        if not isinstance(other, List):
-            return NotImplemented
-        return self is other or encoded(self) == encoded(<Node>other)
 
     def __repr__(self):
         return f"<List of {len(self)} {kind_name(self.first)}>"
@@ -376,8 +349,6 @@ cdef class List(Node):
 @cython.final
 @cython.no_gc
 cdef class Map(Node):
-    __hash__ = None
-
     def __cinit__(self, *arguments, **named):
         self.shape = AGS1_COMPACT_MAP
 
@@ -419,11 +390,6 @@ cdef class Map(Node):
 
     def __iter__(self):
         return items_of(self)
-
-    def __eq__(self, other):
-        if not isinstance(other, Map):
-            return NotImplemented
-        return self is other or encoded(self) == encoded(<Node>other)
 
     def __repr__(self):
         return f"<Map of {len(self)} {kind_name(self.first)} to {kind_name(self.second)}>"

@@ -19,15 +19,7 @@ __all__ = ["ViewHandler"]
 
 
 class ViewHandler(fs.FileSystemHandler):  # type: ignore[misc]
-    """Lists the files of another file system, and opens their plaintext views.
-
-    Parameters
-    ----------
-    base : pyarrow.fs.FileSystem
-        Where the files are listed.
-    view : callable
-        Opens the view of the file at a path; called by several threads at once.
-    """
+    """Lists the files of another file system, and opens their plaintext views, from several threads at once."""
 
     def __init__(self, base: Any, view: Callable[[str], ParquetView]) -> None:
         self._base = base

@@ -15,6 +15,7 @@ from ags1.parquet._fields import (
     SchemaElement,
     SortingColumn,
 )
+from ags1.parquet._schema import Element
 from ags1.parquet._source_file import SourceChunk, SourceFile
 from ags1.parquet._thrift import BINARY, I32, LIST, STRUCT, List, Struct
 from ags1.parquet.footer import encode_footer
@@ -30,44 +31,33 @@ __all__ = ["encode_view_footer", "kept_leaves"]
 _MAP, _MAP_KEY_VALUE, _LIST = 1, 2, 3
 
 
-class _Element:
-    """A schema element as a tree."""
-
-    __slots__ = ("children", "leaf", "structure")
-
-    def __init__(self, structure: Struct, leaf: int | None) -> None:
-        self.structure = structure
-        self.leaf = leaf
-        self.children: list[_Element] = []
-
-    @property
-    def name(self) -> str:
-        return self.structure.binary(SchemaElement.NAME, b"").decode("utf-8", "surrogateescape")
-
-
 def kept_leaves(file: SourceFile, wanted: Sequence[bool]) -> list[bool]:
     """Which leaves a view shows, if those marked are wanted.
 
     A list or a map is shown whole or not at all: without one of its leaves it would be something else.
     """
     kept = list(wanted)
-    root = _tree(file)
 
-    def leaves(element: _Element) -> list[int]:
-        if element.leaf is not None:
-            return [element.leaf]
+    def leaves(element: Element) -> list[int]:
+        if element.index is not None:
+            return [element.index]
         return [each for child in element.children for each in leaves(child)]
 
-    def visit(element: _Element) -> None:
+    def visit(element: Element) -> None:
         below = leaves(element)
-        if element is not root and _is_collection(element.structure) and not all(kept[each] for each in below):
+        if element.path and _is_collection(element.structure) and not all(kept[each] for each in below):
             for each in below:
                 kept[each] = False
         for child in element.children:
             visit(child)
 
-    visit(root)
+    visit(_root(file))
     return kept
+
+
+def _root(file: SourceFile) -> Element:
+    assert file.schema is not None
+    return file.schema
 
 
 def _is_collection(structure: Struct) -> bool:
@@ -81,40 +71,8 @@ def _is_collection(structure: Struct) -> bool:
     return logical is not None and any(arm in (LogicalType.MAP, LogicalType.LIST) for arm in logical.ids())
 
 
-def _tree(file: SourceFile) -> _Element:
-    metadata = file.footer.metadata
-    assert metadata is not None
-    elements = metadata.list(FileMetaData.SCHEMA)
-    assert elements is not None
-    structures = [each for each in elements if isinstance(each, Struct)]
-    root = _Element(structures[0], None)
-    stack = [(root, structures[0].integer(SchemaElement.NUM_CHILDREN, 0))]
-    leaf = 0
-    # leaf_columns has checked that this adds up.
-    for structure in structures[1:]:
-        while stack[-1][1] == len(stack[-1][0].children):
-            stack.pop()
-        children = structure.integer(SchemaElement.NUM_CHILDREN, 0)
-        element = _Element(structure, None)
-        stack[-1][0].children.append(element)
-        if children:
-            stack.append((element, children))
-        elif structure.kind(SchemaElement.TYPE) is not None:
-            element.leaf = leaf
-            leaf += 1
-    return root
-
-
 def encode_view_footer(file: SourceFile, groups: Sequence[Sequence[SourceChunk]], kept: Sequence[bool]) -> bytes:
-    """Footer of the plaintext view of a file, from its length's and magic's end back to its first byte.
-
-    Parameters
-    ----------
-    groups : sequence of sequence of SourceChunk
-        All chunks of all row groups.
-    kept : sequence of bool
-        Which leaves are shown.
-    """
+    """Footer of the plaintext view of a file with all chunks of all row groups; `kept` leaves are shown."""
     assert file.footer.metadata is not None
     metadata = file.footer.metadata.copy()
     if not all(kept):
@@ -167,11 +125,11 @@ def _settle_row_group(structure: Struct, chunks: Sequence[SourceChunk], kept: Se
 def _schema(file: SourceFile, kept: Sequence[bool]) -> list[Struct]:
     shown: list[Struct] = []
 
-    def visit(element: _Element) -> bool:
-        if element.leaf is not None:
-            if kept[element.leaf]:
+    def visit(element: Element) -> bool:
+        if element.index is not None:
+            if kept[element.index]:
                 shown.append(element.structure)
-            return kept[element.leaf]
+            return kept[element.index]
         place = len(shown)
         shown.append(element.structure)
         children = sum(visit(child) for child in element.children)
@@ -184,7 +142,7 @@ def _schema(file: SourceFile, kept: Sequence[bool]) -> list[Struct]:
             shown[place] = group
         return True
 
-    visit(_tree(file))
+    visit(_root(file))
     if not shown:
         raise FormatError(f"{file.where}the schema has no elements")
     return shown
@@ -195,10 +153,10 @@ def _prune_arrow_schema(file: SourceFile, metadata: Struct, kept: Sequence[bool]
     if pairs is None:
         return
 
-    def shown(element: _Element) -> Shown:
-        if element.leaf is not None:
-            return kept[element.leaf]
-        below = [(child.name, shown(child)) for child in element.children]
+    def shown(element: Element) -> Shown:
+        if element.index is not None:
+            return kept[element.index]
+        below = [(child.path[-1], shown(child)) for child in element.children]
         found = {children if isinstance(children, bool) else None for _, children in below}
         # Collections are shown whole or not at all, so that only structs are left to have some of their children.
         return below if found != {True} and found != {False} else found == {True}
@@ -206,7 +164,7 @@ def _prune_arrow_schema(file: SourceFile, metadata: Struct, kept: Sequence[bool]
     others: list[Any] = []
     for pair in pairs:
         if isinstance(pair, Struct) and pair.binary(KeyValue.KEY) == _arrow_schema.KEY:
-            top = [(child.name, shown(child)) for child in _tree(file).children]
+            top = [(child.path[-1], shown(child)) for child in _root(file).children]
             schema = _arrow_schema.without_fields(pair.binary(KeyValue.VALUE, b""), top)
             if schema is None:
                 continue

@@ -1,20 +1,41 @@
-"""Checks of arguments that the configurations for writing and for reading share."""
+"""What the configurations for writing and for reading share: checks of arguments, and how they hide keys."""
 
 from __future__ import annotations
 
 from ags1._buffer import BufferView
 from ags1._gcm import Key
 from ags1._typing import Buffer, KeyLike
+from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.keys import KeyMetadata
+from ags1.kms import ServiceRefusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn, TypeVar
+
+    from typing_extensions import Self
+
     from ags1.parquet._columns import ColumnName
 
-__all__ = ["CACHE_SECONDS", "as_flag", "as_key", "as_key_metadata", "as_octets", "dotted", "not_picklable"]
+    T = TypeVar("T")
+
+__all__ = [
+    "ALGORITHMS",
+    "CACHE_SECONDS",
+    "HoldsKeys",
+    "as_flag",
+    "as_key",
+    "as_key_metadata",
+    "as_octets",
+    "dotted",
+    "one_of",
+    "with_text",
+]
 
 CACHE_SECONDS = 600.0
 """How long key encryption keys are kept, as parquet-java and PyArrow keep them."""
+
+ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")
 
 
 def as_key(key: KeyLike, what: str) -> Key:
@@ -52,9 +73,45 @@ def dotted(name: ColumnName) -> str:
     return name if isinstance(name, str) else ".".join(name)
 
 
-def not_picklable(name: str) -> TypeError:
-    """Return the error of a configuration that somebody tries to pickle or copy."""
-    return TypeError(
-        f"ags1.parquet.{name} cannot be pickled or copied: it holds keys; send what the keys are found by, and make "
-        "another there"
-    )
+def one_of(value: T, choices: tuple[T, ...], what: str) -> T:
+    """Return one of some values; ValueError names the argument that is none."""
+    if value not in choices or isinstance(value, bool):
+        *others, last = map(repr, choices)
+        raise ValueError(f"{what} must be {', '.join(others)} or {last}, not {value!r}")
+    return value
+
+
+def with_text(error: Ags1Error, text: str) -> Ags1Error:
+    """Return an error of the same kind with another text."""
+    kinds = (ServiceRefusal, KeyAccessError, AuthenticationError, FormatError)
+    return next((kind(text) for kind in kinds if isinstance(error, kind)), error)
+
+
+class HoldsKeys:
+    """Shows no key in its repr, and is neither pickled nor copied."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def _said(self) -> str:
+        return "redacted"
+
+    def _with(self, **changes: object) -> Self:
+        """The same with other values of some slots."""
+        made = type(self).__new__(type(self))
+        for name in self.__slots__:
+            setattr(made, name, changes.get(name, getattr(self, name)))
+        return made
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        try:
+            return f"<ags1.parquet.{name}: {self._said()}>"
+        except AttributeError:
+            # In a traceback of its constructor.
+            return f"<ags1.parquet.{name}, not made>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"ags1.parquet.{type(self).__name__} cannot be pickled or copied: it holds keys; send what the keys are "
+            "found by, and make another there"
+        )

@@ -27,18 +27,8 @@ _MOST = 1_000_000
 class ExpectedFiles:
     """Names and AAD prefixes of the files of a set, each of which is to be there once.
 
-    Parameters
-    ----------
-    given : str, bytes, path or iterable of str and bytes
-        A str is the name of a file, bytes are the AAD prefix of one. ``{0..99}`` in either stands for the numbers from
-        0 to 99, ``{00..99}`` for those of two digits. A path is that of a text file with a name in each line.
-
-    Raises
-    ------
-    OSError
-        The text file cannot be read.
-    TypeError, ValueError
-        Something else; a range that ends before it begins, or more than a million files; no files at all.
+    A str is the name of a file, bytes are the AAD prefix of one. ``{0..99}`` in either stands for the numbers from 0 to
+    99, ``{00..99}`` for those of two digits. A path is that of a text file with a name in each line.
     """
 
     def __init__(self, given: Expected) -> None:
@@ -55,19 +45,9 @@ class ExpectedFiles:
         self._there: set[str | bytes] = set()
 
     def take(self, name: str, aad_prefix: bytes | None, *, checked: bool = True) -> str | None:
-        """Take a file that is there.
+        """Take a file that is there; return why it does not belong to the set, if it does not.
 
-        Parameters
-        ----------
-        aad_prefix : bytes or None
-            The one that its footer was authenticated with.
-        checked : bool
-            Whether its footer could be; otherwise its prefix is not known.
-
-        Returns
-        -------
-        str or None
-            Why it does not belong to the set.
+        The AAD prefix is the one that its footer was authenticated with, if that could be `checked`.
         """
         if self._by_name:
             text = self._take(name, f"the name {name!r}")

@@ -19,7 +19,6 @@ from ags1.parquet._fields import (
     FileCryptoMetaData,
     FileMetaData,
     RowGroup,
-    SchemaElement,
     names_of,
 )
 from ags1.parquet._thrift import BINARY, BOOL, STRUCT, Struct
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from ags1.parquet.properties import FileDecryption, FileEncryption
     from ags1.storage import Source
 
-__all__ = ["FileMetaData", "Footer", "RowGroup", "encode_footer", "leaf_columns", "read_footer"]
+__all__ = ["FileMetaData", "Footer", "RowGroup", "encode_footer", "read_footer"]
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
@@ -40,32 +39,8 @@ _TAIL = 64 << 10
 _MIN_LENGTH = 12
 
 
-class Leaf:
-    """A leaf column of the schema.
-
-    Attributes
-    ----------
-    path : tuple of str
-        Names from below the root to the leaf.
-    nullable, repeated : bool
-        Whether its pages have definition or repetition levels.
-    """
-
-    __slots__ = ("nullable", "path", "repeated")
-
-    def __init__(self, path: tuple[str, ...], nullable: bool, repeated: bool) -> None:
-        self.path = path
-        self.nullable = nullable
-        self.repeated = repeated
-
-    @property
-    def name(self) -> str:
-        """The path with dots."""
-        return ".".join(self.path)
-
-
 class Footer:
-    """What the end of a file says.
+    """What the end of a file of `size` bytes says; encrypted means the footer itself.
 
     Attributes
     ----------
@@ -73,25 +48,14 @@ class Footer:
         FileMetaData; None if it is encrypted and its key is not known.
     start : int
         Offset of its first byte, or of FileCryptoMetaData's.
-    size : int
-        Bytes of the file.
-    encrypted : bool
-        Whether the footer is encrypted.
     algorithm : str or None
-        "AES_GCM_V1" or "AES_GCM_CTR_V1"; None for a file that is not encrypted at all.
+        None for a file that is not encrypted at all.
     aad_prefix : bytes or None
         As stored in the file.
-    supply_aad_prefix : bool or None
-        Whether the file wants its prefix from the reader.
-    aad_file_unique : bytes
     file_aad : bytes
         Prefix and unique part; without the prefix if that is unknown.
-    key : Key or None
-        The footer key, if it is known.
-    key_metadata : bytes or None
-        What the file says of it.
-    signature_verified : bool
-        Whether a signed footer's signature was checked.
+    key, key_metadata
+        The footer key, if it is known, and what the file says of it.
     """
 
     def __init__(self, size: int) -> None:
@@ -107,6 +71,7 @@ class Footer:
         self.key: Key | None = None
         self.key_metadata: bytes | None = None
         self.signature_verified = False
+        self.signature_error: Exception | None = None
 
     def contradicts(self, beginning: bytes) -> str | None:
         """What is wrong with the first four bytes of the file, which nothing authenticates but their comparison."""
@@ -115,20 +80,18 @@ class Footer:
 
 
 def read_footer(
-    source: Source, decryption: FileDecryption | None, *, optional: bool = False, any_beginning: bool = False
+    source: Source, decryption: FileDecryption | None, *, optional: bool = False, tolerant: bool = False
 ) -> Footer:
     """Read, decrypt or verify the footer of a file.
 
     Parameters
     ----------
-    source : Source
-        The file.
     decryption : FileDecryption or None
-        Keys and AAD prefix. Without it an encrypted footer is not decrypted, and a signed one not verified.
+        Without it an encrypted footer is not decrypted, and a signed one not verified.
     optional : bool
         Whether a footer key that cannot be had is no error, for looking at a file without keys.
-    any_beginning : bool
-        Leave the first four bytes to the caller.
+    tolerant : bool
+        Leave it to the caller what to do with wrong first bytes, and with a signature that does not verify.
 
     Raises
     ------
@@ -158,8 +121,8 @@ def read_footer(
     if magic == ENCRYPTED_MAGIC:
         _read_encrypted(footer, data, decryption, where, optional)
     else:
-        _read_plain(footer, data, decryption, where, optional)
-    if not any_beginning:
+        _read_plain(footer, data, decryption, where, optional, tolerant)
+    if not tolerant:
         beginning = tail[:4] if tail_length == size else bytes(memoryview(source.read(0, 4)))
         contradiction = footer.contradicts(beginning)
         if contradiction is not None:
@@ -184,7 +147,9 @@ def _read_encrypted(footer: Footer, data: bytes, decryption: FileDecryption | No
     footer.metadata = Struct.parse(plain, what=name)
 
 
-def _read_plain(footer: Footer, data: bytes, decryption: FileDecryption | None, where: str, optional: bool) -> None:
+def _read_plain(
+    footer: Footer, data: bytes, decryption: FileDecryption | None, where: str, optional: bool, tolerant: bool
+) -> None:
     metadata = Struct.parse(data, what=f"{where}footer")
     footer.metadata = metadata
     algorithm = metadata.struct(FileMetaData.ENCRYPTION_ALGORITHM)
@@ -203,11 +168,14 @@ def _read_plain(footer: Footer, data: bytes, decryption: FileDecryption | None, 
     _find_key(footer, decryption, optional, needed=decryption.check_footer_integrity)
     _resolve_prefix(footer, decryption)
     if footer.key is not None and decryption.check_footer_integrity:
-        signature = data[metadata.nbytes :]
-        _module.verify_footer(
-            data[: metadata.nbytes], signature, footer.key, footer.file_aad + b"\0", f"{where}signed footer"
-        )
-        footer.signature_verified = True
+        signed, signature = data[: metadata.nbytes], data[metadata.nbytes :]
+        try:
+            _module.verify_footer(signed, signature, footer.key, footer.file_aad + b"\0", f"{where}signed footer")
+            footer.signature_verified = True
+        except (AuthenticationError, FormatError) as error:
+            if not tolerant:
+                raise
+            footer.signature_error = error
 
 
 def _read_algorithm(footer: Footer, union: Struct | None, where: str) -> None:
@@ -245,15 +213,7 @@ def _resolve_prefix(footer: Footer, decryption: FileDecryption) -> None:
 
 
 def encode_footer(metadata: Struct, encryption: FileEncryption | None) -> bytes:
-    """Everything that comes behind the page indexes, up to the end of the file.
-
-    Parameters
-    ----------
-    metadata : Struct
-        FileMetaData as it is to be stored, but for the fields of its own encryption, which are set here.
-    encryption : FileEncryption or None
-        None for a plaintext file.
-    """
+    """Everything that comes behind the page indexes; the fields of the footer's own encryption are set here."""
     metadata.remove(FileMetaData.ENCRYPTION_ALGORITHM)
     metadata.remove(FileMetaData.FOOTER_SIGNING_KEY_METADATA)
     if encryption is None:
@@ -287,46 +247,3 @@ def _algorithm(encryption: FileEncryption) -> Struct:
     gcm = encryption.algorithm == "AES_GCM_V1"
     union.set(EncryptionAlgorithm.AES_GCM_V1 if gcm else EncryptionAlgorithm.AES_GCM_CTR_V1, STRUCT, details)
     return union
-
-
-def leaf_columns(metadata: Struct, where: str = "") -> list[Leaf]:
-    """Leaf columns of a schema, in the order of the column chunks.
-
-    Raises
-    ------
-    FormatError
-        The schema's tree does not add up.
-    """
-    elements = metadata.list(FileMetaData.SCHEMA)
-    if elements is None or len(elements) == 0:
-        raise FormatError(f"{where}the footer has no schema")
-    leaves: list[Leaf] = []
-    # Of each open group: children still to come, its path, and what its ancestors and it make of a leaf.
-    stack: list[tuple[list[int], tuple[str, ...], bool, bool]] = []
-    for index, element in enumerate(elements):
-        if not isinstance(element, Struct):
-            raise FormatError(f"{where}the schema has an element that is no structure")
-        children = element.integer(SchemaElement.NUM_CHILDREN, 0)
-        if children < 0 or children > len(elements):
-            raise FormatError(f"{where}the schema has a group of {children} columns in {len(elements)} elements")
-        name = element.binary(SchemaElement.NAME, b"").decode("utf-8", "surrogateescape")
-        repetition = element.integer(SchemaElement.REPETITION_TYPE, 0)
-        if index == 0:
-            stack.append(([children], (), False, False))
-            continue
-        while stack and stack[-1][0][0] == 0:
-            stack.pop()
-        if not stack:
-            raise FormatError(f"{where}the schema has elements that no group counts")
-        counter, path, nullable, repeated = stack[-1]
-        counter[0] -= 1
-        below = ((*path, name), nullable or repetition != 0, repeated or repetition == 2)
-        if children:
-            if len(stack) > 1000:
-                raise FormatError(f"{where}the schema is nested deeper than 1000")
-            stack.append(([children], *below))
-        elif element.kind(SchemaElement.TYPE) is not None:
-            leaves.append(Leaf(*below))
-    if any(counter[0] for counter, *_ in stack):
-        raise FormatError(f"{where}the schema has fewer elements than its groups count")
-    return leaves

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from ags1.errors import Ags1Error, FormatError
+from ags1.errors import Ags1Error
 from ags1.parquet import _module
 from ags1.parquet._fields import (
     ColumnChunk,
@@ -252,7 +252,8 @@ def inspect(
         found.created_by = _text(metadata.binary(FileMetaData.CREATED_BY))
         found.rows = metadata.integer(FileMetaData.NUM_ROWS)
         found.key_values = _key_values(metadata)
-        found.schema = schema_tree(metadata, file.where)
+        assert file.schema is not None
+        found.schema = schema_tree(file.schema)
         found.columns = [ColumnInspection(leaf.path) for leaf in file.leaves]
         for group in file.row_groups():
             structure = group.structure
@@ -380,12 +381,7 @@ def _first_data_page(chunk: SourceChunk) -> tuple[Struct, int]:
         length = min(rest, 4096)
         header = Struct.parse(file.read(offset, length, name), what=name)
         return header, offset + header.nbytes
-    length = 4 + int.from_bytes(bytes(file.read(offset, 4, name)), "little")
-    if length > _LONGEST_HEADER:
-        raise FormatError(f"{name}: a header of {length} bytes")
-    assert chunk.key is not None
-    aad = _module.module_aad(file.footer.file_aad, _module.DATA_PAGE_HEADER, chunk.row_group, chunk.column, 0)
-    plain = _module.open_module(file.read(offset, length, name), chunk.key, aad, False, name)
+    length, plain = chunk.open_sealed(_module.DATA_PAGE_HEADER, offset, _LONGEST_HEADER, page=0)
     return Struct.parse(plain, what=name), offset + length
 
 

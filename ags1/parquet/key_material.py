@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
+from ags1.errors import Ags1Error, KeyAccessError
 from ags1.kms import ServiceRefusal
 from ags1.parquet._material_file import (
     find_key_material,
@@ -21,7 +21,8 @@ from ags1.parquet._material_file import (
     read_key_material_file,
     write_key_material_file,
 )
-from ags1.parquet.kms_keys import CACHE_SECONDS, DataKeyUnwrapper, DataKeyWrapper, as_key_service, key_id
+from ags1.parquet.config_arguments import CACHE_SECONDS, one_of, with_text
+from ags1.parquet.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service, key_id
 from ags1.parquet.material import KeyMaterial, encode_store, parse_key_metadata, parse_store
 from ags1.storage import Location
 
@@ -112,8 +113,7 @@ def rotate_master_keys(
     TypeError, ValueError
         A wrong argument.
     """
-    if on_error not in ("raise", "collect"):
-        raise ValueError(f"on_error must be 'raise' or 'collect', not {on_error!r}")
+    one_of(on_error, ("raise", "collect"), "on_error")
     rewrapper = KeyMetadataRewrapper(
         kms, master_key_ids, double_wrapping=double_wrapping, kek_bits=kek_bits, cache_seconds=cache_seconds
     )
@@ -125,7 +125,7 @@ def rotate_master_keys(
         except (Ags1Error, OSError) as error:
             if on_error == "raise" or isinstance(error, ServiceRefusal):
                 if isinstance(error, Ags1Error):
-                    raise _naming(error, path) from error
+                    raise with_text(error, f"{path} keeps its old content: {error}") from error
                 raise
             report.errors.append((path, error))
             continue
@@ -135,30 +135,11 @@ def rotate_master_keys(
     return report
 
 
-def _naming(error: Ags1Error, path: str) -> Ags1Error:
-    for kind in (ServiceRefusal, KeyAccessError, AuthenticationError, FormatError):
-        if isinstance(error, kind):
-            return kind(f"{path} keeps its old content: {error}")
-    return error
-
-
 class KeyMetadataRewrapper:
     """Wraps data keys anew; keys of one master key share a key encryption key, and so the calls to the KMS.
 
-    Parameters
-    ----------
-    kms : client, str, or pyarrow KmsClient
-        As for ``EncryptionConfig.from_kms``.
-    master_key_ids : mapping of str to str, optional
-        New ids by old ones; others stay.
-    double_wrapping : bool, optional
-        Whether the new material has a key encryption key; None does as the old one.
-    kek_bits, cache_seconds
-        As for ``EncryptionConfig.from_kms``.
-
-    Notes
-    -----
-    Safe to share between threads.
+    The parameters are those of :func:`rotate_master_keys`; with ``double_wrapping=None``, the new material has a key
+    encryption key if the old one had. Safe to share between threads.
     """
 
     def __init__(
@@ -171,29 +152,19 @@ class KeyMetadataRewrapper:
         cache_seconds: float = CACHE_SECONDS,
     ) -> None:
         service = as_key_service(kms)
-        self._ids = {
-            key_id(old, "master_key_ids"): key_id(new, "master_key_ids") for old, new in (master_key_ids or {}).items()
-        }
-        options: dict[str, Any] = {"kek_bits": kek_bits, "cache_seconds": cache_seconds}
-        self._wrappers = {
-            double: DataKeyWrapper(
-                service, double_wrapping=double if double_wrapping is None else double_wrapping, **options
+        what = "master_key_ids"
+        self._ids = {key_id(old, what): key_id(new, what) for old, new in (master_key_ids or {}).items()}
+        self._wrappers = {}
+        for old in (False, True):
+            new = old if double_wrapping is None else double_wrapping
+            self._wrappers[old] = DataKeyWrapper(
+                service, double_wrapping=new, kek_bits=kek_bits, cache_seconds=cache_seconds
             )
-            for double in (False, True)
-        }
         self._old = DataKeyUnwrapper(service, cache_seconds=cache_seconds)
         self._new = DataKeyUnwrapper(service, cache_seconds=cache_seconds)
 
     def rewrap_material(self, material: KeyMaterial) -> KeyMaterial:
-        """Wrap the key in some key material anew.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused, failed, or unwraps the new material to another key.
-        FormatError, AuthenticationError
-            The old material is damaged.
-        """
+        """Wrap the key in some key material anew; KeyAccessError too if the new material does not give the same key."""
         key = self._old.unwrap(material)
         new = self._wrappers[material.double_wrapping].wrap(
             key,
@@ -210,28 +181,14 @@ class KeyMetadataRewrapper:
         return new
 
     def rewrap_file(self, place: Location) -> dict[str, KeyMaterial]:
-        """The same for all of a key material file, which is replaced whole or not at all; return what it has now.
-
-        Raises
-        ------
-        KeyAccessError, FormatError, AuthenticationError, OSError
-            The file keeps its old content.
-        """
+        """The same for all of a key material file, which is replaced whole or not at all; return what it has now."""
         old = parse_store(read_key_material_file(place))
         new = {name: self.rewrap_material(material) for name, material in old.items()}
         write_key_material_file(place, encode_store(new))
         return new
 
     def rewrap(self, key_metadata: bytes) -> bytes:
-        """The same for key metadata with internal key material.
-
-        Raises
-        ------
-        ValueError
-            The key material is stored outside of the file.
-        KeyAccessError, FormatError, AuthenticationError
-            As :meth:`rewrap_material`.
-        """
+        """The same for key metadata; ValueError if its key material is stored outside of the file."""
         material = parse_key_metadata(key_metadata)
         if not isinstance(material, KeyMaterial):
             raise ValueError(
@@ -256,14 +213,10 @@ def rewrap_key_metadata(
     ----------
     key_metadata : bytes
         With internal key material, out of a Parquet file.
-    kms : client, str, or pyarrow KmsClient
-        As for ``EncryptionConfig.from_kms``.
     master_key_id : str, optional
         The new master key; None is the current version of the same one.
-    double_wrapping : bool, optional
-        Whether the new material has a key encryption key; None does as the old one.
-    kek_bits : int
-        The size of that.
+    kms, double_wrapping, kek_bits
+        As :class:`KeyMetadataRewrapper`.
 
     Raises
     ------

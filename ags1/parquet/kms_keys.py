@@ -20,6 +20,7 @@ from ags1._secrets import shows_secret
 from ags1.errors import FormatError, KeyAccessError
 from ags1.kms import ServiceRefusal, key_cache_of, name_of_key
 from ags1.parquet._material_file import read_key_material
+from ags1.parquet.config_arguments import CACHE_SECONDS, HoldsKeys, as_flag, one_of
 from ags1.parquet.material import (
     FOOTER_KEY,
     KeyMaterial,
@@ -34,7 +35,7 @@ from ags1.parquet.material import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, TypeAlias, TypeVar
+    from typing import Any, TypeAlias, TypeVar
 
     from ags1.kms import KeyCache
 
@@ -51,9 +52,7 @@ __all__ = [
     "retriever",
 ]
 
-CACHE_SECONDS = 600.0
 _KEK_ID = 16
-_KEK_BITS = (128, 192, 256)
 
 
 # -- the service -----------------------------------------------------------------------------------------------
@@ -62,17 +61,8 @@ _KEK_BITS = (128, 192, 256)
 class KeyService:
     """A KMS as the key tools see it: keys wrapped to text.
 
-    Parameters
-    ----------
-    client : object
-        With ``wrap_key`` and ``unwrap_key``.
-    of_text : bool
-        Whether the client's wrapped keys are texts (a pyarrow KmsClient); otherwise they are bytes.
-
-    Notes
-    -----
-    No local variable holds a key's bytes when an error is raised, and no error hangs on that of a client, whose frames
-    do.
+    A client with `of_text` makes texts itself (a pyarrow KmsClient); others make bytes. No local variable holds a key's
+    bytes when an error is raised, and no error hangs on that of a client, whose frames do.
     """
 
     def __init__(self, client: Any, *, of_text: bool) -> None:
@@ -81,28 +71,12 @@ class KeyService:
         self.name = type(client).__name__
 
     def wrap(self, key: Key, master_key_id: str) -> str:
-        """Have a key wrapped.
-
-        Raises
-        ------
-        KeyAccessError
-            The service refused, failed, or answered something else than a wrapped key.
-        """
-        action = f"wrap a key with {master_key_id!r}"
-        return self._call(
-            lambda: self._wrapped(self._client.wrap_key(bytes(key), master_key_id), key), f"could not {action}", key
-        )
+        """Have a key wrapped; KeyAccessError if the service refused, failed, or returned something else."""
+        action = f"could not wrap a key with {master_key_id!r}"
+        return self._call(lambda: self._wrapped(self._client.wrap_key(bytes(key), master_key_id), key), action, key)
 
     def unwrap(self, wrapped: str, master_key_id: str, field: str) -> Key:
-        """Have a key unwrapped; `field` is where it stands in the key material.
-
-        Raises
-        ------
-        KeyAccessError
-            The service refused, failed, or answered something else than a key.
-        FormatError
-            The wrapped key is not written as this service's are.
-        """
+        """Have a key unwrapped; errors as :meth:`wrap`, and a FormatError that names `field` if it is not base64."""
         action = f"could not unwrap a key with {master_key_id!r}"
         argument = self._stored(wrapped, field)
         return self._call(lambda: self._unwrapped(self._client.unwrap_key(argument, master_key_id)), action)
@@ -239,31 +213,8 @@ def _checked(seconds: float) -> float:
 # -- wrapping --------------------------------------------------------------------------------------------------
 
 
-class _Kek:
-    """A key encryption key of this process, and its wrapped form."""
-
-    __slots__ = ("identity", "key", "wrapped")
-
-    def __init__(self, service: KeyService, master_key_id: str, bits: int) -> None:
-        self.key = Key.generate(bits)
-        self.identity = random_bytes(_KEK_ID)
-        self.wrapped = service.wrap(self.key, master_key_id)
-
-
-class DataKeyWrapper:
-    """Wraps data keys into key material. Safe to share between threads.
-
-    Parameters
-    ----------
-    service : KeyService
-        The KMS.
-    double_wrapping : bool
-        Whether a key encryption key of this process stands between.
-    kek_bits : int
-        Its size.
-    cache_seconds : float
-        How long it is used, at most: a client that keeps keys for a shorter time has it made anew after that.
-    """
+class DataKeyWrapper(HoldsKeys):
+    """Wraps data keys into key material, as ``EncryptionConfig.from_kms`` says. Safe to share between threads."""
 
     def __init__(
         self,
@@ -273,13 +224,9 @@ class DataKeyWrapper:
         kek_bits: int = 128,
         cache_seconds: float = CACHE_SECONDS,
     ) -> None:
-        if not isinstance(double_wrapping, bool):
-            raise TypeError(f"double_wrapping must be True or False, not {type(double_wrapping).__name__}")
-        if kek_bits not in _KEK_BITS:
-            raise ValueError(f"kek_bits must be one of 128, 192, 256, not {kek_bits!r}")
         self._service = service
-        self._double = double_wrapping
-        self._kek_bits = kek_bits
+        self._double = as_flag(double_wrapping, "double_wrapping")
+        self._kek_bits = one_of(kek_bits, (128, 192, 256), "kek_bits")
         self._seconds = _checked(cache_seconds)
         # A rotation needs key encryption keys of its own, wrapped by the newest version of a master key.
         self._keks = service.cache.part()
@@ -293,44 +240,32 @@ class DataKeyWrapper:
         kms_instance_id: str = "DEFAULT",
         kms_instance_url: str = "DEFAULT",
     ) -> KeyMaterial:
-        """Wrap a data key.
-
-        Raises
-        ------
-        KeyAccessError
-            As :meth:`KeyService.wrap`.
-        """
-        kek = None
+        """Wrap a data key; KeyAccessError as :meth:`KeyService.wrap`."""
+        kek = identity = wrapped_kek = None
         if self._double:
-            kek = self._keks.get(
-                master_key_id,
-                lambda: _Kek(self._service, master_key_id, self._kek_bits),
-                seconds=self._seconds,
+            kek, identity, wrapped_kek = self._keks.get(
+                master_key_id, lambda: self._new_kek(master_key_id), seconds=self._seconds
             )
         return KeyMaterial(
             is_footer_key=is_footer_key,
             master_key_id=master_key_id,
-            wrapped_dek=wrap_locally(key, kek.key, kek.identity) if kek else self._service.wrap(key, master_key_id),
-            kek_id=kek.identity if kek else None,
-            wrapped_kek=kek.wrapped if kek else None,
+            wrapped_dek=wrap_locally(key, kek, identity)
+            if kek and identity
+            else self._service.wrap(key, master_key_id),
+            kek_id=identity,
+            wrapped_kek=wrapped_kek,
             kms_instance_id=kms_instance_id,
             kms_instance_url=kms_instance_url,
         )
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a DataKeyWrapper cannot be pickled or copied: it holds keys")
+    def _new_kek(self, master_key_id: str) -> tuple[Key, bytes, str]:
+        """A key encryption key of this process, its id and its wrapped form."""
+        key = Key.generate(self._kek_bits)
+        return key, random_bytes(_KEK_ID), self._service.wrap(key, master_key_id)
 
 
 class FileDataKeys:
-    """Fresh data keys of one file that is being written.
-
-    Attributes
-    ----------
-    footer_key : Key
-        The footer's.
-    footer_key_metadata : bytes
-        Its key material, or what it is called in the store beside the file.
-    """
+    """Fresh data keys of one file that is being written, and their key metadata."""
 
     def __init__(
         self,
@@ -380,59 +315,24 @@ class FileDataKeys:
 # -- unwrapping ------------------------------------------------------------------------------------------------
 
 
-class DataKeyUnwrapper:
-    """Unwraps data keys out of key material. Safe to share between threads.
+class DataKeyUnwrapper(HoldsKeys):
+    """Unwraps data keys out of key material, as ``DecryptionConfig.from_kms`` says. Safe to share between threads."""
 
-    Parameters
-    ----------
-    service : KeyService
-        The KMS.
-    cache_seconds : float
-        How long an unwrapped key encryption key is used, at most: a client that keeps keys for a shorter time is
-        asked again after that. 0 keeps none.
-    """
-
-    def __init__(
-        self,
-        service: KeyService,
-        *,
-        cache_seconds: float = CACHE_SECONDS,
-    ) -> None:
+    def __init__(self, service: KeyService, *, cache_seconds: float = CACHE_SECONDS) -> None:
         self._service = service
         self._seconds = _checked(cache_seconds)
 
     def unwrap(self, material: KeyMaterial) -> Key:
-        """The data key.
-
-        Raises
-        ------
-        KeyAccessError
-            As :meth:`KeyService.unwrap`.
-        FormatError
-            The material holds no wrapped key.
-        AuthenticationError
-            The data key was not wrapped by the key encryption key, or is damaged.
-        """
+        """The data key; the errors are those of :meth:`KeyService.unwrap` and :func:`unwrap_locally`."""
         master, kek_id, wrapped_kek = material.master_key_id, material.kek_id, material.wrapped_kek
         if kek_id is None or wrapped_kek is None:
             return self._service.unwrap(material.wrapped_dek, master, "wrappedDEK")
         kek = self._service.unwrap_kek(wrapped_kek, master, self._seconds)
         return unwrap_locally(material.wrapped_dek, kek, kek_id)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a DataKeyUnwrapper cannot be pickled or copied: it holds keys")
-
 
 def retriever(unwrapper: DataKeyUnwrapper, source: Any, name: str | None) -> Callable[[bytes], Key]:
-    """A key retriever for the file at `source`, beside which its key material is looked for when it is needed.
-
-    Parameters
-    ----------
-    source : path, URL or file object of an fsspec file system, optional
-        The file, if it is known where it lies.
-    name : str, optional
-        What it is called in messages.
-    """
+    """A key retriever for the file at `source`, beside which its key material is looked for when it is needed."""
     stored: dict[str, KeyMaterial] | None = None
 
     def retrieve(key_metadata: bytes) -> Key:

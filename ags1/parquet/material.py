@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from dataclasses import dataclass
 
 from ags1._gcm import Key, open_message, random_bytes, seal_message
 from ags1.errors import AuthenticationError, FormatError
@@ -40,59 +41,24 @@ _NONCE = 12
 _TAG = 16
 
 
+@dataclass(kw_only=True, slots=True, repr=False)
 class KeyMaterial:
-    """One wrapped data key.
+    """One data key, wrapped by a key encryption key, or by the KMS if there is none. Treat as immutable.
 
-    Attributes
-    ----------
-    is_footer_key : bool
-        Whether it is the footer's.
-    master_key_id : str
-        The master key in the KMS.
-    wrapped_dek : str
-        The data key, wrapped by `kek_id`'s key, or by the KMS if there is none.
-    kek_id : bytes or None
-        Name of the key encryption key; None for single wrapping.
-    wrapped_kek : str or None
-        That key, wrapped by the KMS.
-    kms_instance_id, kms_instance_url : str
-        Which KMS; in a footer's key material only.
-
-    Notes
-    -----
-    Treat as immutable. It holds no key that is not wrapped.
+    Which KMS that is, only a footer's key material says.
     """
 
-    __slots__ = (
-        "is_footer_key",
-        "kek_id",
-        "kms_instance_id",
-        "kms_instance_url",
-        "master_key_id",
-        "wrapped_dek",
-        "wrapped_kek",
-    )
+    is_footer_key: bool
+    master_key_id: str
+    wrapped_dek: str
+    kek_id: bytes | None = None
+    wrapped_kek: str | None = None
+    kms_instance_id: str = DEFAULT
+    kms_instance_url: str = DEFAULT
 
-    def __init__(
-        self,
-        *,
-        is_footer_key: bool,
-        master_key_id: str,
-        wrapped_dek: str,
-        kek_id: bytes | None = None,
-        wrapped_kek: str | None = None,
-        kms_instance_id: str = DEFAULT,
-        kms_instance_url: str = DEFAULT,
-    ) -> None:
-        if (kek_id is None) != (wrapped_kek is None):
+    def __post_init__(self) -> None:
+        if (self.kek_id is None) != (self.wrapped_kek is None):
             raise ValueError("kek_id and wrapped_kek belong together: give both or neither")
-        self.is_footer_key = is_footer_key
-        self.master_key_id = master_key_id
-        self.wrapped_dek = wrapped_dek
-        self.kek_id = kek_id
-        self.wrapped_kek = wrapped_kek
-        self.kms_instance_id = kms_instance_id
-        self.kms_instance_url = kms_instance_url
 
     @property
     def double_wrapping(self) -> bool:
@@ -118,13 +84,7 @@ class KeyMaterial:
 
     @classmethod
     def decode(cls, data: bytes | str) -> KeyMaterial:
-        """Read key material, whether it says where it is stored or not.
-
-        Raises
-        ------
-        FormatError
-            It is none, or lacks a member, or has one of a wrong type; names it.
-        """
+        """Read key material, whether it says where it is stored or not; FormatError names the member that is wrong."""
         return cls._of(_members(data, "key material"))
 
     @classmethod
@@ -142,16 +102,7 @@ class KeyMaterial:
             kms_instance_url=_get(members, "kmsInstanceURL", str, DEFAULT),
         )
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, KeyMaterial):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
-        if not hasattr(self, "kms_instance_url"):
-            return "<ags1.parquet KeyMaterial, not made>"
         return (
             f"<ags1.parquet KeyMaterial of a {'footer' if self.is_footer_key else 'column'} key, master key "
             f"{self.master_key_id!r}, {'double' if self.double_wrapping else 'single'} wrapping>"
@@ -220,15 +171,7 @@ def wrap_locally(key: bytes | Key, wrapping_key: Key, aad: bytes) -> str:
 
 
 def unwrap_locally(wrapped: str, wrapping_key: Key, aad: bytes, name: str = "wrappedDEK") -> Key:
-    """Unwrap what :func:`wrap_locally` wrapped; `name` is for messages.
-
-    Raises
-    ------
-    FormatError
-        It is no wrapped key of AES.
-    AuthenticationError
-        It does not open with this key and AAD.
-    """
+    """Unwrap what :func:`wrap_locally` wrapped; `name` is for messages."""
     data = _base64(wrapped, name)
     if len(data) - _NONCE - _TAG not in (16, 24, 32):
         raise FormatError(f"{name} has {len(data)} bytes; a wrapped AES key has 44, 52 or 60")

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.files import Progress
-from ags1.parquet._copying import copy_bytes
+from ags1.parquet._copying import copy_bytes, seekable
 from ags1.parquet._material_file import is_key_material_name, key_material_path
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
 from ags1.parquet.material import parse_key_metadata
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite import decrypt_file, encrypt_file, rekey_file
-from ags1.storage import Location, PipeSource, is_url, open_output, open_source, status
+from ags1.storage import Location, is_url, open_output, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,13 +64,8 @@ class FileOperation:
         if before is None or after is None or after <= before:
             return False
         try:
-            opened = open_source(target)
-            try:
-                if isinstance(opened, PipeSource):
-                    return False
-                return self.check(read_footer(opened, None), target, name)
-            finally:
-                opened.close()
+            with seekable(target) as opened:
+                return opened is not None and self.check(read_footer(opened, None), target, name)
         except (Ags1Error, OSError, ValueError):
             return False
 
@@ -101,13 +96,9 @@ class Encrypting(FileOperation):
             text = Location(target).text
             return not isinstance(reference, str) or is_url(text) or os.path.exists(key_material_path(text))
         made = config.for_file()
-        opened = open_source(target)
-        try:
-            assert not isinstance(opened, PipeSource)
-            reading = DecryptionConfig(made.footer_key, aad_prefix=made.aad_prefix)
-            return read_footer(opened, reading.for_file(target)).key is not None
-        finally:
-            opened.close()
+        reading = DecryptionConfig(made.footer_key, aad_prefix=made.aad_prefix)
+        with seekable(target) as opened:
+            return opened is not None and read_footer(opened, reading.for_file(target)).key is not None
 
 
 class Decrypting(FileOperation):
@@ -158,18 +149,7 @@ class Rekeying(Encrypting):
 
 
 def classify(path: FilePath, name: str, known: set[str]) -> tuple[str, str]:
-    """What to do with a file of a tree, and why.
-
-    Parameters
-    ----------
-    known : set of str
-        Names of all files of the tree.
-
-    Returns
-    -------
-    (str, str)
-        PARQUET, COPY, LEAVE_OUT or OTHER.
-    """
+    """What to do with a file of a tree that has these known names: PARQUET, COPY, LEAVE_OUT or OTHER; and why."""
     folder, _, last = name.rpartition("/")
     if is_key_material_name(last):
         return LEAVE_OUT, "it is the key material of another file"
@@ -179,19 +159,13 @@ def classify(path: FilePath, name: str, known: set[str]) -> tuple[str, str]:
         return LEAVE_OUT, "it repeats the statistics of all files, and readers do without"
     if last.endswith(_SUFFIXES) or _is_parquet(path):
         return PARQUET, ""
-    if last.startswith(("_", ".")) and _size(path) == 0:
+    if last.startswith(("_", ".")) and _is_empty(path):
         return COPY, "it is an empty marker"
     return OTHER, "it is not a Parquet file"
 
 
 def refuse_others(names: list[str], way_out: str) -> None:
-    """Refuse files that are not Parquet, naming the first.
-
-    Raises
-    ------
-    FormatError
-        There are any.
-    """
+    """Refuse files that are not Parquet, if there are any, with a FormatError that names the first."""
     if names:
         shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
         are = "is no Parquet file" if len(names) == 1 else "are no Parquet files"
@@ -200,10 +174,9 @@ def refuse_others(names: list[str], way_out: str) -> None:
 
 def copy_file(source: FilePath, target: FilePath, *, progress: Progress | None = None, durable: bool = False) -> None:
     """Copy a file as it is; the target appears whole or not at all."""
-    opened = open_source(source)
-    try:
-        if isinstance(opened, PipeSource):
-            raise OSError(22, "it is a pipe, a socket or a device, which has no place in a copy", opened.name)
+    with seekable(source) as opened:
+        if opened is None:
+            raise OSError(22, "it is a pipe, a socket or a device, which has no place in a copy", Location(source).text)
         size = opened.size
         done = 0
 
@@ -216,8 +189,6 @@ def copy_file(source: FilePath, target: FilePath, *, progress: Progress | None =
         with open_output(target, mode=opened.mode) as output:
             copy_bytes(opened, size, output, advance)
             output.commit(durable=durable)
-    finally:
-        opened.close()
 
 
 def _modified(path: FilePath) -> int | None:
@@ -228,20 +199,14 @@ def _modified(path: FilePath) -> int | None:
 
 
 def _is_parquet(path: FilePath) -> bool:
-    opened = open_source(path)
-    try:
-        if isinstance(opened, PipeSource) or opened.size < _SHORTEST:
+    with seekable(path) as opened:
+        if opened is None or opened.size < _SHORTEST:
             return False
         ends = {bytes(memoryview(opened.read(0, 4))), bytes(memoryview(opened.read(opened.size - 4, 4)))}
         # One of the two is enough: a file with a damaged end must not be passed over in silence.
         return bool(ends & {MAGIC, ENCRYPTED_MAGIC})
-    finally:
-        opened.close()
 
 
-def _size(path: FilePath) -> int:
-    opened = open_source(path)
-    try:
-        return -1 if isinstance(opened, PipeSource) else opened.size
-    finally:
-        opened.close()
+def _is_empty(path: FilePath) -> bool:
+    with seekable(path) as opened:
+        return opened is not None and opened.size == 0

@@ -99,7 +99,7 @@ def encrypt_file(
     OSError
         Reading or writing failed.
     """
-    _check_encryption(encryption)
+    check_configs(encryption=encryption)
     places = located(source, storage_options), located(target, storage_options)
     _rewrite(*places, None, encryption, threads, progress, durable)
 
@@ -141,9 +141,9 @@ def decrypt_file(
     OSError
         Reading or writing failed.
     """
-    _check_decryption(decryption)
+    check_configs(decryption=decryption)
     places = located(source, storage_options), located(target, storage_options)
-    _rewrite(*places, decryption, None, threads, progress, durable, drop_bloom_filters=drop_bloom_filters)
+    _rewrite(*places, decryption, None, threads, progress, durable, None, drop_bloom_filters)
 
 
 def rekey_file(
@@ -188,35 +188,22 @@ def rekey_file(
     AuthenticationError, KeyAccessError, FormatError, TruncatedError, LimitError, ValueError, OSError
         As :func:`decrypt_file` and :func:`encrypt_file`.
     """
-    _check_decryption(decryption)
-    _check_encryption(encryption)
+    check_configs(decryption=decryption, encryption=encryption)
     if isinstance(plaintext_columns, (str, bytes)):
         raise TypeError("plaintext_columns must be an iterable of column names, not one name")
-    _rewrite(
-        located(source, storage_options),
-        located(target, storage_options),
-        decryption,
-        encryption,
-        threads,
-        progress,
-        durable,
-        plaintext_columns=list(plaintext_columns),
-        drop_bloom_filters=drop_bloom_filters,
-    )
+    allowed = list(plaintext_columns)
+    places = located(source, storage_options), located(target, storage_options)
+    _rewrite(*places, decryption, encryption, threads, progress, durable, allowed, drop_bloom_filters)
 
 
-def _check_encryption(encryption: object) -> None:
-    from ags1.parquet.properties import EncryptionConfig
+def check_configs(**configs: object) -> None:
+    """Refuse a `decryption` or an `encryption` of another type."""
+    from ags1.parquet import properties
 
-    if not isinstance(encryption, EncryptionConfig):
-        raise TypeError(f"encryption must be an EncryptionConfig, not {type(encryption).__name__}")
-
-
-def _check_decryption(decryption: object) -> None:
-    from ags1.parquet.properties import DecryptionConfig
-
-    if not isinstance(decryption, DecryptionConfig):
-        raise TypeError(f"decryption must be a DecryptionConfig, not {type(decryption).__name__}")
+    for name, config in configs.items():
+        wanted = properties.EncryptionConfig if name == "encryption" else properties.DecryptionConfig
+        if not isinstance(config, wanted):
+            raise TypeError(f"{name} must be an ags1.parquet.{wanted.__name__}, not {type(config).__name__}")
 
 
 def _rewrite(
@@ -227,7 +214,6 @@ def _rewrite(
     threads: int | None,
     progress: Progress | None,
     durable: bool,
-    *,
     plaintext_columns: list[ColumnName] | None = None,
     drop_bloom_filters: bool = False,
 ) -> None:
@@ -235,21 +221,31 @@ def _rewrite(
         _refuse_same(source, target)
     with SourceFile(source, decryption, optional=decryption is None) as file:
         if decryption is None and file.footer.algorithm is not None:
-            raise _already_encrypted(file)
+            raise FormatError(f"{file.where}is encrypted already: use rekey_file to encrypt it in another way")
         made = None if encryption is None else encryption.for_file()
-        unchanged_aad = made is not None and keep_aad(file, made)
+        unchanged_aad = made is not None and _keep_aad(file, made)
         if made is not None and plaintext_columns is not None:
             _refuse_plaintext(file, made, plaintext_columns)
-        write_file(
-            file,
-            target,
-            made,
-            threads,
-            progress,
-            durable,
-            unchanged_aad=unchanged_aad,
-            drop_bloom_filters=drop_bloom_filters,
-        )
+        total = _bytes_of_pages(file)
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            if progress is not None:
+                progress(done, total)
+
+        file.will_read([(0, file.footer.start)])
+        advance(0)
+        with open_output(target, mode=file.source.mode) as output:
+            output.reserve(total)
+            writer = TargetFile(output, made, drop_bloom_filters=drop_bloom_filters, threads=threads)
+            writer.append(file, unchanged_aad=unchanged_aad, advance=advance)
+            writer.finish()
+            file.source.check()
+            if progress is not None and done != total:
+                progress(total, total)
+            publish(output, made, durable=durable)
 
 
 def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[ColumnName]) -> None:
@@ -271,11 +267,7 @@ def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[Colu
         raise PlaintextColumnsError(file.where, found)
 
 
-def _already_encrypted(file: SourceFile) -> Exception:
-    return FormatError(f"{file.where}is encrypted already: use rekey_file to encrypt it in another way")
-
-
-def keep_aad(file: SourceFile, made: FileEncryption) -> bool:
+def _keep_aad(file: SourceFile, made: FileEncryption) -> bool:
     """Take over the unique part of the source's AAD, if everything else of it stays the same."""
     footer = file.footer
     if footer.algorithm is None or footer.algorithm != made.algorithm:
@@ -284,40 +276,6 @@ def keep_aad(file: SourceFile, made: FileEncryption) -> bool:
         return False
     made.aad_file_unique = footer.aad_file_unique
     return True
-
-
-def write_file(
-    file: SourceFile,
-    target: Any,
-    made: FileEncryption | None,
-    threads: int | None,
-    progress: Progress | None,
-    durable: bool,
-    *,
-    unchanged_aad: bool = False,
-    drop_bloom_filters: bool = False,
-) -> None:
-    """Write all of an open file to a target with the protection that was made for it."""
-    total = _bytes_of_pages(file)
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done, total)
-
-    file.will_read([(0, file.footer.start)])
-    advance(0)
-    with open_output(target, mode=file.source.mode) as output:
-        output.reserve(total)
-        writer = TargetFile(output, made, drop_bloom_filters=drop_bloom_filters, threads=threads)
-        writer.append(file, unchanged_aad=unchanged_aad, advance=advance)
-        writer.finish()
-        file.source.check()
-        if progress is not None and done != total:
-            progress(total, total)
-        publish(output, made, durable=durable)
 
 
 def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> None:
@@ -343,7 +301,9 @@ def _commit_with_material(output: Output, target: Location, material: bytes, *, 
     """
     beside, known = key_material_location(target), target.is_local
     before = _identity(target.path) if known else None
-    old = _material_at(beside) if known else None
+    old: bytes | None = None
+    if known and os.path.exists(beside.path):
+        old = read_key_material_file(beside)
     write_key_material_file(beside, material)
     try:
         output.commit(durable=durable)
@@ -362,13 +322,6 @@ def _identity(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return state.st_dev, state.st_ino, state.st_mtime_ns
-
-
-def _material_at(place: Location) -> bytes | None:
-    try:
-        return read_key_material_file(place)
-    except FileNotFoundError:
-        return None
 
 
 def _bytes_of_pages(file: SourceFile) -> int:

@@ -8,17 +8,17 @@ The data keys stay what they are, so whoever kept one can still read; another da
 
 from __future__ import annotations
 
-from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
+from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.files import Progress
-from ags1.kms import ServiceRefusal
-from ags1.parquet._copying import copy_bytes
+from ags1.parquet._copying import copy_bytes, seekable
 from ags1.parquet._decryption_config import DecryptionConfig
 from ags1.parquet._fields import ColumnChunk, ColumnCryptoMetaData, EncryptionWithColumnKey, FileMetaData, RowGroup
 from ags1.parquet._thrift import BINARY, Struct
+from ags1.parquet.config_arguments import with_text
 from ags1.parquet.footer import Footer, encode_footer, read_footer
 from ags1.parquet.key_material import KeyMetadataRewrapper
 from ags1.parquet.material import KeyMaterial, parse_key_metadata
-from ags1.storage import PipeSource, located, open_output, open_source
+from ags1.storage import located, open_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,14 +56,12 @@ def rotate_file(
     target : path, URL or binary file object
         A path is replaced atomically, and may be the source's.
     kms : client, str, pyarrow KmsClient, or KeyMetadataRewrapper
-        As for ``EncryptionConfig.from_kms``. It must unwrap with the old master keys, and wrap with the new ones. A
-        rewrapper shares key encryption keys between many files, and brings the next three arguments itself.
-    master_key_ids : mapping of str to str, optional
-        New ids by old ones; others, by default all, are wrapped by the current version of the same master key.
+        As :func:`rotate_master_keys`. A rewrapper shares key encryption keys between many files, and brings the next
+        three arguments itself.
+    master_key_ids, kek_bits
+        As :func:`rotate_master_keys`.
     double_wrapping : bool, optional
         Whether the new material has a key encryption key; None does as the old one.
-    kek_bits : int
-        The size of that.
     aad_prefix : buffer, optional
         For a file that does not contain its own; it stays what it is.
     progress, durable, storage_options
@@ -87,21 +85,17 @@ def rotate_file(
     elif master_key_ids is not None or double_wrapping is not None or kek_bits != 128:
         raise ValueError("a KeyMetadataRewrapper brings master_key_ids, double_wrapping and kek_bits itself")
     source, target = located(source, storage_options), located(target, storage_options)
-    opened = open_source(source)
-    try:
-        if isinstance(opened, PipeSource):
-            raise ValueError(f"{opened.name or 'the source'} cannot be read from any position: copy it to a file first")
+    with seekable(source) as opened:
+        if opened is None:
+            raise ValueError("the source cannot be read from any position: copy it to a file first")
         where = f"{opened.name}: " if opened.name else ""
-        decryption = DecryptionConfig(
-            key_retriever=lambda metadata: _unwrapped(rewrapper, metadata),
-            aad_prefix=aad_prefix,
-        )
+        decryption = DecryptionConfig(key_retriever=lambda data: _unwrapped(rewrapper, data), aad_prefix=aad_prefix)
         footer = read_footer(opened, decryption.for_file(source))
         assert footer.metadata is not None
         try:
             counts = _rewrap(footer, rewrapper)
         except Ags1Error as error:
-            raise _naming(error, where) from error
+            raise with_text(error, f"{where}{error}") from error
         except ValueError as error:
             raise ValueError(f"{where}{error}") from None
         total = footer.size
@@ -122,22 +116,16 @@ def rotate_file(
                 progress(total, total)
             output.commit(durable=durable)
         return counts
-    finally:
-        opened.close()
 
 
 def holds_key_material(source: Any) -> bool:
     """Whether a Parquet file holds key material of key tools itself, rather than beside it or not at all."""
-    opened = open_source(source)
-    try:
-        if isinstance(opened, PipeSource):
+    with seekable(source) as opened:
+        try:
+            metadata = None if opened is None else read_footer(opened, None).key_metadata
+            return metadata is not None and isinstance(parse_key_metadata(metadata), KeyMaterial)
+        except Ags1Error:
             return False
-        metadata = read_footer(opened, None).key_metadata
-        return metadata is not None and isinstance(parse_key_metadata(metadata), KeyMaterial)
-    except Ags1Error:
-        return False
-    finally:
-        opened.close()
 
 
 class _SameFile:
@@ -195,10 +183,3 @@ def _rewrap(footer: Footer, rewrapper: KeyMetadataRewrapper) -> dict[str, int]:
             if own is not None and metadata is not None:
                 own.set(EncryptionWithColumnKey.KEY_METADATA, BINARY, rewrapped(metadata))
     return counts
-
-
-def _naming(error: Ags1Error, where: str) -> Ags1Error:
-    for kind in (ServiceRefusal, KeyAccessError, AuthenticationError, FormatError):
-        if isinstance(error, kind):
-            return kind(f"{where}{error}")
-    return error

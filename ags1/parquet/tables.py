@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ags1.errors import KeyAccessError
 from ags1.parquet._columns import ColumnNames
+from ags1.parquet.config_arguments import one_of
 from ags1.parquet.properties import DecryptionConfig
 from ags1.parquet.view import MISSING_KEYS, ParquetView, column_names, names_of
 from ags1.storage import Location, file_system_of, guarded, is_url
@@ -52,21 +53,14 @@ def read_table(
 
     Parameters
     ----------
-    source : path, URL, seekable binary file object or buffer
-        The encrypted file. File objects are borrowed. For several files, see :func:`dataset`.
-    decryption : DecryptionConfig or None
-        Keys. None for a file that is not encrypted.
+    source, decryption, threads, storage_options
+        As :func:`open`. For several files, see :func:`dataset`. ``use_threads`` is PyArrow's option for decoding.
     columns : list of str, optional
         What to read, as ``pyarrow.parquet.read_table`` takes it: top-level columns, or fields of structs with dots.
     filters : pyarrow.compute.Expression, or list, optional
         Which rows to read, as ``pyarrow.parquet.read_table`` takes it.
     missing_keys : {"error", "drop"}
         What to do with a column that is wanted, but whose key is not there. A filter on such a column is an error.
-    threads : int, optional
-        Threads to decrypt with; by default every usable CPU. ``use_threads`` is PyArrow's option for decoding.
-    storage_options : mapping, optional
-        Endpoint, credentials and the like for a URL, as :func:`ags1.open`; key material beside a file is
-        found by what the environment says.
     **options
         Of ``pyarrow.parquet.read_table``: schema, read_dictionary, use_threads, ...; `pre_buffer` is False by default,
         which is faster here.
@@ -80,10 +74,8 @@ def read_table(
     ------
     KeyAccessError
         A key is missing.
-    AuthenticationError, FormatError, TruncatedError
-        A wrong key, or a damaged file; names the page or other module.
-    TypeError, ValueError
-        A column that the file does not have, or another wrong argument.
+    AuthenticationError, FormatError, TruncatedError, ValueError
+        As :func:`open`.
     pyarrow.ArrowException
         PyArrow cannot read the file, or does not understand the arguments.
 
@@ -95,20 +87,21 @@ def read_table(
     import pyarrow.parquet
 
     _refuse(options, _REFUSED_BY_READ_TABLE)
-    _check_missing_keys(missing_keys)
+    one_of(missing_keys, MISSING_KEYS, "missing_keys")
     names = None if columns is None else _listed(columns)
     view = ParquetView(source, decryption, missing_keys="drop", threads=threads, storage_options=storage_options)
     try:
         paths = view._paths
         missing = view._missing
         filtered = _filtered(filters)
+        present = None
         if names is not None:
-            _check_names(names, paths)
+            known: set[str] = set().union(*(names_of(path) for path in paths))
+            # Raises if there are any, and says which names there are.
+            ColumnNames([name for name in names if name not in known], lambda one, other: True).resolve(paths)
             # What is there of a column if the fields without keys are left out.
             shown = set().union(*(names_of(path) for path in paths if path not in missing))
             present = [name for name in names if name in shown]
-        else:
-            present = None
         for path, error in missing.items():
             prefixes = names_of(path)
             wanted = names is None or not prefixes.isdisjoint(names)
@@ -208,7 +201,7 @@ def dataset(
     from ags1.parquet._view_file_system import ViewHandler
 
     _refuse(options, _REFUSED_BY_DATASET)
-    _check_missing_keys(missing_keys)
+    one_of(missing_keys, MISSING_KEYS, "missing_keys")
     files = _Files(paths, filesystem, storage_options)
     form = options.pop("format", None)
     if form is None or form == "parquet":
@@ -421,11 +414,6 @@ def _refuse(options: dict[str, Any], refused: dict[str, str]) -> None:
             raise TypeError(f"{name} cannot be given: {reason}")
 
 
-def _check_missing_keys(missing_keys: str) -> None:
-    if missing_keys not in MISSING_KEYS:
-        raise ValueError(f"missing_keys must be 'error' or 'drop', not {missing_keys!r}")
-
-
 def _listed(columns: Sequence[str]) -> list[str]:
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise TypeError(f"columns must be a list of column names, not {type(columns).__name__}")
@@ -434,14 +422,6 @@ def _listed(columns: Sequence[str]) -> list[str]:
         if not isinstance(name, str):
             raise TypeError(f"columns must be a list of str, but has a {type(name).__name__}")
     return names
-
-
-def _check_names(names: list[str], paths: list[Path]) -> None:
-    known: set[str] = set().union(*(names_of(path) for path in paths))
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        # Raises, and says which names there are.
-        ColumnNames(unknown, lambda one, other: True).resolve(paths)
 
 
 def _filtered(filters: Any) -> set[str]:

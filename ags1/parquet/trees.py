@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ags1._blocks import usable_cpus
@@ -27,6 +27,7 @@ from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error
 from ags1.files import Progress
 from ags1.kms import ServiceRefusal
+from ags1.parquet.config_arguments import one_of
 from ags1.parquet.expected import ExpectedFiles
 from ags1.parquet.operations import (
     COPY,
@@ -48,7 +49,7 @@ from ags1.storage import Entry, Location, list_files, make_parent
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any, TypeAlias
+    from typing import Any, TypeAlias, TypeVar
 
     from ags1.parquet._columns import ColumnName
     from ags1.parquet.expected import Expected
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from ags1.parquet.verify_report import VerifyReport
 
     FilePath: TypeAlias = str | os.PathLike[str]
+    T = TypeVar("T")
 
 # Each waits for its requests most of the time.
 _REMOTE_FILES = 16
@@ -219,18 +221,9 @@ def decrypt_tree(
     AuthenticationError, KeyAccessError, FormatError, OSError, ValueError
         As :func:`decrypt_file`.
     """
+    work = Decrypting(decryption, drop_bloom_filters=drop_bloom_filters)
     files = _listed(source, target, storage_options)
-    return _run(
-        Decrypting(decryption, drop_bloom_filters=drop_bloom_filters),
-        files,
-        Location(target, storage_options),
-        others,
-        on_error,
-        resume,
-        threads,
-        progress,
-        durable,
-    )
+    return _run(work, files, Location(target, storage_options), others, on_error, resume, threads, progress, durable)
 
 
 def rekey_tree(
@@ -306,55 +299,40 @@ def verify_tree(
     """
     from ags1.parquet.verify import verify_file
 
-    _check_choice(on_error, ("fail", "collect"), "on_error")
+    one_of(on_error, ("fail", "collect"), "on_error")
     required = require_encrypted if isinstance(require_encrypted, str) else list(require_encrypted)
     wanted = None if expected is None else ExpectedFiles(expected)
     report = TreeReport(is_verification=True)
-    files = _listed(source, None, storage_options)
-    known = {each.name for each in files}
-    at_once, _ = _shares(files, threads)
-    kinds = list(in_parallel(lambda each: classify(each.location, each.name, known), files, at_once))
-    report.left_out += [
-        (each.name, reason) for each, (kind, reason) in zip(files, kinds, strict=True) if kind != PARQUET
-    ]
-    chosen = [each for each, (kind, _) in zip(files, kinds, strict=True) if kind == PARQUET]
-    advance = _Advance(progress, sum(each.size for each in chosen))
+    plan = _classified(_listed(source, None, storage_options), threads)
+    report.left_out += [(each.name, reason) for each, kind, reason in plan if kind != PARQUET]
+    chosen = [each for each, kind, _ in plan if kind == PARQUET]
     at_once, share = _shares(chosen, threads)
 
-    def verify(each: Entry) -> VerifyReport | Exception:
-        config = decryption(each.name) if callable(decryption) else decryption
-        with advance.file(each.size) as within:
-            try:
-                return verify_file(
-                    each.location,
-                    config,
-                    missing_keys=missing_keys,
-                    require_encrypted=required,
-                    allow_unauthenticated_pages=allow_unauthenticated_pages,
-                    threads=share,
-                    progress=within,
-                )
-            except (Ags1Error, OSError, ValueError) as error:
-                if on_error == "fail" or isinstance(error, ServiceRefusal):
-                    advance.fail(error)
-                    raise
-                return error
+    def verify(each: Entry, within: Progress) -> VerifyReport:
+        return verify_file(
+            each.location,
+            decryption(each.name) if callable(decryption) else decryption,
+            missing_keys=missing_keys,
+            require_encrypted=required,
+            allow_unauthenticated_pages=allow_unauthenticated_pages,
+            threads=share,
+            progress=within,
+        )
 
-    with advance.errors(), contextlib.closing(in_parallel(verify, chosen, at_once, stop=advance.stop)) as outcomes:
-        for each, found in zip(chosen, outcomes, strict=True):
-            prefix = None
-            if isinstance(found, Exception):
-                report.errors.append((each.name, found))
-            else:
-                report.results[each.name] = found
-                prefix = found.aad_prefix
-                report.done.append(each.name)
-                report.done_bytes += each.size
-            if wanted is not None:
-                checked = not isinstance(found, Exception) and found.failure_count == 0
-                why = wanted.take(each.name, prefix, checked=checked)
-                if why is not None:
-                    report.unexpected.append((each.name, why))
+    advance = _Advance(progress, sum(each.size for each in chosen))
+    for each, found in advance.over(chosen, verify, on_error, at_once):
+        prefix, checked = None, False
+        if isinstance(found, Exception):
+            report.errors.append((each.name, found))
+        else:
+            report.results[each.name] = found
+            report.done.append(each.name)
+            report.done_bytes += each.size
+            prefix, checked = found.aad_prefix, found.failure_count == 0
+        if wanted is not None:
+            why = wanted.take(each.name, prefix, checked=checked)
+            if why is not None:
+                report.unexpected.append((each.name, why))
     if wanted is not None:
         report.missing = wanted.missing()
     return report
@@ -377,28 +355,40 @@ class _Advance:
         if progress is not None:
             progress(0, total)
 
-    def resume(self) -> None:
-        """Let the work on further files begin."""
-        self._stopped = False
+    def over(
+        self, files: list[Entry], work: Callable[[Entry, Progress], T], on_error: str, at_once: int
+    ) -> Iterator[tuple[Entry, T | Exception]]:
+        """Each file and what the work on it returned, or its error, if that is to be collected.
 
-    def stop(self) -> None:
-        """Make the work on every file end: the next piece of progress in it raises."""
-        self._stopped = True
+        The first error that is not ends the work on all files, and is what is raised, wherever it was met.
+        """
 
-    def fail(self, error: BaseException) -> None:
-        """The same, because of an error: it is the one that the tree's work ends with."""
-        if self._error is None:
-            self._error = error
-        self._stopped = True
+        def one(each: Entry) -> T | Exception:
+            with self.file(each.size) as within:
+                try:
+                    return work(each, within)
+                except (Ags1Error, OSError, ValueError) as error:
+                    if on_error == "fail" or isinstance(error, ServiceRefusal):
+                        self._fail(error)
+                        raise
+                    return error
 
-    @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
-        """Raise the first error, wherever it was met, instead of the news that the work was stopped."""
         try:
-            yield
+            with contextlib.closing(in_parallel(one, files, at_once, stop=self._stop)) as outcomes:
+                yield from zip(files, outcomes, strict=True)
         except _Stopped:
             assert self._error is not None
             raise self._error from None
+        self._stopped = False
+
+    def _stop(self) -> None:
+        """Make the work on every file end: the next piece of progress in it raises."""
+        self._stopped = True
+
+    def _fail(self, error: BaseException) -> None:
+        if self._error is None:
+            self._error = error
+        self._stopped = True
 
     @contextlib.contextmanager
     def file(self, size: int) -> Iterator[Progress]:
@@ -426,7 +416,7 @@ class _Advance:
             try:
                 self._progress(self._done, self._total)
             except BaseException as error:
-                self.fail(error)
+                self._fail(error)
                 raise
 
 
@@ -449,76 +439,60 @@ def _run(
     progress: Progress | None,
     durable: bool,
 ) -> TreeReport:
-    _check_choice(others, ("error", "copy", "skip"), "others")
-    _check_choice(on_error, ("fail", "collect"), "on_error")
+    one_of(others, ("error", "copy", "skip"), "others")
+    one_of(on_error, ("fail", "collect"), "on_error")
     report = TreeReport()
-    known = {each.name for each in files}
-    at_once, _ = _shares(files, threads)
-    plan = list(in_parallel(lambda each: (each, *classify(each.location, each.name, known)), files, at_once))
+    plan = _classified(files, threads)
     if others == "error":
         names = [each.name for each, kind, _ in plan if kind == OTHER]
         refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
     kept = [(each, COPY if kind == OTHER and others == "copy" else kind, reason) for each, kind, reason in plan]
     report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
-    # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
-    chosen = [(each, kind) for each, kind, _ in kept if kind == PARQUET]
-    chosen += [(each, kind) for each, kind, _ in kept if kind == COPY]
-    advance = _Advance(progress, sum(each.size for each, _ in chosen))
-    files = [each for each, kind in chosen if kind == PARQUET]
+    files = [each for each, kind, _ in kept if kind == PARQUET]
+    copied = [each for each, kind, _ in kept if kind == COPY]
+    advance = _Advance(progress, sum(each.size for each in files + copied))
     at_once, share = _shares(files, threads)
 
-    def convert(each: Entry) -> bool | Exception:
-        """Do the work on a file; return whether there was any, or what failed."""
+    def convert(each: Entry, within: Progress) -> bool:
+        """Do the work on a file; return whether there was any."""
         place = target.join(each.name)
-        with advance.file(each.size) as within:
-            try:
-                if resume and work.is_finished(each.location, place, each.name):
-                    return False
-                make_parent(place)
-                work.run(each.location, place, each.name, threads=share, progress=within, durable=durable)
-            except (Ags1Error, OSError, ValueError) as error:
-                if on_error == "fail" or isinstance(error, ServiceRefusal):
-                    advance.fail(error)
-                    raise
-                return error
+        if resume and work.is_finished(each.location, place, each.name):
+            return False
+        make_parent(place)
+        work.run(each.location, place, each.name, threads=share, progress=within, durable=durable)
         return True
 
-    with advance.errors(), contextlib.closing(in_parallel(convert, files, at_once, stop=advance.stop)) as outcomes:
-        for each, outcome in zip(files, outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                report.errors.append((each.name, outcome))
-            elif outcome:
-                report.done.append(each.name)
-                report.done_bytes += each.size
-            else:
-                report.finished_before.append(each.name)
-    _copy(chosen, target, report, advance, on_error, durable)
-    return report
-
-
-def _copy(
-    chosen: list[tuple[Entry, str]], target: Location, report: TreeReport, advance: _Advance, on_error: str,
-    durable: bool,
-) -> None:  # fmt: skip
-    """Copy what is not Parquet, unless a file before it failed."""
-    advance.resume()
-    for each, kind in chosen:
-        if kind != COPY:
-            continue
+    for each, outcome in advance.over(files, convert, on_error, at_once):
+        if isinstance(outcome, Exception):
+            report.errors.append((each.name, outcome))
+        elif outcome:
+            report.done.append(each.name)
+            report.done_bytes += each.size
+        else:
+            report.finished_before.append(each.name)
+    # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
+    for each in copied:
+        place = target.join(each.name)
         with advance.file(each.size) as within:
             if report.errors:
                 report.left_out.append((each.name, "a file before it failed"))
                 continue
-            place = target.join(each.name)
             try:
                 make_parent(place)
                 copy_file(each.location, place, progress=within, durable=durable)
+                report.copied.append(each.name)
             except (Ags1Error, OSError, ValueError) as error:
                 if on_error == "fail":
                     raise
                 report.errors.append((each.name, error))
-            else:
-                report.copied.append(each.name)
+    return report
+
+
+def _classified(files: list[Entry], threads: int | None) -> list[tuple[Entry, str, str]]:
+    """What to do with each file, and why."""
+    known = {each.name for each in files}
+    at_once, _ = _shares(files, threads)
+    return list(in_parallel(lambda each: (each, *classify(each.location, each.name, known)), files, at_once))
 
 
 def _listed(source: FilePath, target: FilePath | None, storage_options: Mapping[str, Any] | None) -> list[Entry]:
@@ -544,8 +518,3 @@ def _check_shared(files: list[Entry], encryption: Encryption, shared_keys: bool)
             "key: give a configuration with from_kms, which makes fresh keys for each file, one for each file as a "
             "function of its name, or shared_keys=True"
         )
-
-
-def _check_choice(value: str, choices: tuple[str, ...], what: str) -> None:
-    if value not in choices:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")

@@ -24,6 +24,7 @@ from ags1.parquet._consistency import (
     visible_disagreements,
 )
 from ags1.parquet._conversion import Conversion
+from ags1.parquet._copying import seekable
 from ags1.parquet._fields import (
     BloomFilterHeader,
     ColumnChunk,
@@ -34,12 +35,20 @@ from ags1.parquet._fields import (
     PageHeader,
     RowGroup,
 )
-from ags1.parquet._pages import AES_CTR, AES_GCM, Chunk, PageList, PageSource
-from ags1.parquet._source_file import DICTIONARY_PAGE_TYPE, SourceChunk, SourceFile, SourceRowGroup
+from ags1.parquet._pages import AES_CTR, AES_GCM, Chunk, PageList
+from ags1.parquet._source_file import (
+    DICTIONARY_PAGE_TYPE,
+    INDEX_OFFSETS,
+    PageWindows,
+    SourceChunk,
+    SourceFile,
+    SourceRowGroup,
+)
 from ags1.parquet._thrift import Struct
+from ags1.parquet.config_arguments import one_of
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC
 from ags1.parquet.verify_report import SIGNATURE, ColumnVerification, VerifyFinding, VerifyReport
-from ags1.storage import PipeSource, located, open_source
+from ags1.storage import located
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,8 +58,8 @@ if TYPE_CHECKING:
     from ags1._typing import Buffer
     from ags1.files import Progress
     from ags1.parquet._columns import ColumnName
-    from ags1.parquet.footer import Leaf
-    from ags1.parquet.properties import DecryptionConfig, FileDecryption
+    from ags1.parquet._schema import Element
+    from ags1.parquet.properties import DecryptionConfig
     from ags1.storage import Source
 
 __all__ = ["ColumnVerification", "VerifyFinding", "VerifyReport", "verify_file"]
@@ -105,13 +114,8 @@ def verify_file(
     allow_unauthenticated_pages : bool
         Whether a file is ``ok`` whose pages, or their levels, carry no tag: those of AES_GCM_CTR_V1, and the levels of
         parquet-java's version 2 pages.
-    threads : int, optional
-        Threads to use; by default every usable CPU.
-    progress : callable, optional
-        Called as ``progress(done, total)`` with bytes of the file. An exception from it stops the work.
-    storage_options : mapping, optional
-        Endpoint, credentials and the like for a URL, as :func:`ags1.open`; key material beside a file is
-        found by what the environment says.
+    threads, progress, storage_options
+        As :func:`encrypt_file`; `progress` counts all bytes of the file.
 
     Returns
     -------
@@ -130,8 +134,7 @@ def verify_file(
         A wrong argument, such as a column that the file does not have; an AAD prefix that the file wants and
         `decryption` has not.
     """
-    if missing_keys not in ("error", "drop"):
-        raise ValueError(f"missing_keys must be 'error' or 'drop', not {missing_keys!r}")
+    one_of(missing_keys, ("error", "drop"), "missing_keys")
     if isinstance(require_encrypted, (str, bytes)):
         raise TypeError("require_encrypted must be an iterable of column names, not one name")
     required = list(require_encrypted)
@@ -156,15 +159,15 @@ def verify_file(
 def _open(source: Any, decryption: DecryptionConfig | None, report: VerifyReport) -> SourceFile | None:
     """Open the file; None if its footer fails, which the report says then."""
     try:
-        return SourceFile(source, decryption, optional=True, any_beginning=True, any_protection=True)
+        return SourceFile(source, decryption, optional=True, tolerant=True, any_protection=True)
     except _FAULTS as error:
         ending = _ending(source)
         if ending is None:
             raise
         failure = error
-    report.name, report.size, magic, start, tail = ending
+    report.name, report.size, magic, offset, tail = ending
     report.footer = "encrypted" if magic == ENCRYPTED_MAGIC else "plaintext"
-    offset = start
+    unchecked = max(0, offset - 4)
     try:
         structure = Struct.parse(tail)
         offset += structure.nbytes
@@ -172,37 +175,15 @@ def _open(source: Any, decryption: DecryptionConfig | None, report: VerifyReport
             report.footer = "signed"
     except FormatError:
         pass
-    if report.footer == "signed" and decryption is not None:
-        try:
-            unsigned: Any = _WithoutSignature(decryption)
-            file = SourceFile(source, unsigned, optional=True, any_beginning=True, any_protection=True)
-        except _FAULTS:
-            pass
-        else:
-            report.add_failure(_finding(SIGNATURE, failure, file.where, offset=offset))
-            return file
     where = f"{report.name}: " if report.name else ""
-    report.add_failure(_finding("footer", failure, where, offset=offset, unchecked=max(0, start - 4)))
+    report.add_failure(_finding("footer", failure, where, offset=offset, unchecked=unchecked))
     return None
-
-
-class _WithoutSignature:
-    """A configuration that reads a file whose signature is known to be wrong, to look at the rest of it."""
-
-    def __init__(self, decryption: DecryptionConfig) -> None:
-        self._decryption = decryption
-
-    def for_file(self, source: Any = None) -> FileDecryption:
-        made = self._decryption.for_file(source)
-        made.check_footer_integrity = False
-        return made
 
 
 def _ending(source: Any) -> tuple[str | None, int, bytes, int, bytes] | None:
     """Name, size, magic, offset of the footer and its bytes; None if it does not end as a Parquet file does."""
-    opened = open_source(source)
-    try:
-        if isinstance(opened, PipeSource) or opened.size < 12:
+    with seekable(source) as opened:
+        if opened is None or opened.size < 12:
             return None
         end = bytes(memoryview(opened.read(opened.size - 8, 8)))
         start = opened.size - 8 - int.from_bytes(end[:4], "little")
@@ -210,8 +191,6 @@ def _ending(source: Any) -> tuple[str | None, int, bytes, int, bytes] | None:
             return None
         tail = bytes(memoryview(opened.read(start, opened.size - 8 - start)))
         return opened.name, opened.size, end[4:], start, tail
-    finally:
-        opened.close()
 
 
 def _finding(module: str, error: Exception, where: str, **more: Any) -> VerifyFinding:
@@ -265,13 +244,10 @@ class _Verification:
         self._done = 0
         self._pages = PageList(footer.file_aad)
         self._conversion = Conversion(footer.file_aad, threads=threads)
-        self._memory = file.pages()
-        self._window: tuple[int, int] | None = None
-        self._loaded: Buffer = b""
-        if self._memory is None:
+        self._windows = PageWindows(file, _WINDOW)
+        if file.source.is_remote:
             cached: Any = _CachedSource(file.source)
             file.source = cached
-            self._window = (-1, 0)
         # States of the chunks whose pages are in the list, with the span of each; finished ones among them.
         self._spans: list[tuple[_ChunkState, int, int]] = []
         self._finished: list[_ChunkState] = []
@@ -317,7 +293,10 @@ class _Verification:
             elif footer.key is None:
                 report.footer_key_missing = True
                 report.unauthenticated[SIGNATURE] = 1
-            elif not report.failure_count:
+            elif footer.signature_error is not None:
+                assert footer.metadata is not None
+                self._fail(SIGNATURE, footer.signature_error, offset=footer.start + footer.metadata.nbytes)
+            else:
                 report.unauthenticated[SIGNATURE] = 1
         contradiction = footer.contradicts(bytes(memoryview(self._file.source.read(0, 4))))
         if contradiction is not None:
@@ -354,7 +333,7 @@ class _Verification:
         for problem in row_group_disagreements(group, chunks, encrypted=encrypted):
             self._problem(problem, row_group=group.index)
 
-    def _resolve(self, group: SourceRowGroup, leaf: Leaf, column: int, structure: object) -> SourceChunk | None:
+    def _resolve(self, group: SourceRowGroup, leaf: Element, column: int, structure: object) -> SourceChunk | None:
         """The chunk with its key and metadata; None if it cannot be checked."""
         report = self._report
         where = report.columns[column]
@@ -391,7 +370,7 @@ class _Verification:
                 self._fail(kind, error, where, **place)
         return chunk
 
-    def _has_key(self, group: SourceRowGroup, leaf: Leaf, structure: Struct, where: ColumnVerification) -> bool:
+    def _has_key(self, group: SourceRowGroup, leaf: Element, structure: Struct, where: ColumnVerification) -> bool:
         """Whether the column is plaintext or its key is known; the report says what is not."""
         crypto = structure.struct(ColumnChunk.CRYPTO_METADATA)
         own = None if crypto is None else crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY)
@@ -419,7 +398,7 @@ class _Verification:
         return False
 
     def _with_visible_metadata(
-        self, group: SourceRowGroup, leaf: Leaf, column: int, structure: Struct
+        self, group: SourceRowGroup, leaf: Element, column: int, structure: Struct
     ) -> SourceChunk | None:
         """The chunk by the copy of its metadata that a plaintext footer shows, when the encrypted one is damaged."""
         if ColumnChunk.ENCRYPTED_COLUMN_METADATA not in structure or ColumnChunk.META_DATA not in structure:
@@ -442,11 +421,13 @@ class _Verification:
             return False
         walk = state.walk
         while not walk.done and not state.broken:
-            memory = self._at(walk.position)
+            if not self._windows.has(walk.position):
+                self._flush()
+                self._windows.move_to(walk.position)
             before = self._pages.count
             complete = True
             try:
-                complete = self._pages.add(walk, memory, _BATCH_BYTES, _BATCH_PAGES)
+                complete = self._pages.add(walk, self._windows.source, _BATCH_BYTES, _BATCH_PAGES)
             except _FAULTS as error:
                 self._stop_walk(state, error)
             if self._pages.count > before:
@@ -454,7 +435,7 @@ class _Verification:
             if not complete or self._pages.stored >= _BATCH_BYTES or self._pages.count >= _BATCH_PAGES:
                 self._flush()
             if not complete:
-                self._enlarge(walk.position)
+                self._windows.move_to(walk.position)
         self._finished.append(state)
         if not self._spans:
             self._flush()
@@ -479,32 +460,10 @@ class _Verification:
             unchecked=walk.end - walk.position,
         )
 
-    def _at(self, position: int) -> PageSource:
-        """The file, or the window of it that has this position."""
-        if self._window is not None and not self._window[0] <= position < sum(self._window):
-            self._flush()
-            self._load(position, _WINDOW)
-        assert self._memory is not None
-        return self._memory
-
-    def _enlarge(self, position: int) -> None:
-        """A page that begins in this window ends behind it: the next window begins with the page."""
-        assert self._window is not None
-        start, size = self._window
-        self._load(position, 2 * size if position == start else _WINDOW)
-
-    def _load(self, start: int, wanted: int) -> None:
-        file = self._file
-        size = max(0, min(wanted, file.footer.start - start))
-        self._loaded = file.read(start, size, "a page")
-        self._memory = PageSource(self._loaded, base=start, name=file.name)
-        self._window = (start, size)
-
     def _flush(self) -> None:
         """Check the pages that were found, then all else of the chunks that have no more pages."""
         if self._pages.count:
-            assert self._memory is not None
-            failed = self._conversion.verify(self._pages, self._memory)
+            failed = self._conversion.verify(self._pages, self._windows.source)
             by_walk: dict[Chunk, dict[int | None, Exception]] = {}
             for walk, ordinal, error in failed:
                 by_walk.setdefault(walk, {})[ordinal] = error
@@ -552,18 +511,12 @@ class _Verification:
 
     def _shows_levels(self, page: dict[str, Any]) -> bool:
         """Whether the levels of a V2 page lie before its module: the length word behind them tells."""
-        begin, levels = page["offset"] + page["header_length"], page["levels_length"]
-        rest = page["body_length"] - levels
+        levels = page["levels_length"]
+        rest: int = page["body_length"] - levels
         if rest < _LENGTH_WORD:
             return False
-        at = begin + levels
-        if self._window is None:
-            word = self._file.source.read(at, _LENGTH_WORD)
-        else:
-            at -= self._window[0]
-            word = memoryview(self._loaded)[at : at + _LENGTH_WORD]
-        found: bool = int.from_bytes(bytes(word), "little") == rest - _LENGTH_WORD
-        return found
+        word = self._windows.read(page["offset"] + page["header_length"] + levels, _LENGTH_WORD)
+        return int.from_bytes(word, "little") == rest - _LENGTH_WORD
 
     # -- what lies outside of the pages ------------------------------------------------------------------------
 
@@ -575,18 +528,17 @@ class _Verification:
                 self._problems(state, page_disagreements(chunk, state.found))
             except FormatError as error:
                 self._fail(_module.NAMES[_module.COLUMN_METADATA], error, column, **state.place)
-        for kind, field, read, disagreements in (
-            (_module.COLUMN_INDEX, ColumnChunk.COLUMN_INDEX_OFFSET, chunk.column_index, column_index_disagreements),
-            (_module.OFFSET_INDEX, ColumnChunk.OFFSET_INDEX_OFFSET, chunk.offset_index, offset_index_disagreements),
+        for kind, disagreements in (
+            (_module.COLUMN_INDEX, column_index_disagreements),
+            (_module.OFFSET_INDEX, offset_index_disagreements),
         ):
-            name = _module.NAMES[kind]
+            name, field = _module.NAMES[kind], INDEX_OFFSETS[kind]
             try:
-                data = read()
+                data = chunk.index(kind)
                 if data is None:
                     continue
                 if chunk.encrypted:
                     self._report.count(name, column)
-                # The field of an index's length comes behind that of its offset.
                 self._report.bytes += chunk.structure.integer(field + 1, 0)
                 if not state.broken:
                     index = Struct.parse(data, what=f"{name} of {chunk.name}")
@@ -605,12 +557,12 @@ class _Verification:
         try:
             if chunk.encrypted:
                 chunk.refuse_plaintext_filter(start)
-                length, plain = self._open_sealed(chunk, header, start, _LONGEST_BLOOM_HEADER)
+                length, plain = chunk.open_sealed(header, start, _LONGEST_BLOOM_HEADER)
                 found = Struct.parse(plain, what=f"Bloom filter header of {chunk.name}")
                 size = found.integer(BloomFilterHeader.NUM_BYTES, -1)
                 self._report.count(_module.NAMES[header], state.column)
                 kind, offset = bitset, start + length
-                stored, bits = self._open_sealed(chunk, bitset, offset, max(0, size) + _module.OVERHEAD)
+                stored, bits = chunk.open_sealed(bitset, offset, max(0, size) + _module.OVERHEAD)
                 self._report.count(_module.NAMES[bitset], state.column)
                 length += stored
                 if len(bits) != size:
@@ -625,17 +577,6 @@ class _Verification:
                 self._problems(state, [(_module.NAMES[header], text)])
         except _FAULTS as error:
             self._fail(_module.NAMES[kind], error, state.column, **state.place, offset=offset)
-
-    def _open_sealed(self, chunk: SourceChunk, kind: int, offset: int, longest: int) -> tuple[int, bytes]:
-        """Stored length and plaintext of a module that only its own length word delimits."""
-        file = self._file
-        name = _module.module_name(kind, chunk.row_group, chunk.leaf.name)
-        length = 4 + int.from_bytes(bytes(file.read(offset, 4, name)), "little")
-        if length > longest:
-            raise FormatError(f"{name}: its length word says {length - 4} bytes, and it cannot have so many")
-        assert chunk.key is not None
-        aad = _module.module_aad(file.footer.file_aad, kind, chunk.row_group, chunk.column)
-        return length, bytes(_module.open_module(file.read(offset, length, name), chunk.key, aad, False, name))
 
     # -- the report --------------------------------------------------------------------------------------------
 

@@ -237,14 +237,14 @@ class VerifyReport:
             return DAMAGED
         if not self.missing_allowed and (self.missing_keys or self.footer_key_missing):
             return NOT_CHECKED
-        return NOT_PROTECTED if self._gaps() else AUTHENTIC
+        return NOT_PROTECTED if self.unprotected() else AUTHENTIC
 
     @property
     def ok(self) -> bool:
         """Whether the file is authentic, or what it is was allowed. Problems do not count."""
         if self.outcome != NOT_PROTECTED:
             return self.outcome == AUTHENTIC
-        return not any(self._gaps(allowed=True))
+        return not self.unprotected(allowed=True)
 
     @property
     def footer_authenticated(self) -> bool:
@@ -256,12 +256,8 @@ class VerifyReport:
         """Paths with dots of the columns of which anything is not encrypted."""
         return [each.column for each in self.columns if each.protection in ("plaintext", "mixed")]
 
-    def unprotected(self) -> list[str]:
-        """Why the file is not protected, in words; empty if it is."""
-        return self._gaps()
-
-    def _gaps(self, *, allowed: bool = False) -> list[str]:
-        """What protects nothing; with `allowed`, only what the caller did not allow."""
+    def unprotected(self, *, allowed: bool = False) -> list[str]:
+        """Why the file is not protected, in words; empty if it is. `allowed` leaves out what the caller allowed."""
         found = []
         if not self.footer_authenticated and not (allowed and self.plaintext_allowed):
             what = "its signature was not verified" if self.footer == "signed" else "it is not encrypted"

@@ -25,7 +25,8 @@ from ags1.errors import FormatError, KeyAccessError
 from ags1.parquet._columns import ColumnNames, names_in_list
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._view_footer import encode_view_footer, kept_leaves
-from ags1.parquet._view_regions import FixedRegion, PartCache, Region, chunk_regions
+from ags1.parquet._view_regions import MadeRegion, PartCache, Region, chunk_regions
+from ags1.parquet.config_arguments import one_of
 from ags1.parquet.footer import MAGIC
 from ags1.storage import located
 
@@ -92,10 +93,8 @@ def open(
     >>> with parquet.open("out.parquet", decryption) as view:
     ...     table = pyarrow.parquet.read_table(view, columns=["ssn"])
     """
-    options = storage_options
-    return ParquetView(
-        source, decryption, columns=columns, missing_keys=missing_keys, threads=threads, storage_options=options
-    )
+    options: Any = {"missing_keys": missing_keys, "threads": threads, "storage_options": storage_options}
+    return ParquetView(source, decryption, columns=columns, **options)
 
 
 def names_of(path: tuple[str, ...]) -> set[str]:
@@ -136,8 +135,7 @@ class ParquetView(io.RawIOBase):
       PyArrow is installed, and otherwise left out, which costs types that only Arrow has.
     - Find damage before it is read. A read that meets a damaged page fails, whatever else it would have returned, and
       readers read more than was asked: PyArrow joins ranges with small gaps, unless it is told ``pre_buffer=False``.
-      Behind a damaged page header, the rest of its column chunk cannot be found; and from an object store, up to 16 MiB
-      of pages of a column chunk come and fail together.
+      Behind a damaged page header, the rest of its column chunk cannot be found.
     - Find a page without those before it in its column chunk. In a local file that takes their headers; from an object
       store, whole parts of the chunk, one request each. Other column chunks are not touched.
     - Make a reader lazy that reads all of a file object, as polars does (also scan_parquet), and DuckDB: give
@@ -162,8 +160,7 @@ class ParquetView(io.RawIOBase):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if missing_keys not in MISSING_KEYS:
-            raise ValueError(f"missing_keys must be 'error' or 'drop', not {missing_keys!r}")
+        one_of(missing_keys, MISSING_KEYS, "missing_keys")
         self._position = 0
         self._lock = threading.Lock()
         file = SourceFile(located(source, storage_options), decryption)
@@ -212,7 +209,8 @@ class ParquetView(io.RawIOBase):
             footer = bytes(max(0, _TAIL - len(footer))) + footer
         self.size = file.footer.start + len(footer)
         self.stored_size = file.footer.size
-        regions: list[Region] = [FixedRegion(0, MAGIC), FixedRegion(file.footer.start, footer)]
+        regions: list[Region] = [MadeRegion(0, len(MAGIC), lambda: MAGIC)]
+        regions.append(MadeRegion(file.footer.start, len(footer), lambda: footer))
         for chunks in groups:
             for chunk, keep in zip(chunks, kept, strict=True):
                 if keep and chunk.encrypted:

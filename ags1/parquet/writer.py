@@ -17,8 +17,7 @@ from ags1._blocks import usable_cpus
 from ags1._parallel import in_parallel
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
-from ags1.parquet.properties import EncryptionConfig
-from ags1.parquet.rewrite import publish
+from ags1.parquet.rewrite import check_configs, publish
 from ags1.storage import open_output
 
 TYPE_CHECKING = False
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from typing_extensions import Self
+
+    from ags1.parquet.properties import EncryptionConfig
 
 __all__ = ["ParquetWriter", "write_table"]
 
@@ -60,18 +61,12 @@ def write_table(
     ----------
     table : pyarrow.Table, pyarrow.RecordBatch, or another with the Arrow stream interface
         A pandas or polars data frame, for example.
-    target : path, URL or binary file object
-        A path is replaced atomically when the work is done; whatever goes wrong before leaves it as it was.
-    encryption : EncryptionConfig
-        Keys and columns.
     row_group_size : int, optional
         Most rows in a row group; by default 1,048,576.
     threads : int, optional
         Threads that make row groups, and that encrypt; by default every usable CPU.
-    durable : bool
-        Wait until a local target is on the disk before this returns.
-    storage_options : mapping, optional
-        What is needed to reach a URL and is not in the environment: endpoint, credentials.
+    target, encryption, durable, storage_options
+        As :func:`encrypt_file`.
     **options
         Of ``pyarrow.parquet.write_table``: compression, data_page_version, write_page_index, bloom_filter_options, ...
 
@@ -153,8 +148,7 @@ class ParquetWriter:
         for name, reason in _REFUSED.items():
             if options.pop(name, None) is not None:
                 raise TypeError(f"{name} cannot be given: {reason}")
-        if not isinstance(encryption, EncryptionConfig):
-            raise TypeError(f"encryption must be an ags1.parquet.EncryptionConfig, not {type(encryption).__name__}")
+        check_configs(encryption=encryption)
         self.schema = schema
         self._threads = usable_cpus() if threads is None else threads
         self._options = options
@@ -212,13 +206,7 @@ class ParquetWriter:
             self.abort()
             raise
 
-    def write_batch(self, batch: Any, row_group_size: int | None = None) -> None:
-        """Write a record batch as one row group or several; see :meth:`write_table`."""
-        self.write_table(batch, row_group_size)
-
-    def write(self, table_or_batch: Any, row_group_size: int | None = None) -> None:
-        """Write a table or a record batch; see :meth:`write_table`."""
-        self.write_table(table_or_batch, row_group_size)
+    write_batch = write = write_table
 
     @property
     def row_group_offsets(self) -> list[int]:

@@ -82,8 +82,10 @@ class PlannedSource(Source):
                 last.end = max(last.end, end)
                 last.unread = last.end - last.begin
                 continue
-            starts = range(begin, end, SEQUENTIAL_PIECE)
-            pieces.extend(_Piece(offset, min(end, offset + SEQUENTIAL_PIECE)) for offset in starts)
+            # In equal pieces: a short one at the end would be a request like any other.
+            count = max(1, (end - begin + SEQUENTIAL_PIECE // 2) // SEQUENTIAL_PIECE)
+            length = -(-(end - begin) // count)
+            pieces.extend(_Piece(offset, min(end, offset + length)) for offset in range(begin, end, length))
         with self._lock:
             self._waiting.extend(pieces)
             self._top_up()

@@ -179,9 +179,9 @@ def test_key_metadata_goes_with_its_column() -> None:
         (
             {"algorithm": "AES_GCM_V2"},
             ValueError,
-            "algorithm must be one of AES_GCM_V1, AES_GCM_CTR_V1, not 'AES_GCM_V2'",
+            "algorithm must be 'AES_GCM_V1' or 'AES_GCM_CTR_V1', not 'AES_GCM_V2'",
         ),
-        ({"data_page_v2": "rust"}, ValueError, "data_page_v2 must be one of java, arrow, not 'rust'"),
+        ({"data_page_v2": "rust"}, ValueError, "data_page_v2 must be 'java' or 'arrow', not 'rust'"),
         ({"plaintext_footer": "no"}, TypeError, "plaintext_footer must be True or False, not str"),
         ({"encrypt_all": 1}, TypeError, "encrypt_all must be True or False, not int"),
         ({"aad_prefix": "lake"}, TypeError, "aad_prefix must be a bytes-like object, not str"),
@@ -468,5 +468,5 @@ def test_iceberg_files_cannot_be_downgraded() -> None:
 
 
 def test_an_algorithm_that_does_not_exist() -> None:
-    with pytest.raises(ValueError, match="algorithm must be 'AES_GCM_V1' or 'AES_GCM_CTR_V1', got 'AES'"):
+    with pytest.raises(ValueError, match="algorithm must be 'AES_GCM_V1' or 'AES_GCM_CTR_V1', not 'AES'"):
         DecryptionConfig(algorithm="AES")

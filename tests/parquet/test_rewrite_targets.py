@@ -455,9 +455,9 @@ def test_nothing_is_written_without_a_configuration(wrong: object, tmp_path: Pat
         lambda: encrypt_file(b"", target, wrong),  # type: ignore[arg-type]
         lambda: rekey_file(b"", target, good, wrong),  # type: ignore[arg-type]
     ):
-        with pytest.raises(TypeError, match=r"^encryption must be an EncryptionConfig, not "):
+        with pytest.raises(TypeError, match=r"^encryption must be an ags1\.parquet\.EncryptionConfig, not "):
             call()
-    with pytest.raises(TypeError, match=r"^decryption must be a DecryptionConfig, not "):
+    with pytest.raises(TypeError, match=r"^decryption must be an ags1\.parquet\.DecryptionConfig, not "):
         decrypt_file(b"", target, wrong)  # type: ignore[arg-type]
     assert not target.exists()
 

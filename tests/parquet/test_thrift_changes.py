@@ -54,24 +54,11 @@ def test_getters_refuse_other_kinds() -> None:
         assert getter(99, "other") == "other"
 
 
-def test_require() -> None:
-    parsed = Struct.parse(EVERYTHING, what="footer of a.parquet")
-    assert parsed.require(5, "num_rows") == parsed.require(5, "num_rows", I64) == 1 << 30
-    assert parsed.require(10, "names", LIST) is parsed.get(10)
-    assert parsed.require(2, "flag", BOOL) is False
-    with pytest.raises(ags1.FormatError, match=r"footer of a.parquet lacks num_rows \(field 99\)"):
-        parsed.require(99, "num_rows")
-    with pytest.raises(ags1.FormatError, match=r"a.parquet: num_rows \(field 8\) is of kind binary, not i64"):
-        parsed.require(8, "num_rows", I64)
-
-
 def test_lists_of_other_kinds_are_refused() -> None:
     parsed = Struct.parse(EVERYTHING, what="footer")
-    numbers, structs = parsed.require(9, "numbers"), parsed.require(701, "structs")
+    numbers, structs = parsed.get(9), parsed.get(701)
     with pytest.raises(ags1.FormatError, match="footer: a list has items of kind i32, not struct"):
         numbers.structs()
-    with pytest.raises(ags1.FormatError, match="items of kind i32, not binary"):
-        numbers.binaries()
     with pytest.raises(ags1.FormatError, match="items of kind struct, not i64"):
         structs.integers()
 
@@ -100,7 +87,7 @@ def test_what_is_got_is_part_of_the_tree() -> None:
     structs = parsed.list(701)
     assert structs is not None
     assert structs is parsed.get(701)
-    assert structs is parsed.require(701, "structs")
+    assert structs is parsed.get(701)
     first = structs[0]
     assert first is structs[-3]
     assert first is next(iter(structs))
@@ -111,7 +98,7 @@ def test_what_is_got_is_part_of_the_tree() -> None:
     first.set(1, I64, 999)
     assert parsed.changed
     assert parsed.nbytes == len(EVERYTHING)
-    assert Struct.parse(parsed.encode()).require(701, "structs")[0].integer(1) == 999
+    assert Struct.parse(parsed.encode()).get(701)[0].integer(1) == 999
     of_a_map = parsed.get(11)[0][1]
     of_a_map.set(1, I32, 6)
     assert Struct.parse(parsed.encode()).get(11)[0][1].integer(1) == 6
@@ -378,7 +365,7 @@ def test_nothing_is_kept_and_the_garbage_collector_is_not_asked() -> None:
 def test_a_large_structure_is_parsed_beside_other_threads() -> None:
     data = encode([(1, LIST, (BINARY, [bytes(1000)] * 3000))])
     parsed = Struct.parse(data)
-    found = checks.in_threads([lambda: parsed.require(1, "list")] * 2 + [lambda: Struct.parse(data)] * 2)
+    found = checks.in_threads([lambda: parsed.get(1)] * 2 + [lambda: Struct.parse(data)] * 2)
     assert all(each == found[0] for each in found[:2])
     sizes = checks.in_threads([lambda: len(found[0])] * 4)
     assert sizes == [3000] * 4

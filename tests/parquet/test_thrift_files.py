@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ags1.parquet._fields import ColumnChunk, ColumnMetaData, FileMetaData, KeyValue, PageHeader, RowGroup
-from ags1.parquet._thrift import BINARY, I32, I64, LIST, STRUCT, List, Struct
+from ags1.parquet._thrift import BINARY, I64, LIST, STRUCT, List, Struct
 from tests.parquet import public_files
 from tests.parquet.thrift_trees import plain
 
@@ -81,18 +81,16 @@ def test_footers_and_pages_of_other_writers(writer: str, shape: str, tmp_path: P
     plain(parsed, STRUCT)
     assert parsed.encode() == footer
     expected = pq.read_metadata(io.BytesIO(data))
-    assert parsed.require(FileMetaData.NUM_ROWS, "num_rows") == expected.num_rows
+    assert parsed.get(FileMetaData.NUM_ROWS) == expected.num_rows
     headers = 0
-    for group_number, group in enumerate(parsed.require(FileMetaData.ROW_GROUPS, "row_groups", LIST).structs()):
-        for number, chunk in enumerate(group.require(RowGroup.COLUMNS, "columns", LIST).structs()):
-            metadata = chunk.require(ColumnChunk.META_DATA, "meta_data", STRUCT)
+    for group_number, group in enumerate(parsed.get(FileMetaData.ROW_GROUPS).structs()):
+        for number, chunk in enumerate(group.get(RowGroup.COLUMNS).structs()):
+            metadata = chunk.get(ColumnChunk.META_DATA)
             column = expected.row_group(group_number).column(number)
             assert metadata.integer(ColumnMetaData.NUM_VALUES) == column.num_values
             assert metadata.integer(ColumnMetaData.DATA_PAGE_OFFSET) == column.data_page_offset
             assert metadata.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE) == column.total_compressed_size
-            path = [
-                part.decode() for part in metadata.require(ColumnMetaData.PATH_IN_SCHEMA, "path_in_schema").binaries()
-            ]
+            path = [part.decode() for part in metadata.get(ColumnMetaData.PATH_IN_SCHEMA)]
             assert ".".join(path) == column.path_in_schema
             # An empty chunk of pyarrow has a dictionary page and no data page, at 0.
             position = column.dictionary_page_offset or column.data_page_offset
@@ -100,7 +98,7 @@ def test_footers_and_pages_of_other_writers(writer: str, shape: str, tmp_path: P
             while position < end:
                 header = Struct.parse(data, position, what="page header")
                 assert header.encode() == data[position : position + header.nbytes]
-                position += header.nbytes + header.require(PageHeader.COMPRESSED_PAGE_SIZE, "compressed_page_size", I32)
+                position += header.nbytes + header.get(PageHeader.COMPRESSED_PAGE_SIZE)
                 headers += 1
             assert position == end
             for offset_id, length_id in (
@@ -119,9 +117,9 @@ def test_a_changed_footer_is_read_by_pyarrow() -> None:
     footer = footer_of(data)
     parsed = Struct.parse(footer, trailing=False)
     # Moved by as much as is put in front of the pages.
-    for group in parsed.require(FileMetaData.ROW_GROUPS, "row_groups", LIST).structs():
-        for chunk in group.require(RowGroup.COLUMNS, "columns", LIST).structs():
-            metadata = chunk.require(ColumnChunk.META_DATA, "meta_data", STRUCT)
+    for group in parsed.get(FileMetaData.ROW_GROUPS).structs():
+        for chunk in group.get(RowGroup.COLUMNS).structs():
+            metadata = chunk.get(ColumnChunk.META_DATA)
             for field_id in (ColumnMetaData.DATA_PAGE_OFFSET, ColumnMetaData.DICTIONARY_PAGE_OFFSET):
                 if field_id in metadata:
                     metadata.set(field_id, I64, metadata.integer(field_id) + 1_000_000)
@@ -130,7 +128,7 @@ def test_a_changed_footer_is_read_by_pyarrow() -> None:
     key_value.set(KeyValue.VALUE, BINARY, b"yes")
     if FileMetaData.KEY_VALUE_METADATA not in parsed:
         parsed.set(FileMetaData.KEY_VALUE_METADATA, LIST, List(STRUCT))
-    parsed.require(FileMetaData.KEY_VALUE_METADATA, "key_value_metadata", LIST).append(key_value)
+    parsed.get(FileMetaData.KEY_VALUE_METADATA).append(key_value)
     new = parsed.encode()
     body = data[:4] + bytes(1_000_000) + data[4 : -8 - len(footer)]
     moved = io.BytesIO(body + new + struct.pack("<I", len(new)) + b"PAR1")

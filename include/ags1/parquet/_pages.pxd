@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from ags1._buffer cimport BufferView
 from ags1._gcm cimport Key
 from ags1.parquet._module cimport Modules
+from ags1.parquet._page_conversion cimport Ends
 from ags1.parquet._page_header cimport Page
 
 cdef class PageSource:
@@ -22,14 +23,9 @@ cdef class PageSource:
 
 cdef class Chunk:
     # What is known of a column chunk, and how far its pages have been found.
-    cdef int source_mode
-    cdef int target_mode
+    cdef Ends ends
     cdef Key source_key
     cdef Key target_key
-    cdef int source_row_group
-    cdef int source_column
-    cdef int target_row_group
-    cdef int target_column
     cdef bint dictionary_expected
     cdef bint raw
     cdef bint ends_with_values
