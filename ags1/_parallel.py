@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["in_parallel"]
+__all__ = ["SharedProgress", "in_parallel"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -43,3 +45,69 @@ def in_parallel(
                 stop()
             for future in waiting:
                 future.cancel()
+
+
+class _Stopped(Exception):
+    """Other work has failed, or nobody waits for it any more."""
+
+
+class SharedProgress:
+    """Progress over work on several things at once, told by one thread at a time.
+
+    Parameters
+    ----------
+    progress : callable or None
+        Called as ``progress(done, total)``. What it raises ends all of the work, and is nobody else's fault.
+    total : int
+    done : int
+        What is done already.
+    """
+
+    def __init__(self, progress: Callable[[int, int | None], object] | None, total: int, done: int = 0) -> None:
+        self._progress, self._total, self._done = progress, total, done
+        self._stopped = False
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        if progress is not None:
+            progress(done, total)
+
+    def stop(self) -> None:
+        """Make all work end: the next piece of progress in it raises."""
+        self._stopped = True
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise what `progress` raised, instead of the news that the work was stopped."""
+        try:
+            yield
+        except _Stopped:
+            if self._error is None:
+                raise
+            raise self._error from None
+
+    @contextmanager
+    def part(self, size: int) -> Iterator[Callable[[int, int | None], None]]:
+        """Progress of a part, counted as it likes; all of it is done at the end of the context."""
+        told = 0
+
+        def within(done: int, total: int | None) -> None:
+            nonlocal told
+            now = max(told, min(size, size * done // total)) if total else told
+            self._advance(now - told)
+            told = now
+
+        yield within
+        self._advance(size - told)
+
+    def _advance(self, count: int) -> None:
+        with self._lock:
+            if self._stopped:
+                raise _Stopped
+            self._done += count
+            if self._progress is None:
+                return
+            try:
+                self._progress(self._done, self._total)
+            except BaseException as error:
+                self._error, self._stopped = error, True
+                raise _Stopped from error

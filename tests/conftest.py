@@ -42,6 +42,7 @@ LONG = (
     "spark/test_leaks",
     "dataset/test_interleavings",
     "dataset/test_power_cut",
+    "iceberg/test_large_plans",
     "iceberg_tables/test_catalogs_hive",
     "iceberg_tables/test_spark_conversion",
     "iceberg_tables/test_writing_spark",

@@ -123,15 +123,18 @@ class TableMembership(Membership):
             return
         try:
             from ags1.iceberg import open_table
+            from ags1.iceberg.table_audit import audit
+            from ags1.iceberg.table_walk import PARQUET, walk
         except ImportError as error:
             self._add("warning", "table-not-opened", f"was judged by its metadata file alone: {error}")
             self._judge_metadata(fields)
             return
         try:
-            found = open_table(
+            table = open_table(
                 newest.location.text, kms, properties=self._properties(), allow_plaintext=True, length_policy="file"
             )
-            for each in found.audit().findings:
+            found = walk(table.metadata_location, table.io)
+            for each in audit(found, table.io).findings:
                 self._take_finding(each.severity, each.code, each.message)
                 if each.code == "file-plaintext":
                     self._known_plaintext.add(_place(each.subject))
@@ -141,14 +144,12 @@ class TableMembership(Membership):
         except (Ags1Error, ValueError) as error:
             self._add("error", "table-damaged", str(error), 1)
             return
-        try:
-            rows = found.files("all").to_pylist()
-        except (Ags1Error, OSError, ValueError):
+        if not found.complete:
             # The audit has said why.
             self.group.detail += "; which files nothing names is not known"
             return
-        self._uniform = {_place(each["path"]) for each in rows if "uniform" in (each["encryption"] or "")}
-        self._named = {_place(each["path"]) for each in rows} | {
+        self._uniform = {_place(each.path) for each in found if each.encryption == PARQUET}
+        self._named = {_place(each.path) for each in found} | {
             _place(path)
             for kind, name in (
                 ("metadata-log", "metadata-file"),

@@ -51,11 +51,12 @@ def files(options: argparse.Namespace) -> int:
 def audit(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg audit``."""
     from ags1.iceberg.table_audit import audit as look
+    from ags1.iceberg.table_walk import walk
 
     started = time.monotonic()
     with opened(options) as table, Reporter(options, ("looking at", "looked at")):
         table.require_kms()
-        report = look(table.location, table.io, wanted_snapshots(options, table))
+        report = look(walk(table.location, table.io, wanted_snapshots(options, table)), table.io)
     problem = None if report.ok else counted(report.severities["error"], "error")
     if options.json:
         say(json.dumps({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), "error": problem}))
@@ -75,17 +76,13 @@ def audit(options: argparse.Namespace) -> int:
 def verify(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg verify``."""
     from ags1.iceberg.table_verification import verify_table
+    from ags1.iceberg.table_walk import walk
 
     started = time.monotonic()
     with opened(options) as table, Reporter(options, ("verifying", "verified")) as reporter:
         table.require_kms()
-        report = verify_table(
-            table.location,
-            table.io,
-            wanted_snapshots(options, table),
-            threads=options.threads,
-            progress=reporter.progress_of(table.location),
-        )
+        found = walk(table.location, table.io, wanted_snapshots(options, table))
+        report = verify_table(found, table.io, threads=options.threads, progress=reporter.progress_of(table.location))
     seconds = time.monotonic() - started
     if options.json:
         problem = None if report.ok else f"{count_of_files(report.failure_count)} failed"

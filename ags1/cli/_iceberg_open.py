@@ -34,7 +34,6 @@ _SHOWN_WARNINGS = 20
 
 # What a message of the library says to do, and what that is here.
 _PHRASES = (
-    ("give a KMS that can unwrap its key", "say --kms URL"),
     (": give a KMS", ": say --kms URL"),
     ("open the table with allow_plaintext=True to read it", "say --allow-plaintext to take it"),
     ("open the table with allow_plaintext=True if that is meant to be", "say --allow-plaintext if that is meant to be"),

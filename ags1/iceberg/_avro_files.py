@@ -9,19 +9,20 @@ further packages for the codecs, and it is known how much memory a batch takes.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from operator import itemgetter
 
 import pyarrow
 
 from ags1.avro import iter_blocks, read_header
-from ags1.errors import Ags1Error, FormatError
+from ags1.errors import FormatError
 from ags1.iceberg._avro_arrow import record_batch
 from ags1.iceberg._avro_codecs import decompressor, varint
 from ags1.iceberg._avro_schema import AvroType, has_field_ids, iceberg_schema, parse, plain
+from ags1.iceberg._naming import naming
 from ags1.iceberg._projection import Projection, expected_type, name_mapping
 from ags1.iceberg._variant import avro_variants
 
@@ -29,13 +30,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["read_position_deletes", "read_task"]
+__all__ = ["read_columns", "read_task"]
 
 # A batch ends with the block in which it reaches one of them.
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20
 
-_DELETED_PATH, _DELETED_POSITION = 2147483546, 2147483545
 _MARKER = bytes(16)
 # iter_blocks stops at the end by itself.
 _WHOLE_FILE = 1 << 62
@@ -60,48 +60,37 @@ def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Ite
     """
     path = task.file.file_path
     with scan._io.new_input(path).open() as file:
-        with _reading(path, "its schema cannot be read"):
+        with naming(path, "its schema cannot be read"):
             container = _Container(file, name_mapping(scan))
             file_schema = iceberg_schema(container.record, lambda field_id: expected_type(scan, field_id))
         projection = Projection(scan, task, file_schema)
         for start, batch in _batches(container, path, projection.file_schema):
-            with _reading(path, "its columns do not fit the table's schema"):
+            with naming(path, "its columns do not fit the table's schema"):
                 rows = projection.rows(batch, start, positional_deletes)
             if rows.num_rows:
                 yield rows
 
 
-def read_position_deletes(file_io: Any, data_file: Any) -> dict[str, pyarrow.ChunkedArray]:
-    """Deleted positions in an Avro delete file, by the path of the data file.
+def read_columns(file: Any, fields: Mapping[int, str]) -> list[pyarrow.ChunkedArray]:
+    """Whole columns of an Avro file, by their field ids.
 
     Raises
     ------
     FormatError
-        The file is damaged, or has no paths and positions; names the file.
+        The file is damaged, or lacks one of the fields.
     ImportError
         fastavro is not installed.
     """
-    path = data_file.file_path
-    found: dict[str, list[int]] = {}
-    with file_io.new_input(path).open() as file, _reading(path, "its deletes cannot be read"):
-        container = _Container(file, None)
-        names = {each.id: each.name for each in container.record.fields}
-        missing = {_DELETED_PATH, _DELETED_POSITION} - names.keys()
-        if missing:
-            raise FormatError(
-                f"the schema of this position delete file has no field with the id {min(missing)}: it needs "
-                f"{_DELETED_PATH} (file_path) and {_DELETED_POSITION} (pos)"
-            )
-        target, position = names[_DELETED_PATH], names[_DELETED_POSITION]
-        for rows in container.rows(frozenset((_DELETED_PATH, _DELETED_POSITION))):
-            for row in rows:
-                found.setdefault(row[target], []).append(row[position])
-        if None in found:
-            raise FormatError("a deleted position has no path of a data file")
-        deleted = {each: pyarrow.array(positions, pyarrow.int64()) for each, positions in found.items()}
-        if any(array.null_count for array in deleted.values()):
-            raise FormatError("a deleted row has no position")
-        return {each: pyarrow.chunked_array([array]) for each, array in deleted.items()}
+    container = _Container(file, None)
+    names = {each.id: each.name for each in container.record.fields}
+    for field_id, name in fields.items():
+        if field_id not in names:
+            raise FormatError(f"the schema of this file has no field with the id {field_id} ({name})")
+    columns: dict[int, list[Any]] = {field_id: [] for field_id in fields}
+    for rows in container.rows(frozenset(fields)):
+        for field_id, values in columns.items():
+            values += map(itemgetter(names[field_id]), rows)
+    return [pyarrow.chunked_array([pyarrow.array(values)]) for values in columns.values()]
 
 
 def _batches(container: _Container, path: str, schema: Any) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
@@ -109,29 +98,13 @@ def _batches(container: _Container, path: str, schema: Any) -> Iterator[tuple[in
     struct, start = schema.as_struct(), 0
     chunks = container.rows(frozenset(schema.field_ids))
     while True:
-        with _reading(path, "its rows cannot be decoded"):
+        with naming(path, "its rows cannot be decoded"):
             rows = next(chunks, None)
             if rows is None:
                 return
             batch = record_batch(rows, container.record, struct)
         yield start, batch
         start += batch.num_rows
-
-
-@contextlib.contextmanager
-def _reading(path: str, problem: str) -> Iterator[None]:
-    """Gives every error that bytes of the file can cause the file's name."""
-    try:
-        yield
-    except FormatError as error:
-        if path in str(error):
-            raise
-        raise type(error)(f"{path}: {error}") from error
-    except (Ags1Error, OSError, MemoryError, ImportError):
-        raise
-    except Exception as error:
-        # fastavro and Arrow raise whatever the wrong bytes lead them to.
-        raise FormatError(f"{path}: {problem}: {type(error).__name__}: {error}") from error
 
 
 class _Container:

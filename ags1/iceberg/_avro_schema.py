@@ -12,32 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from pyiceberg import types
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    GeographyType,
-    GeometryType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-)
 
 from ags1.errors import FormatError
 
@@ -48,28 +24,28 @@ if TYPE_CHECKING:
 __all__ = ["AvroField", "AvroType", "has_field_ids", "iceberg_schema", "parse", "plain"]
 
 _PRIMITIVES = {
-    "null": UnknownType,
-    "boolean": BooleanType,
-    "int": IntegerType,
-    "long": LongType,
-    "float": FloatType,
-    "double": DoubleType,
-    "bytes": BinaryType,
-    "string": StringType,
-    "enum": StringType,
+    "null": types.UnknownType,
+    "boolean": types.BooleanType,
+    "int": types.IntegerType,
+    "long": types.LongType,
+    "float": types.FloatType,
+    "double": types.DoubleType,
+    "bytes": types.BinaryType,
+    "string": types.StringType,
+    "enum": types.StringType,
 }
 # PyIceberg casts to UUIDs at the end: Arrow has no comparisons of them, which filters need.
-_UUID = FixedType(16)
+_UUID = types.FixedType(16)
 _LOGICAL = {
-    ("int", "date"): DateType,
-    ("int", "time-millis"): TimeType,
-    ("long", "time-micros"): TimeType,
+    ("int", "date"): types.DateType,
+    ("int", "time-millis"): types.TimeType,
+    ("long", "time-micros"): types.TimeType,
 }
 # Without and with adjust-to-utc.
 _TIMESTAMPS = {
-    "timestamp-millis": (TimestampType, TimestamptzType),
-    "timestamp-micros": (TimestampType, TimestamptzType),
-    "timestamp-nanos": (TimestampNanoType, TimestamptzNanoType),
+    "timestamp-millis": (types.TimestampType, types.TimestamptzType),
+    "timestamp-micros": (types.TimestampType, types.TimestamptzType),
+    "timestamp-nanos": (types.TimestampNanoType, types.TimestamptzNanoType),
 }
 _IDS = frozenset(("field-id", "element-id", "key-id", "value-id"))
 # Iceberg nests as people do. What is deeper would overflow the stack here or in fastavro.
@@ -221,10 +197,10 @@ class _Parser:
 
     def _union(self, schema: list[Any], namespace: str, mapping: _Mapping | None, where: str, depth: int) -> AvroType:
         branches = tuple(each in ("null", {"type": "null"}) for each in schema)
-        types = [each for each, null in zip(schema, branches, strict=True) if not null]
-        if len(types) > 1 or len(branches) - len(types) > 1 or not branches:
+        kinds = [each for each, null in zip(schema, branches, strict=True) if not null]
+        if len(kinds) > 1 or len(branches) - len(kinds) > 1 or not branches:
             raise FormatError(f"{where} is an Avro union of more than null and a type, which Iceberg does not have")
-        found = self.type(types[0] if types else "null", namespace, mapping, where, depth + 1)
+        found = self.type(kinds[0] if kinds else "null", namespace, mapping, where, depth + 1)
         if found.branches:
             raise FormatError(f"{where} is an Avro union inside a union")
         return replace(found, branches=branches)
@@ -300,9 +276,9 @@ def iceberg_schema(record: AvroType, expected: Callable[[int], Any]) -> Schema:
     return Schema(*_nested_fields(record, expected, "the schema"))
 
 
-def _nested_fields(record: AvroType, expected: Callable[[int], Any], where: str) -> list[NestedField]:
+def _nested_fields(record: AvroType, expected: Callable[[int], Any], where: str) -> list[types.NestedField]:
     return [
-        NestedField(
+        types.NestedField(
             field_id=each.id,
             name=each.name,
             field_type=_iceberg_type(each, each.id, expected, f"{where}.{each.name}"),
@@ -316,10 +292,10 @@ def _nested_fields(record: AvroType, expected: Callable[[int], Any], where: str)
 def _iceberg_type(below: AvroField, field_id: int, expected: Callable[[int], Any], where: str) -> Any:
     avro = below.type
     if avro.kind == "record":
-        return StructType(*_nested_fields(avro, expected, where))
+        return types.StructType(*_nested_fields(avro, expected, where))
     if avro.kind in ("array", "map"):
         ids = [each.id for each in avro.fields]
-        types = [
+        below_types = [
             None if each.id is None else _iceberg_type(each, each.id, expected, f"{where}.{each.name}")
             for each in avro.fields
         ]
@@ -327,31 +303,31 @@ def _iceberg_type(below: AvroField, field_id: int, expected: Callable[[int], Any
             raise FormatError(f"{where} has no field ids for what is in it")
         names = [each.name for each in avro.fields]
         if avro.kind == "array" and not avro.is_entries:
-            return ListType(ids[0], types[0], element_required=not avro.fields[0].type.optional)
+            return types.ListType(ids[0], below_types[0], element_required=not avro.fields[0].type.optional)
         key, value = names.index("key"), names.index("value")
         required = not avro.fields[value].type.optional
-        return MapType(ids[key], types[key], ids[value], types[value], value_required=required)
+        return types.MapType(ids[key], below_types[key], ids[value], below_types[value], value_required=required)
     found, wanted = _primitive(avro), expected(field_id)
     if wanted is None or not wanted.is_primitive:
         return found
-    if isinstance(wanted, UUIDType) and avro.logical == "uuid" and avro.kind == "string":
+    if isinstance(wanted, types.UUIDType) and avro.logical == "uuid" and avro.kind == "string":
         return _UUID
-    says_nothing = isinstance(found, UnknownType) or (
-        isinstance(found, BinaryType) and isinstance(wanted, (GeographyType, GeometryType))
+    says_nothing = isinstance(found, types.UnknownType) or (
+        isinstance(found, types.BinaryType) and isinstance(wanted, (types.GeographyType, types.GeometryType))
     )
     return wanted if says_nothing else found
 
 
 def _primitive(avro: AvroType) -> Any:
     if avro.logical == "decimal" and avro.kind in ("bytes", "fixed"):
-        return DecimalType(avro.properties["precision"], avro.properties.get("scale", 0))
+        return types.DecimalType(avro.properties["precision"], avro.properties.get("scale", 0))
     if avro.kind == "long" and avro.logical in _TIMESTAMPS:
         adjusted = str(avro.properties.get("adjust-to-utc", False)).lower() == "true"
         return _TIMESTAMPS[avro.logical][adjusted]()
     logical = _LOGICAL.get((avro.kind, avro.logical or ""))
     if logical is not None:
         return logical()
-    return FixedType(avro.properties["size"]) if avro.kind == "fixed" else _PRIMITIVES[avro.kind]()
+    return types.FixedType(avro.properties["size"]) if avro.kind == "fixed" else _PRIMITIVES[avro.kind]()
 
 
 def plain(record: AvroType, keep: frozenset[int] | None = None) -> Any:

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["DeleteIndex", "Deletes", "EqualityDeletes"]
+__all__ = ["DELETED_PATH", "DeleteIndex", "Deletes", "EqualityDeletes"]
 
-_PATH = 2147483546
+DELETED_PATH = 2147483546
+"""Field of a position delete file with the path of the data file."""
 _EVERYWHERE: tuple[Any, ...] = ()
 
 
@@ -174,4 +175,4 @@ def _may_name(file: Any, path: str) -> bool:
 
 
 def _bounds(file: Any) -> tuple[bytes | None, bytes | None]:
-    return (file.lower_bounds or {}).get(_PATH), (file.upper_bounds or {}).get(_PATH)
+    return (file.lower_bounds or {}).get(DELETED_PATH), (file.upper_bounds or {}).get(DELETED_PATH)

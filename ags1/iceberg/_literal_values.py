@@ -17,25 +17,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from pyiceberg import types
 from pyiceberg.expressions import literals as written
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 __all__ = ["Value", "decimal_bound", "value_of"]
 
@@ -43,8 +26,8 @@ Value = Fraction | float | str | bytes
 """A fraction counts units; a float may be compared with whole numbers and decimals too, which then are floats."""
 
 _DAY = 86_400_000_000
-_ZONED = (TimestamptzType, TimestamptzNanoType)
-_NANOSECONDS = (TimestampNanoType, TimestamptzNanoType)
+_ZONED = (types.TimestamptzType, types.TimestamptzNanoType)
+_NANOSECONDS = (types.TimestampNanoType, types.TimestamptzNanoType)
 _MOMENT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?)?", re.ASCII
 )
@@ -124,7 +107,7 @@ def _fraction(number: Decimal, kind: Any) -> Value:
         if number.is_finite() and number.adjusted() < 0:
             return Fraction(1 if number > 0 else -1, 10**_MOST_DIGITS)
         return float("inf" if number > 0 else "-inf") if not number.is_nan() else math.nan
-    units: int = 10**kind.scale if isinstance(kind, DecimalType) else 1
+    units: int = 10**kind.scale if isinstance(kind, types.DecimalType) else 1
     return Fraction(number) * units
 
 
@@ -215,29 +198,29 @@ def _text(literal: Any, _: Any) -> Value | None:
 def _bytes(literal: Any, kind: Any) -> Value | None:
     if isinstance(literal, (written.BinaryLiteral, written.FixedLiteral, written.UUIDLiteral)):
         made = bytes(literal.value)
-    elif isinstance(literal, written.StringLiteral) and isinstance(kind, UUIDType):
+    elif isinstance(literal, written.StringLiteral) and isinstance(kind, types.UUIDType):
         made = uuid.UUID(literal.value).bytes
     else:
         return None
-    wanted = 16 if isinstance(kind, UUIDType) else len(kind) if isinstance(kind, FixedType) else len(made)
+    wanted = 16 if isinstance(kind, types.UUIDType) else len(kind) if isinstance(kind, types.FixedType) else len(made)
     return made if len(made) == wanted else None
 
 
 _CONVERSIONS: dict[type, Callable[[Any, Any], Value | None]] = {
-    IntegerType: _number,
-    LongType: _number,
-    DecimalType: _number,
-    FloatType: _float,
-    DoubleType: _float,
-    DateType: _date,
-    TimeType: _time,
-    TimestampType: _timestamp,
-    TimestamptzType: _timestamp,
-    TimestampNanoType: _timestamp,
-    TimestamptzNanoType: _timestamp,
-    BooleanType: _boolean,
-    StringType: _text,
-    BinaryType: _bytes,
-    FixedType: _bytes,
-    UUIDType: _bytes,
+    types.IntegerType: _number,
+    types.LongType: _number,
+    types.DecimalType: _number,
+    types.FloatType: _float,
+    types.DoubleType: _float,
+    types.DateType: _date,
+    types.TimeType: _time,
+    types.TimestampType: _timestamp,
+    types.TimestamptzType: _timestamp,
+    types.TimestampNanoType: _timestamp,
+    types.TimestamptzNanoType: _timestamp,
+    types.BooleanType: _boolean,
+    types.StringType: _text,
+    types.BinaryType: _bytes,
+    types.FixedType: _bytes,
+    types.UUIDType: _bytes,
 }

@@ -1,7 +1,11 @@
-"""Which files a scan reads, and which deletes apply to each: PyIceberg plans, and the deletes are found here.
+"""Which files a scan reads, and which deletes apply to each.
 
-What the row filter excludes is found by :mod:`ags1.iceberg._row_filter`: PyIceberg compares partitions and metrics in
-its own way, which is not Spark's for null, NaN, defaults and literals between two values.
+    manifest list --> manifests that may have such rows --> delete files --> index of deletes
+                                                        --> data files that may have such rows, with their deletes
+
+Manifests are read side by side, entry by entry, and nothing is kept of files that are left out. What the row filter
+excludes is found by :mod:`ags1.iceberg._row_filter`: PyIceberg compares partitions and metrics in its own way, which is
+not Spark's for null, NaN, defaults and literals between two values.
 
 Metrics of delete files are not compared: an equality delete file may have further columns, whose metrics say nothing
 about the rows that it deletes.
@@ -9,28 +13,85 @@ about the rows that it deletes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from decimal import Decimal
+from itertools import chain
+from typing import Any, NamedTuple
 
+from pyiceberg import manifest
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.table import FileScanTask, ManifestGroupPlanner
+from pyiceberg.table import FileScanTask
+from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, UUIDType
 
-from ags1.errors import Ags1Error, FormatError, UnsupportedError
-from ags1.iceberg._delete_index import DeleteIndex, Deletes
-from ags1.iceberg._manifests import read_manifest_list
+from ags1._parallel import in_parallel
+from ags1.errors import FormatError, UnsupportedError
+from ags1.iceberg._delete_index import DELETED_PATH, DeleteIndex, Deletes
+from ags1.iceberg._naming import naming
 from ags1.iceberg._row_filter import RowFilter
-from ags1.iceberg._value_range import of_file, of_partition, of_summaries
+from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_file, of_partition, of_summaries
+from ags1.iceberg.manifests import DATA, POSITION_DELETES, Entry, kind_of
+from ags1.iceberg.snapshot_files import SnapshotFiles
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+__all__ = ["DataFile", "ScanTask", "plan_scan"]
 
-__all__ = ["ScanTask", "plan_scan"]
-
-_DATA_FORMATS = (FileFormat.PARQUET, FileFormat.AVRO, FileFormat.ORC)
-_POSITION_FORMATS = (*_DATA_FORMATS, FileFormat.PUFFIN)
+_DATA_FORMATS = ("parquet", "avro", "orc")
 _NAN = float("nan")
-_KNOWN_FORMATS = frozenset(each.value.lower() for each in FileFormat)
+# Requests under way at once: an object store answers each late.
+_READERS = 8
+_FIELDS = [each.name for each in manifest.DATA_FILE_TYPE[3].fields]
+# What is large, and of no use to whoever reads the file.
+_METRICS = frozenset(
+    ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+)
+
+
+class DataFile(manifest.DataFile):
+    """A data or delete file, as its manifest has it, without the metrics of its columns.
+
+    Of position deletes the bounds of the paths are there.
+    """
+
+    __slots__ = ("_spec_id",)
+
+    def __init__(self, file: Mapping[str, Any], spec_id: int, partition: list[Any]) -> None:
+        super().__init__(*(None if name in _METRICS else file.get(name) for name in _FIELDS))
+        self._data[0] = DataFileContent(file["content"])
+        self._data[2] = FileFormat(file["file_format"].upper())
+        self._data[3] = Record(*partition)
+        if file["content"] == POSITION_DELETES:
+            for place in (10, 11):
+                pairs = file.get(_FIELDS[place]) or ()
+                self._data[place] = {each["key"]: each["value"] for each in pairs if each["key"] == DELETED_PATH}
+        self.spec_id = spec_id
+
+    @property
+    def first_row_id(self) -> int | None:
+        """Number of its first row, also inherited; None if its rows have none."""
+        found: int | None = self._data[16]
+        return found
+
+    @property
+    def referenced_data_file(self) -> str | None:
+        """The one data file that its deletes are for."""
+        found: str | None = self._data[17]
+        return found
+
+    @property
+    def content_offset(self) -> int | None:
+        """Where a deletion vector begins, in bytes of the plaintext."""
+        found: int | None = self._data[18]
+        return found
+
+    @property
+    def content_size_in_bytes(self) -> int | None:
+        """Bytes of a deletion vector."""
+        found: int | None = self._data[19]
+        return found
 
 
 class ScanTask(FileScanTask):
@@ -38,8 +99,12 @@ class ScanTask(FileScanTask):
 
     Attributes
     ----------
-    file, delete_files, residual
-        As PyIceberg has them; delete files of every kind are among `delete_files`.
+    file : DataFile
+        As PyIceberg has it, without the metrics of its columns.
+    delete_files : set of DataFile
+        Of every kind.
+    residual : pyiceberg.expressions.BooleanExpression
+        The scan's filter; AlwaysTrue if metadata alone says that every row of the file passes.
     sequence_number : int
         The file's data sequence number. Of the files in `deletes.equality_deletes`, those with a higher one apply.
     file_sequence_number : int or None
@@ -48,10 +113,10 @@ class ScanTask(FileScanTask):
         The same delete files by kind.
     """
 
-    def __init__(self, task: FileScanTask, entry: Any, deletes: Deletes) -> None:
-        super().__init__(task.file, set(deletes.files), task.residual)
-        self.sequence_number: int = entry.sequence_number
-        self.file_sequence_number: int | None = entry.file_sequence_number
+    def __init__(self, found: _Found, deletes: Deletes) -> None:
+        super().__init__(found.file, set(deletes.files), found.residual)
+        self.sequence_number = found.sequence_number
+        self.file_sequence_number = found.file_sequence_number
         self.deletes = deletes
 
 
@@ -80,110 +145,119 @@ def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
             f"snapshot {snapshot.snapshot_id} has no manifest list: tables that name manifests in the metadata itself, "
             "as version 1 once did, are not read"
         )
-    try:
-        # Not through PyIceberg's cache of manifests, where another table could have put one under the same path.
-        manifests = read_manifest_list(plan.io.new_input(snapshot.manifest_list))
-        return _Plan(plan, row_filter).tasks(manifests)
-    except (Ags1Error, OSError, MemoryError, ImportError):
-        raise
-    except Exception as error:
-        # What PyIceberg's reader raises for manifests that are not what they should be has no common type.
-        strange = plan.io.keys.first(lambda known: known.file_format not in _KNOWN_FORMATS)
-        if strange is not None:
-            raise UnsupportedError(
-                f"{strange.path}: {strange.kind} files of the format {strange.file_format!r} are not read"
-            ) from error
-        raise FormatError(
-            f"snapshot {snapshot.snapshot_id} cannot be planned: {type(error).__name__}: {error} "
-            f"(manifest list {snapshot.manifest_list})"
-        ) from error
+    files = SnapshotFiles(plan.io)
+    # Not through PyIceberg's cache of manifests, where another table could have put one under the same path.
+    listed = files.manifests({"manifest-list": snapshot.manifest_list})
+    with naming(snapshot.manifest_list):
+        planner = _Planner(plan, row_filter, files, listed)
+    deletes = DeleteIndex(plan.table_metadata.specs())
+    with closing(in_parallel(planner.passing, planner.deletes, _READERS)) as manifests:
+        for each in chain.from_iterable(manifests):
+            deletes.add(each.file, each.sequence_number)
+    with closing(in_parallel(planner.passing, planner.data, _READERS)) as manifests:
+        return [ScanTask(each, deletes.of(each.file, each.sequence_number)) for each in chain.from_iterable(manifests)]
 
 
-class _Planner(ManifestGroupPlanner):
-    """PyIceberg's, which asks our filter what may be left out."""
+class _Found(NamedTuple):
+    """A file of a manifest, and what is left to filter its rows by."""
 
-    def __init__(self, metadata: Any, file_io: Any, row_filter: RowFilter) -> None:
-        super().__init__(metadata, file_io)
-        self._filter, self._specs = row_filter, metadata.specs()
-
-    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[Any], bool]:
-        spec = self._specs[spec_id]
-        kinds = [each.field_type for each in spec.partition_type(self.table_metadata.schema()).fields]
-
-        def may_pass(manifest: Any) -> bool:
-            summaries = manifest.partitions
-            if not summaries:
-                return True
-            return True in self._filter.possible(lambda column: of_summaries(column, spec.fields, summaries, kinds))
-
-        return may_pass
-
-    def _build_partition_evaluator(self, spec_id: int) -> Callable[[Any], bool]:
-        fields = self._specs[spec_id].fields
-        return lambda file: True in self._filter.possible(lambda column: of_partition(column, fields, file.partition))
-
-    def _build_metrics_evaluator(self) -> Callable[[Any], bool]:
-        return lambda file: (
-            file.content != DataFileContent.DATA
-            or True in self._filter.possible(lambda column: [of_file(column, file)])
-        )
-
-    def _build_residual_evaluator(self, spec_id: int) -> Callable[[Any], Any]:
-        fields = self._specs[spec_id].fields
-        return lambda file: _Residual(self._filter, fields)
+    file: DataFile
+    sequence_number: int
+    file_sequence_number: int | None
+    residual: Any
 
 
-class _Residual:
-    """What is left to be filtered by: nothing, if the partition alone says that every row passes."""
+class _Spec:
+    """A partition spec, and the types that its values have now."""
 
-    def __init__(self, row_filter: RowFilter, fields: Any) -> None:
-        self._filter, self._fields = row_filter, fields
+    def __init__(self, spec: Any, schema: Any) -> None:
+        self.spec_id = spec.spec_id
+        self.fields = spec.fields
+        self.kinds = [each.field_type for each in spec.partition_type(schema).fields]
 
-    def residual_for(self, partition: Any) -> Any:
-        possible = self._filter.possible(lambda column: of_partition(column, self._fields, partition))
-        return AlwaysTrue() if possible == {True} else self._filter.expression
+    def values(self, partition: Mapping[int, Any]) -> list[Any]:
+        """A partition as PyIceberg has it."""
+        return [_value(partition[field.field_id], kind) for field, kind in zip(self.fields, self.kinds, strict=True)]
 
 
-class _Plan:
-    """What is found while PyIceberg plans."""
+class _Planner:
+    """Finds the files that may have rows which pass. Safe to share between threads.
 
-    def __init__(self, plan: Any, row_filter: RowFilter) -> None:
-        self._io = plan.io
-        self._planner = _Planner(plan.table_metadata, plan.io, row_filter)
-        self._deletes = DeleteIndex(plan.table_metadata.specs())
-        # By identity of the file: PyIceberg's tasks have the same objects, but no numbers. An entry keeps its file.
-        self._entries: dict[int, Any] = {}
+    Attributes
+    ----------
+    deletes, data : list of dict
+        The manifests that are to be read.
+    """
 
-    def tasks(self, manifests: Iterable[Any]) -> list[ScanTask]:
-        return [self._task(each) for each in self._planner.plan_files(manifests, self._is_data)]
+    def __init__(self, plan: Any, row_filter: RowFilter, files: SnapshotFiles, listed: list[dict[str, Any]]) -> None:
+        self._io, self._files, self._filter = plan.io, files, row_filter
+        metadata = plan.table_metadata
+        self._specs = {number: _Spec(spec, metadata.schema()) for number, spec in metadata.specs().items()}
+        listed = [each for each in listed if self._may_pass(each)]
+        self.data = [each for each in listed if each["content"] == DATA]
+        oldest = min((each["min_sequence_number"] for each in self.data), default=math.inf)
+        self.deletes = [each for each in listed if each["content"] != DATA and each["sequence_number"] >= oldest]
 
-    def _is_data(self, entry: Any) -> bool:
-        """Take in an entry, and leave only data files to PyIceberg."""
-        file, number = entry.data_file, entry.sequence_number
-        self._refuse_unreadable(file)
-        if number is None:
-            raise FormatError(f"{file.file_path}: its manifest has no sequence number for it")
-        for index, value in enumerate(file.partition):
-            if value != value:
-                # Deletes for a partition of NaN are found only if it is the same object.
-                file.partition[index] = _NAN
-        if file.content != DataFileContent.DATA:
-            self._deletes.add(file, number)
-            return False
-        self._entries[id(file)] = entry
-        return True
+    def _may_pass(self, listed: Mapping[str, Any]) -> bool:
+        summaries, spec = listed.get("partitions"), self._specs[listed["partition_spec_id"]]
+        if not summaries:
+            return True
+        return True in self._filter.possible(lambda column: of_summaries(column, spec.fields, summaries, spec.kinds))
 
-    def _refuse_unreadable(self, file: Any) -> None:
-        positions = file.content == DataFileContent.POSITION_DELETES
-        if file.file_format not in (_POSITION_FORMATS if positions else _DATA_FORMATS):
-            kind = file.content.name.lower().replace("_", " ")
-            raise UnsupportedError(
-                f"{file.file_path}: {kind} files of the format {file.file_format.value.lower()!r} are not read"
-            )
-        known = self._io.keys.find(file.file_path)
-        if known is not None:
-            self._io.refuse_plaintext(known)
+    def passing(self, listed: Mapping[str, Any]) -> list[_Found]:
+        """Files of a manifest that may have rows which pass."""
+        path, of_data = listed["manifest_path"], listed["content"] == DATA
+        spec = self._specs[listed["partition_spec_id"]]
+        found = []
+        for entry in self._files.entries(listed, metrics=not of_data or bool(self._filter.field_ids)):
+            if not entry.is_live:
+                continue
+            if (entry.file["content"] == DATA) != of_data:
+                raise FormatError(f"{path}: has {entry.path} as {kind_of(entry.file)}, and is not for these")
+            with naming(path):
+                possible = self._possible(entry.file, spec)
+            if True not in possible:
+                continue
+            number = self._checked(entry)
+            with naming(path):
+                file = DataFile(entry.file, spec.spec_id, spec.values(entry.file["partition"]))
+            residual = AlwaysTrue() if possible == {True} else self._filter.expression
+            found.append(_Found(file, number, entry.file_sequence_number, residual))
+        return found
 
-    def _task(self, task: FileScanTask) -> ScanTask:
-        entry = self._entries[id(task.file)]
-        return ScanTask(task, entry, self._deletes.of(task.file, entry.sequence_number))
+    def _possible(self, file: Mapping[str, Any], spec: _Spec) -> frozenset[bool | None]:
+        """What the filter may be for rows of a file."""
+
+        def ranges(column: FilteredColumn) -> list[ValueRange]:
+            found = of_partition(column, spec.fields, file["partition"])
+            return [*found, of_file(column, file)] if file["content"] == DATA else found
+
+        return self._filter.possible(ranges)
+
+    def _checked(self, entry: Entry) -> int:
+        """The sequence number of a file, which can be read and may be. Its key is known from now on."""
+        file = entry.file
+        form, content = file["file_format"].lower(), file["content"]
+        if form not in _DATA_FORMATS and not (content == POSITION_DELETES and form == "puffin"):
+            kind = DataFileContent(content).name.lower().replace("_", " ")
+            raise UnsupportedError(f"{entry.path}: {kind} files of the format {form!r} are not read")
+        if entry.sequence_number is None:
+            raise FormatError(f"{entry.path}: its manifest has no sequence number for it")
+        known = self._files.known(file)
+        self._io.refuse_plaintext(known)
+        self._io.keys.learn([known])
+        return entry.sequence_number
+
+
+def _value(raw: Any, kind: Any) -> Any:
+    """A value of a partition as PyIceberg has it."""
+    if raw is None:
+        return None
+    if isinstance(kind, DecimalType):
+        number = int.from_bytes(raw, "big", signed=True)
+        # Not by arithmetic, which would round to the context's digits.
+        return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -kind.scale))
+    if isinstance(kind, UUIDType):
+        return uuid.UUID(bytes=raw)
+    # Deletes for a partition of NaN are found only if it is the same object.
+    return raw if raw == raw else _NAN

@@ -8,25 +8,26 @@ ahead, so that a scan of any size takes the memory of a few of them, and of its 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, _get_file_format, _read_deletes, pyarrow_to_schema, schema_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, _get_file_format, pyarrow_to_schema, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 
 from ags1._blocks import usable_cpus
-from ags1.errors import Ags1Error, FormatError
+from ags1._parallel import in_parallel
 from ags1.iceberg._delete_index import EqualityDeletes
 from ags1.iceberg._equality_deletes import DeletedKeys
 from ags1.iceberg._further_columns import FurtherColumns
+from ags1.iceberg._naming import naming
 from ags1.iceberg._planning import ScanTask
+from ags1.iceberg._position_deletes import read_position_deletes
 from ags1.iceberg._projection import Projection, name_mapping
 from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._row_lineage import POSITION, ROW_ID
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["EncryptedArrowScan", "FileRows"]
 
 _BUFFER = 8 << 20
+_PROBLEM = "cannot be read"
 # Opening a file in a store is waiting for it, so several wait at once; each may hold its rows.
 _REMOTE_FILES = 8
 
@@ -116,22 +118,22 @@ class EncryptedArrowScan(ArrowScan):
         if not all(isinstance(task, ScanTask) for task in tasks):
             raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
         at_once = _files_at_once(tasks)
-        with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="ags1-scan") as executor:
-            positions = self._deleted_positions(tasks, executor)
-            keys = self._deleted_keys(tasks, executor)
+        positions = self._deleted_positions(tasks, at_once)
+        keys = self._deleted_keys(tasks, at_once)
 
-            def read(task: ScanTask) -> FileRows:
-                deleted = positions.of(task)
-                return FileRows(task, deleted, self._rows(task, deleted, keys))
+        def read(task: ScanTask) -> FileRows:
+            deleted = positions.of(task)
+            return FileRows(task, deleted, self._rows(task, deleted, keys))
 
-            yield from _ahead(executor, tasks, read, 2 * at_once)
+        with closing(in_parallel(read, tasks, at_once)) as files:
+            yield from files
 
     def _rows(
         self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
     ) -> list[pyarrow.RecordBatch]:
         """Rows of a data file, all of one schema: files have text with short or with long offsets."""
         schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
-        with _naming(task.file.file_path):
+        with naming(task.file.file_path, _PROBLEM):
             return [batch.cast(schema) for batch in self._left(task, positions, keys)]
 
     def _left(
@@ -173,49 +175,44 @@ class EncryptedArrowScan(ArrowScan):
         """The same scan for other columns, and without a limit: rows are taken away from what it reads."""
         return EncryptedArrowScan(self._table_metadata, self._io, schema, self._filter)
 
-    def _deleted_positions(self, tasks: list[ScanTask], executor: ThreadPoolExecutor) -> _Positions:
+    def _deleted_positions(self, tasks: list[ScanTask], at_once: int) -> _Positions:
         """What the position deletes and deletion vectors of all tasks delete."""
         files = {each.file_path: each for task in tasks for each in task.deletes.position_deletes}
         vectors: dict[str, list[DeletionVector]] = {}
         for vector in dict.fromkeys(task.deletes.vector for task in tasks):
             if vector is not None:
                 vectors.setdefault(vector.path, []).append(vector)
-        reading = executor.map(self._read_vectors, vectors.values())
-        by_file = dict(zip(files, executor.map(self._read_positions, files.values()), strict=True))
+        by_file = dict(zip(files, in_parallel(self._read_positions, files.values(), at_once), strict=True))
+        reading = in_parallel(self._read_vectors, vectors.values(), at_once)
         return _Positions(by_file, {vector: found for each in reading for vector, found in each.items()})
 
     def _read_vectors(self, vectors: list[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
         path = vectors[0].path
-        with _naming(path), self._io.new_input(path).open() as file:
+        with naming(path, _PROBLEM), self._io.new_input(path).open() as file:
             return deleted_positions(file, vectors)
 
-    def _read_positions(self, file: Any) -> dict[str, Any]:
-        if file.file_format == FileFormat.AVRO:
-            from ags1.iceberg._avro_files import read_position_deletes
+    def _read_positions(self, file: Any) -> dict[str, pyarrow.ChunkedArray]:
+        path = file.file_path
+        with naming(path, _PROBLEM), self._io.new_input(path).open() as opened:
+            return read_position_deletes(opened, file.file_format.value.lower())
 
-            return read_position_deletes(self._io, file)
-        with _naming(file.file_path):
-            positions: dict[str, Any] = _read_deletes(self._io, file)
-            return positions
-
-    def _deleted_keys(self, tasks: list[Any], executor: ThreadPoolExecutor) -> dict[EqualityDeletes, DeletedKeys]:
+    def _deleted_keys(self, tasks: list[Any], at_once: int) -> dict[EqualityDeletes, DeletedKeys]:
         """Deleted rows by group."""
-        groups = dict.fromkeys(group for task in tasks for group in task.deletes.equality_deletes)
-        pending = []
-        for group in groups:
-            with _naming(group.files[0][0].file_path):
-                columns = FurtherColumns(Schema(), self._table_metadata, group.field_ids, required=True)
-            reading = [executor.submit(self._read_keys, file, columns) for file, _ in group.files]
-            pending.append((group, reading, columns))
+        columns = {}
+        for group in dict.fromkeys(group for task in tasks for group in task.deletes.equality_deletes):
+            with naming(group.files[0][0].file_path, _PROBLEM):
+                columns[group] = FurtherColumns(Schema(), self._table_metadata, group.field_ids, required=True)
+        files = [(file, columns[group]) for group in columns for file, _ in group.files]
+        tables = in_parallel(lambda each: self._read_keys(*each), files, at_once)
         made = {}
-        for group, reading, columns in pending:
-            tables = [each.result() for each in reading]
-            with _naming(group.files[0][0].file_path):
-                made[group] = DeletedKeys(group, tables, columns)
+        for group in columns:
+            of_group = list(islice(tables, len(group.files)))
+            with naming(group.files[0][0].file_path, _PROBLEM):
+                made[group] = DeletedKeys(group, of_group, columns[group])
         return made
 
     def _read_keys(self, file: Any, columns: FurtherColumns) -> pyarrow.Table:
-        with _naming(file.file_path):
+        with naming(file.file_path, _PROBLEM):
             every = EncryptedArrowScan(self._table_metadata, self._io, columns.schema)
             batches = list(every._batches(FileScanTask(file), None))
             if batches:
@@ -229,7 +226,7 @@ class EncryptedArrowScan(ArrowScan):
 
             yield from read_task(self, task, positions)
             return
-        with _naming(task.file.file_path):
+        with naming(task.file.file_path, _PROBLEM):
             yield from self._parquet_batches(task, positions)
 
     def _parquet_batches(self, task: Any, positions: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
@@ -306,47 +303,7 @@ class _Positions:
         return [each for each in found if each is not None]
 
 
-class _naming:
-    """Gives errors that the bytes of a file can cause the file's name."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None or not isinstance(error, Exception) or isinstance(error, (MemoryError, ImportError)):
-            return
-        if isinstance(error, Ags1Error):
-            # Messages about local files have the path without its scheme.
-            if self._path.rpartition("/")[2] not in str(error):
-                error.args = (f"{self._path}: {error}",)
-            return
-        if isinstance(error, OSError) and error.errno is not None:
-            return
-        # Arrow and PyIceberg raise whatever the wrong bytes lead them to; Arrow's own errors for them are OSError.
-        raise FormatError(f"{self._path}: cannot be read: {type(error).__name__}: {error}") from error
-
-
 def _files_at_once(tasks: list[ScanTask]) -> int:
     """Files that are open side by side: one a CPU, but more where most of the time is waiting for a store."""
     remote = any(not Location(task.file.file_path).is_local for task in tasks[:1])
     return max(usable_cpus(), _REMOTE_FILES) if remote else usable_cpus()
-
-
-def _ahead(
-    executor: ThreadPoolExecutor, tasks: list[Any], read: Callable[[Any], Any], window: int
-) -> Generator[Any, None, None]:
-    """Results in order, with no more than a window of them under way or waiting."""
-    waiting: deque[Future[Any]] = deque()
-    try:
-        for task in tasks:
-            waiting.append(executor.submit(read, task))
-            if len(waiting) >= window:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()

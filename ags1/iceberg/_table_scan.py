@@ -8,7 +8,6 @@ from ags1.iceberg._planning import ScanTask, plan_scan
 from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._row_lineage import LINEAGE
 from ags1.iceberg._scan import EncryptedArrowScan, FileRows
-from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_file, of_partition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,15 +91,6 @@ class EncryptedTableScan:
         fields = {each.name: each for each in self.schema.fields}
         made.schema = self.schema if columns is None else Schema(*(fields[name] for name in columns))
         return made
-
-    def covers(self, task: ScanTask) -> bool:
-        """Whether metadata alone says that every row of a file passes the filter."""
-        fields = self.plan.table_metadata.specs()[task.file.spec_id].fields
-
-        def ranges(column: FilteredColumn) -> list[ValueRange]:
-            return [of_file(column, task.file), *of_partition(column, fields, task.file.partition)]
-
-        return self._filter.possible(ranges) == {True}
 
     def by_file(self, tasks: list[ScanTask]) -> Generator[FileRows, None, None]:
         """Rows of each of the tasks, in their order, in bounded memory; `limit` does not count.

@@ -7,62 +7,37 @@ from __future__ import annotations
 
 import datetime
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import pyarrow
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    TruncateTransform,
-    YearTransform,
-)
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-)
+from pyiceberg import transforms, types
 
 __all__ = ["FilteredColumn", "ValueRange", "of_file", "of_partition", "of_row_group", "of_summaries"]
 
 _WHOLE: dict[type, tuple[int, ...]] = {
-    BooleanType: (1,),
-    IntegerType: (4,),
+    types.BooleanType: (1,),
+    types.IntegerType: (4,),
     # A column that was promoted has the bounds of the type before.
-    LongType: (4, 8),
-    DateType: (4,),
-    TimeType: (8,),
-    TimestampType: (8,),
-    TimestamptzType: (8,),
-    TimestampNanoType: (8,),
-    TimestamptzNanoType: (8,),
+    types.LongType: (4, 8),
+    types.DateType: (4,),
+    types.TimeType: (8,),
+    types.TimestampType: (8,),
+    types.TimestamptzType: (8,),
+    types.TimestampNanoType: (8,),
+    types.TimestamptzNanoType: (8,),
 }
-_TIMES = (YearTransform, MonthTransform, DayTransform, HourTransform)
+_TIMES = (transforms.YearTransform, transforms.MonthTransform, transforms.DayTransform, transforms.HourTransform)
 # Of what a date or a timestamp counts.
 _PER_DAY: dict[type, int] = {
-    DateType: 1,
-    TimestampType: 86_400_000_000,
-    TimestamptzType: 86_400_000_000,
-    TimestampNanoType: 86_400_000_000_000,
-    TimestamptzNanoType: 86_400_000_000_000,
+    types.DateType: 1,
+    types.TimestampType: 86_400_000_000,
+    types.TimestamptzType: 86_400_000_000,
+    types.TimestampNanoType: 86_400_000_000_000,
+    types.TimestamptzNanoType: 86_400_000_000_000,
 }
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
@@ -88,7 +63,7 @@ class FilteredColumn:
     @property
     def is_float(self) -> bool:
         """Whether it may have NaN."""
-        return isinstance(self.type, (FloatType, DoubleType))
+        return isinstance(self.type, (types.FloatType, types.DoubleType))
 
 
 @dataclass(frozen=True)
@@ -135,22 +110,14 @@ class ValueRange:
 # -- sources -------------------------------------------------------------------------------------------------------
 
 
-def of_file(column: FilteredColumn, file: Any) -> ValueRange:
+def of_file(column: FilteredColumn, file: Mapping[str, Any]) -> ValueRange:
     """By the metrics in a manifest's entry of a data file."""
-    field_id = column.field_id
-    counts = [
-        None if found is None else found.get(field_id)
-        for found in (file.value_counts, file.null_value_counts, file.nan_value_counts)
-    ]
-    total, nulls, nans = counts
+    total, nulls, nans = (
+        _metric(file, name, column) for name in ("value_counts", "null_value_counts", "nan_value_counts")
+    )
     if not column.is_float:
         nans = 0
-    lower, upper = (
-        None if found is None else _decoded(found.get(field_id), column.type)
-        for found in (file.lower_bounds, file.upper_bounds)
-    )
-    if lower != lower or upper != upper:
-        lower = upper = None
+    lower, upper = _ends(_metric(file, "lower_bounds", column), _metric(file, "upper_bounds", column), column.type)
     return ValueRange(
         lower,
         upper,
@@ -161,7 +128,7 @@ def of_file(column: FilteredColumn, file: Any) -> ValueRange:
     )
 
 
-def of_partition(column: FilteredColumn, fields: Any, partition: Any) -> list[ValueRange]:
+def of_partition(column: FilteredColumn, fields: Any, partition: Mapping[int, Any]) -> list[ValueRange]:
     """By the partition of a data file.
 
     Parameters
@@ -169,13 +136,16 @@ def of_partition(column: FilteredColumn, fields: Any, partition: Any) -> list[Va
     column : FilteredColumn
     fields : sequence of pyiceberg.partitioning.PartitionField
         Of the file's partition spec.
-    partition : sequence
-        The values, as PyIceberg reads them.
+    partition : mapping
+        The values by field id, as Avro has them.
     """
     made = []
-    for field, value in zip(fields, partition, strict=True):
-        if field.source_id != column.field_id or (image := _image(field.transform, column.type)) is None:
+    for field in fields:
+        if field.source_id != column.field_id or field.field_id not in partition:
             continue
+        if (image := _image(field.transform, column.type)) is None:
+            continue
+        value = partition[field.field_id]
         if value is None:
             # A null of what the field is now, or of the struct around it.
             made.append(ValueRange(values=False, nans=False))
@@ -195,7 +165,8 @@ def of_summaries(column: FilteredColumn, fields: Any, summaries: Any, kinds: Any
     ----------
     column : FilteredColumn
     fields : sequence of pyiceberg.partitioning.PartitionField
-    summaries : sequence of pyiceberg.manifest.PartitionFieldSummary
+    summaries : sequence of mapping
+        One for each of the fields, as the list has them.
     kinds : sequence of pyiceberg.types.PrimitiveType
         Of the partition's fields.
     """
@@ -203,12 +174,22 @@ def of_summaries(column: FilteredColumn, fields: Any, summaries: Any, kinds: Any
     for field, summary, kind in zip(fields, summaries, kinds, strict=True):
         if field.source_id != column.field_id or (image := _image(field.transform, column.type)) is None:
             continue
-        lower, upper = _decoded(summary.lower_bound, kind), _decoded(summary.upper_bound, kind)
-        if lower != lower or upper != upper:
-            lower = upper = None
-        nans = column.is_float and summary.contains_nan is not False
-        made.append(_transformed(field.transform, image, lower, upper, nulls=summary.contains_null, nans=nans))
+        lower, upper = _ends(summary.get("lower_bound"), summary.get("upper_bound"), kind)
+        nans = column.is_float and summary.get("contains_nan") is not False
+        nulls = summary.get("contains_null") is not False
+        made.append(_transformed(field.transform, image, lower, upper, nulls=nulls, nans=nans))
     return made
+
+
+def _metric(file: Mapping[str, Any], name: str, column: FilteredColumn) -> Any:
+    """What a map of the columns' metrics has for one; None if that is not known."""
+    return next((each["value"] for each in file.get(name) or () if each["key"] == column.field_id), None)
+
+
+def _ends(lower: bytes | None, upper: bytes | None, kind: Any) -> tuple[Any, Any]:
+    """Bounds in the units that literals have; None for both where one is NaN."""
+    ends = _decoded(lower, kind), _decoded(upper, kind)
+    return (None, None) if any(each != each for each in ends) else ends
 
 
 def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType) -> ValueRange | None:
@@ -228,7 +209,7 @@ def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType
     if statistics.has_min_max:
         if kind in _RAW.get(type(column.type), ()):
             lower, upper = statistics.min_raw, statistics.max_raw
-        elif isinstance(column.type, StringType) and kind in (pyarrow.string(), pyarrow.large_string()):
+        elif isinstance(column.type, types.StringType) and kind in (pyarrow.string(), pyarrow.large_string()):
             lower, upper = _text(statistics.min_raw), _text(statistics.max_raw)
     nulls = not statistics.has_null_count or statistics.null_count != 0
     # Nothing is said of NaN.
@@ -239,31 +220,31 @@ def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType
 _LARGEST = ((1 << 31) - 1, (1 << 63) - 1)
 _MICROSECONDS = (pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC"))
 _RAW: dict[type, tuple[pyarrow.DataType, ...]] = {
-    IntegerType: (pyarrow.int32(),),
-    LongType: (pyarrow.int32(), pyarrow.int64()),
-    DateType: (pyarrow.date32(),),
-    TimestampType: _MICROSECONDS,
-    TimestamptzType: _MICROSECONDS,
+    types.IntegerType: (pyarrow.int32(),),
+    types.LongType: (pyarrow.int32(), pyarrow.int64()),
+    types.DateType: (pyarrow.date32(),),
+    types.TimestampType: _MICROSECONDS,
+    types.TimestamptzType: _MICROSECONDS,
 }
 
 
 def _transformed(
     transform: Any, image: Callable[[Any], Any], lower: Any, upper: Any, *, nulls: bool, nans: bool
 ) -> ValueRange:
-    if isinstance(transform, IdentityTransform):
+    if isinstance(transform, transforms.IdentityTransform):
         return ValueRange(lower, upper, nulls=nulls, nans=nans)
     if isinstance(transform, _TIMES) and lower is not None and lower <= 0:
         # Old writers took what is before 1970 for one more.
         lower -= 1
     if (
-        isinstance(transform, TruncateTransform)
+        isinstance(transform, transforms.TruncateTransform)
         and isinstance(lower, int)
         and isinstance(upper, int)
         and any(lower <= largest < upper + transform.width for largest in _LARGEST)
     ):
         # The smallest numbers have no multiple of the width below them: in Java it wraps around, to the largest ones.
         lower = None
-    return ValueRange(lower, upper, nulls, True, nans, image, not isinstance(transform, BucketTransform))
+    return ValueRange(lower, upper, nulls, True, nans, image, not isinstance(transform, transforms.BucketTransform))
 
 
 def _decoded(data: bytes | None, kind: Any) -> Any:
@@ -273,14 +254,14 @@ def _decoded(data: bytes | None, kind: Any) -> Any:
     size = len(data)
     if size in _WHOLE.get(type(kind), ()):
         return int.from_bytes(data, "little", signed=True)
-    if isinstance(kind, (FloatType, DoubleType)) and size in (4, 8):
+    if isinstance(kind, (types.FloatType, types.DoubleType)) and size in (4, 8):
         return struct.unpack("<f" if size == 4 else "<d", data)[0]
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, types.DecimalType):
         return int.from_bytes(data, "big", signed=True)
-    if isinstance(kind, StringType):
+    if isinstance(kind, types.StringType):
         return _text(data)
     # Java has compared UUIDs as signed numbers.
-    return data if isinstance(kind, (BinaryType, FixedType)) else None
+    return data if isinstance(kind, (types.BinaryType, types.FixedType)) else None
 
 
 def _text(data: bytes) -> str | None:
@@ -291,29 +272,37 @@ def _text(data: bytes) -> str | None:
 
 
 def _internal(value: Any, kind: Any) -> Any:
-    """A partition's value in the units that literals have; None for a type that is not known."""
-    if isinstance(value, Decimal):
-        return Fraction(value) * 10**kind.scale if isinstance(kind, DecimalType) else None
-    return value if isinstance(value, (int, float, str, bytes)) else None
+    """A partition's value in the units that literals have; None for a type without order."""
+    if isinstance(kind, types.DecimalType) and isinstance(value, bytes):
+        return Fraction(int.from_bytes(value, "big", signed=True))
+    return None if isinstance(kind, types.UUIDType) else value
 
 
 def _image(transform: Any, kind: Any) -> Callable[[Any], Any] | None:
     """What a transform makes of a literal's value; None for a transform that is not known."""
-    if isinstance(transform, IdentityTransform):
+    if isinstance(transform, transforms.IdentityTransform):
         return lambda value: value
-    if isinstance(transform, TruncateTransform):
+    if isinstance(transform, transforms.TruncateTransform):
         width = transform.width
         return lambda value: _truncated(value, width)
     if isinstance(transform, _TIMES) and type(kind) in _PER_DAY:
         per_day = _PER_DAY[type(kind)]
         return lambda value: _moment(value, transform, per_day)
-    if isinstance(transform, BucketTransform) and isinstance(kind, _HASHED):
+    if isinstance(transform, transforms.BucketTransform) and isinstance(kind, _HASHED):
         hashed = transform.transform(kind)
         return lambda value: _bucket(value, kind, hashed)
     return None
 
 
-_HASHED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, DecimalType, StringType)
+_HASHED = (
+    types.IntegerType,
+    types.LongType,
+    types.DateType,
+    types.TimestampType,
+    types.TimestamptzType,
+    types.DecimalType,
+    types.StringType,
+)
 
 
 def _truncated(value: Any, width: int) -> Any:
@@ -326,15 +315,15 @@ def _moment(value: Any, transform: Any, per_day: int) -> int | None:
     if not isinstance(value, Fraction):
         return None
     days = value // per_day
-    if isinstance(transform, DayTransform):
+    if isinstance(transform, transforms.DayTransform):
         return days
-    if isinstance(transform, HourTransform):
+    if isinstance(transform, transforms.HourTransform):
         return value * 24 // per_day
     if not 1 <= days + _EPOCH <= datetime.date.max.toordinal():
         return None
     day = datetime.date.fromordinal(days + _EPOCH)
     years = day.year - 1970
-    return years if isinstance(transform, YearTransform) else years * 12 + day.month - 1
+    return years if isinstance(transform, transforms.YearTransform) else years * 12 + day.month - 1
 
 
 def _bucket(value: Any, kind: Any, hashed: Callable[[Any], Any]) -> int | None:
@@ -342,7 +331,7 @@ def _bucket(value: Any, kind: Any, hashed: Callable[[Any], Any]) -> int | None:
         return None
     if isinstance(value, Fraction):
         value = int(value)
-        if isinstance(kind, DecimalType):
+        if isinstance(kind, types.DecimalType):
             # Not by arithmetic, which would round to the context's digits.
             value = Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -kind.scale))
         elif not -(1 << 63) <= value < 1 << 63:

@@ -29,11 +29,12 @@ class VectorCheck:
             self._data.append((known.path, manifest, number))
 
     def add(
-        self, file: TableFile, bound: tuple[Any, Any, Any], records: int | None, manifest: TableFile, number: int | None
+        self, file: TableFile, bound: tuple[Any, ...], records: int | None, manifest: TableFile, number: int | None
     ) -> bool:
         """Take in a vector, by what binds it: data file, offset and size. Return whether it was not there before."""
         try:
-            vector = DeletionVector.from_entry(file.path, *bound, records)
+            data_file, offset, size = bound
+            vector = DeletionVector.from_entry(file.path, data_file, offset, size, records)
         except FormatError as error:
             file.conflict = str(error).removeprefix(f"{file.path}: ")
             return False

@@ -8,7 +8,7 @@ import json
 from ags1.avro import iter_blocks, read_header
 from ags1.errors import FormatError
 from ags1.iceberg._avro_codecs import container_start, decompressor, varint
-from ags1.iceberg._manifest_avro import readable
+from ags1.iceberg.manifests import readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -155,6 +155,11 @@ class EncryptionKeys:
             )
         return entry
 
+    def below(self, key_id: str) -> list[EncryptedKey]:
+        """The entries that an entry wraps."""
+        with self._lock:
+            return list(self._below.get(key_id, ()))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, EncryptionKeys):
             return NotImplemented
@@ -374,20 +379,17 @@ class EncryptionKeys:
         by_id = {entry.key_id: entry for entry in entries}
         if new_table_key_id in by_id:
             raise ValueError(f"new_table_key_id {shown(new_table_key_id)} is the id of an entry, not of a master key")
-        below: dict[str | None, list[EncryptedKey]] = {}
-        for entry in entries:
-            below.setdefault(entry.encrypted_by_id, []).append(entry)
         result, rewrapped, unopened, untouched = [], [], [], []
         old: dict[str, None] = {}
         for entry in entries:
             by = entry.encrypted_by_id
-            if by is None or by in by_id or (entry.timestamp is None and entry.key_id not in below):
+            if by is None or by in by_id or (entry.timestamp is None and not self.below(entry.key_id)):
                 result.append(entry)
                 if by is None or by not in by_id:
                     untouched.append(entry.key_id)
                 continue
             kek = self._kek(entry, kms)
-            opens = dict(opening(entry, kek, below.get(entry.key_id, ())))
+            opens = dict(opening(entry, kek, self.below(entry.key_id)))
             if opens and not any(opens.values()):
                 raise AuthenticationError(
                     f"key encryption key {shown(entry.key_id)}, as {type(kms).__name__} unwrapped it under master key "

@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from urllib.parse import urlparse
 
 from ags1 import layout
-from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError
+from ags1.errors import FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg._document import Document
-from ags1.iceberg._manifest_avro import readable
 from ags1.iceberg.file_keys import FileKeys, KnownFile
 from ags1.iceberg.locations import local_path
+from ags1.iceberg.manifests import readable
 from ags1.iceberg.metadata_document import check_hash, metadata_document
 from ags1.stream import Reader
 
@@ -33,11 +33,22 @@ try:
 except ImportError as error:
     raise ImportError("Iceberg tables need PyIceberg: pip install 'ags1[iceberg]'", name=error.name) from None
 
+from ags1.iceberg._naming import naming
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["LENGTH_POLICIES", "EncryptedFileIO", "EncryptedInputFile", "UntrustedLengthWarning"]
+    from ags1.iceberg.catalogs import TableState
+
+__all__ = [
+    "LENGTH_POLICIES",
+    "EncryptedFileIO",
+    "EncryptedInputFile",
+    "UntrustedLengthWarning",
+    "file_io_at",
+    "plaintext_length_of",
+]
 
 LENGTH_POLICIES = ("trusted", "metadata-hint", "file")
 KMS, TABLE_KEY_ID = "ags1.kms", "ags1.table-key-id"
@@ -212,10 +223,8 @@ class EncryptedInputFile(InputFile):
         """Plaintext of a manifest list or manifest; the keys in it are known from now on."""
         with self.plaintext(known) as file:
             data: bytes = file.read()
-        try:
+        with naming(known.path):
             data = readable(data)
-        except Ags1Error as error:
-            raise type(error)(f"{known.path}: {error}") from None
         if known.kind == "manifest list":
             self._io.keys.learn_manifest_list(known, data)
         else:
@@ -276,7 +285,7 @@ class EncryptedInputFile(InputFile):
             )
         size = len(self)
         hint = known.length_hint
-        if hint is not None and size != hint and _plaintext_length(size) != hint:
+        if hint is not None and size != hint and plaintext_length_of(size) != hint:
             raise TruncatedError(
                 f"{self.location}: has {size} bytes, but the file above it says {hint}: it was cut off or replaced"
             )
@@ -342,7 +351,18 @@ class EncryptedInputFile(InputFile):
         return file
 
 
-def _plaintext_length(size: int) -> int | None:
+def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any) -> EncryptedFileIO:
+    """The FileIO of a table at a state, which its catalog has read and compared with what it vouches for."""
+    given = {name: text for name, text in properties.items() if name != METADATA_HASH}
+    if state.table_key_id is not None:
+        given[TABLE_KEY_ID] = state.table_key_id
+    file_io = EncryptedFileIO(given, kms=kms)
+    file_io.hold_metadata(state.metadata_location, state.document)
+    return file_io
+
+
+def plaintext_length_of(size: int) -> int | None:
+    """Bytes of the plaintext of an AGS1 stream of so many; None if there is none of that size."""
     try:
         return layout.plaintext_length(size)
     except (FormatError, ValueError):

@@ -12,37 +12,28 @@ Source: Iceberg table spec, "Manifest Lists" and "Manifests"; FileIO of PyIceber
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
+from ags1.iceberg._naming import naming
 from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata_document import claims_encryption, list_contradiction, list_header
+from ags1.iceberg.manifests import kind_of, read_entries, read_list
+from ags1.iceberg.metadata_document import check_list, claims_encryption, list_header
 from ags1.keys import KeyMetadata
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["FileKeys", "KnownFile"]
+__all__ = ["FileKeys", "KnownFile", "known_file", "known_manifest"]
 
-# Field ids of the manifest list and the manifest.
-MANIFEST_PATH, MANIFEST_LENGTH, MANIFEST_CONTENT, MANIFEST_KEY_METADATA = 500, 501, 517, 519
-DATA_FILE, STATUS = 2, 0
-CONTENT, FILE_PATH, FILE_FORMAT, FILE_SIZE, KEY_METADATA = 134, 100, 101, 104, 131
-RECORD_COUNT = 103
-
-_CONTENTS = ("data", "position deletes", "equality deletes")
 _KEPT_TABLES = 256
 _IMPLEMENTATION, _OURS = "py-io-impl", "ags1.iceberg.EncryptedFileIO"
-# Deflate's best is a byte for 1032.
-_MOST_RECORDS_PER_BYTE = 1032
 
 
 class KnownFile:
@@ -98,17 +89,6 @@ class KnownFile:
         return f"<{self.kind} {self.path}: {state}>"
 
 
-class _Snapshot:
-    """What the metadata says of a snapshot."""
-
-    __slots__ = ("key_id", "sequence_number", "snapshot_id")
-
-    def __init__(self, snapshot_id: Any, key_id: str | None, sequence_number: Any) -> None:
-        self.snapshot_id = snapshot_id
-        self.key_id = key_id
-        self.sequence_number = sequence_number
-
-
 class _Table:
     """What the metadata of a table says of keys: all of it wrapped."""
 
@@ -120,16 +100,13 @@ class _Table:
         properties = properties if isinstance(properties, dict) else {}
         self.encrypted = claims_encryption(document.fields)
         self._refuse_own_rules(properties)
-        self.manifest_lists: dict[str, list[_Snapshot]] = {}
-        snapshots = document.fields.get("snapshots")
-        for snapshot in snapshots if isinstance(snapshots, list) else []:
-            if not isinstance(snapshot, dict):
-                raise FormatError("the table metadata has a snapshot that is no object")
-            path, key_id = snapshot.get("manifest-list"), snapshot.get("key-id")
-            if key_id is not None and not isinstance(key_id, str):
-                raise FormatError(f"snapshot {snapshot.get('snapshot-id')} has a key-id that is no text")
+        # Snapshot id, key id and sequence number of those that have a list.
+        self.manifest_lists: dict[str, list[tuple[int, str | None, Any]]] = {}
+        key_ids = document.snapshots().key_ids
+        for snapshot in document.fields.get("snapshots") or ():
+            path, number = snapshot.get("manifest-list"), snapshot["snapshot-id"]
             if isinstance(path, str):
-                known = _Snapshot(snapshot.get("snapshot-id"), key_id, snapshot.get("sequence-number"))
+                known = (number, key_ids[number], snapshot.get("sequence-number"))
                 self.manifest_lists.setdefault(path, []).append(known)
 
     def _refuse_own_rules(self, properties: dict[str, Any]) -> None:
@@ -171,7 +148,6 @@ class FileKeys:
         self._promised = promised or table_key_id is not None
         self._own: dict[str, _Table] = {}
         self._files: dict[str, KnownFile] = {}
-        self._read: set[str] = set()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -218,8 +194,8 @@ class FileKeys:
         if table is None:
             return None
         of = table.manifest_lists[path]
-        snapshot_id, key_id = of[0].snapshot_id, of[0].key_id
-        if any(each.key_id != key_id for each in of):
+        snapshot_id, key_id, _ = of[0]
+        if any(other != key_id for _, other, _ in of):
             raise FormatError(f"{path}: snapshots {snapshot_id} and others have this manifest list with different keys")
         key_metadata = None
         if key_id is not None:
@@ -230,92 +206,46 @@ class FileKeys:
             except Ags1Error as error:
                 raise type(error)(f"snapshot {snapshot_id} (key-id {shown(key_id)}): {error}") from error
         promised = table.encrypted or self._promised
-        snapshots = tuple((each.snapshot_id, each.sequence_number) for each in of)
+        snapshots = tuple((number, sequence_number) for number, _, sequence_number in of)
         known = KnownFile(path, "manifest list", "avro", key_metadata, None, promised, snapshots=snapshots)
         with self._lock:
             self._files[path] = known
         return known
 
-    def first(self, wanted: Callable[[KnownFile], bool]) -> KnownFile | None:
-        """A file that is known by now and is like that."""
+    def learn(self, found: Iterable[KnownFile]) -> None:
+        """Take in what files above say of files; what was learned first stays."""
         with self._lock:
-            files = list(self._files.values())
-        return next((known for known in files if wanted(known)), None)
+            for known in found:
+                self._files.setdefault(known.path, known)
 
     def learn_manifest_list(self, above: KnownFile, data: bytes) -> list[KnownFile]:
         """Take in the plaintext of a manifest list; return its manifests."""
-        names = {MANIFEST_PATH: "path", MANIFEST_LENGTH: "length", MANIFEST_KEY_METADATA: "key"}
-        with _reading(above.path):
-            contradiction = list_contradiction(list_header(data), above.snapshots)
-            if contradiction is not None:
-                raise contradiction
-            found = [
-                KnownFile(
-                    _text(entry["path"]),
-                    "manifest",
-                    "avro",
-                    _key_metadata(entry.get("key"), entry["path"]),
-                    entry.get("length"),
-                    above.encrypted_table,
-                )
-                for entry in _rows(above.path, data, names)
-            ]
-        self._keep(above, found)
+        with naming(above.path):
+            check_list(list_header(data), above.snapshots)
+            found = [known_manifest(each, above.encrypted_table) for each in read_list(data)]
+        self.learn(found)
         return found
 
     def learn_manifest(self, above: KnownFile, data: bytes) -> list[KnownFile]:
         """Take in the plaintext of a manifest; return its files, those that were deleted too."""
-        names = {
-            DATA_FILE: "file",
-            CONTENT: "content",
-            FILE_PATH: "path",
-            FILE_FORMAT: "format",
-            FILE_SIZE: "size",
-            KEY_METADATA: "key",
-            RECORD_COUNT: "records",
-        }
-        with _reading(above.path):
-            found = [_known_file(above, entry["file"]) for entry in _rows(above.path, data, names)]
-        self._keep(above, found)
+        with naming(above.path):
+            entries = read_entries(data, {}, metrics=False)
+            found = [known_file(each.file, above.encrypted_table) for each in entries]
+        self.learn(found)
         return found
 
-    def _keep(self, above: KnownFile, found: list[KnownFile]) -> None:
-        with self._lock:
-            if above.path in self._read:
-                return
-            self._read.add(above.path)
-            for known in found:
-                self._files.setdefault(known.path, known)
+
+def known_manifest(listed: Mapping[str, Any], encrypted_table: bool) -> KnownFile:
+    """What a manifest list says of a manifest."""
+    path, key = listed["manifest_path"], listed.get("key_metadata")
+    return KnownFile(path, "manifest", "avro", _key_metadata(key, path), listed.get("manifest_length"), encrypted_table)
 
 
-def _known_file(above: KnownFile, file: dict[str, Any]) -> KnownFile:
-    path, file_format, content = _text(file["path"]), _text(file["format"]).lower(), file.get("content") or 0
-    if content not in range(len(_CONTENTS)):
-        raise FormatError(f"{above.path}: has a file with content {content}, which this version does not know")
-    kind = "deletion vectors" if file_format == "puffin" else _CONTENTS[content]
-    key = _key_metadata(file.get("key"), path)
-    return KnownFile(path, kind, file_format, key, file.get("size"), above.encrypted_table, file.get("records"))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} instead of text")
-    return value
-
-
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Gives whatever the wrong bytes lead fastavro to raise, and us, the type that the caller knows."""
-    try:
-        yield
-    except Ags1Error as error:
-        if path not in str(error):
-            error.args = (f"{path}: {error}",)
-        raise
-    except (ImportError, MemoryError):
-        raise
-    except Exception as error:
-        raise FormatError(f"{path}: is not the Avro file that it should be: {error!r}") from None
+def known_file(file: Mapping[str, Any], encrypted_table: bool) -> KnownFile:
+    """What a manifest says of a data or delete file."""
+    path, key = file["file_path"], _key_metadata(file.get("key_metadata"), file["file_path"])
+    size, rows = file.get("file_size_in_bytes"), file["record_count"]
+    return KnownFile(path, kind_of(file), file["file_format"].lower(), key, size, encrypted_table, rows)
 
 
 def _key_metadata(data: bytes | None, path: str) -> KeyMetadata | None:
@@ -325,51 +255,3 @@ def _key_metadata(data: bytes | None, path: str) -> KeyMetadata | None:
         return KeyMetadata.decode(data)
     except FormatError as error:
         raise FormatError(f"the key metadata of {path} cannot be read: {error}") from None
-
-
-def _rows(path: str, data: bytes, names: dict[int, str]) -> Iterator[dict[str, Any]]:
-    """Records of an Avro file, with only the fields of these ids, under these names."""
-    try:
-        import fastavro
-    except ImportError:
-        raise ImportError("reading Iceberg tables needs fastavro: pip install 'ags1[iceberg]'") from None
-    with _reading(path):
-        written = fastavro.reader(io.BytesIO(data)).writer_schema
-        schema = json.loads(json.dumps(written))
-        renames = _project(schema, names)
-        for count, record in enumerate(fastavro.reader(io.BytesIO(data), reader_schema=schema)):
-            if count > _MOST_RECORDS_PER_BYTE * len(data):
-                # Records without content take no bytes, and a few bytes can promise any number of them.
-                raise FormatError(f"{path}: says that it has more records than can be in it")
-            yield _renamed(record, renames)
-
-
-_Renames = dict[str, "tuple[str, _Renames | None]"]
-
-
-def _project(schema: Any, names: dict[int, str]) -> _Renames:
-    """Reduce a record schema, in place, to the fields that are wanted; return what each is called."""
-    kept, renames = [], {}
-    for field in schema["fields"]:
-        name = names.get(field.get("field-id"))
-        if name is None:
-            continue
-        record = _record_of(field["type"])
-        renames[field["name"]] = (name, _project(record, names) if record is not None else None)
-        kept.append(field)
-    schema["fields"] = kept
-    return renames
-
-
-def _record_of(kind: Any) -> Any:
-    if isinstance(kind, list):
-        return next((found for each in kind if (found := _record_of(each)) is not None), None)
-    return kind if isinstance(kind, dict) and kind.get("type") == "record" else None
-
-
-def _renamed(record: Any, renames: _Renames) -> dict[str, Any]:
-    made = {}
-    for name, (known, below) in renames.items():
-        value = record[name]
-        made[known] = _renamed(value, below) if below is not None and value is not None else value
-    return made

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-__all__ = ["check_hash", "claims_encryption", "list_contradiction", "list_header", "metadata_document"]
+__all__ = ["check_hash", "check_list", "claims_encryption", "list_header", "metadata_document"]
 
 # The names of PyIceberg's attributes for fields that have another name in the file.
 PYTHON_NAMES = frozenset(
@@ -119,10 +119,8 @@ def list_header(data: bytes) -> tuple[int | None, int | None]:
     return _number(metadata, "snapshot-id"), _number(metadata, "sequence-number")
 
 
-def list_contradiction(
-    header: tuple[int | None, int | None], snapshots: Iterable[tuple[int, int | None]]
-) -> AuthenticationError | None:
-    """What is wrong with the snapshots that the metadata has a manifest list for, by the list's own header.
+def check_list(header: tuple[int | None, int | None], snapshots: Iterable[tuple[int, int | None]]) -> None:
+    """Refuse a manifest list of another snapshot than those that the metadata has it for, by the list's own header.
 
     Parameters
     ----------
@@ -130,20 +128,24 @@ def list_contradiction(
         From :func:`list_header`.
     snapshots : iterable of (int, int or None)
         Ids with sequence numbers, where the metadata has one.
+
+    Raises
+    ------
+    AuthenticationError
+        It is of another one.
     """
     own, own_number = header
     for snapshot_id, number in snapshots:
         if own is not None and own != snapshot_id:
-            return AuthenticationError(
+            raise AuthenticationError(
                 f"is the manifest list of snapshot {own}, and the metadata has it for snapshot {snapshot_id}: "
                 "somebody exchanged them"
             )
         if own_number is not None and number is not None and own_number != number:
-            return AuthenticationError(
+            raise AuthenticationError(
                 f"is a manifest list with the sequence number {own_number}, and the metadata has {number} for "
                 f"snapshot {snapshot_id}: somebody changed it"
             )
-    return None
 
 
 def _number(metadata: Mapping[str, bytes], name: str) -> int | None:

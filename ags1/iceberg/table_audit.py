@@ -12,12 +12,14 @@ EncryptionUtil and StandardEncryptionManager.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
+from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.iceberg._text import counted, printable
-from ags1.iceberg.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, milliseconds
+from ags1.iceberg.file_io import plaintext_length_of
+from ags1.iceberg.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
 from ags1.iceberg.table_walk import (
     FAULTS,
     PLAINTEXT,
@@ -26,9 +28,7 @@ from ags1.iceberg.table_walk import (
     TableFile,
     TableWalk,
     foreign_blocks,
-    in_parallel,
     stored_size,
-    walk,
 )
 
 TYPE_CHECKING = False
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.iceberg.file_io import EncryptedFileIO
-    from ags1.iceberg.table_walk import Snapshots
 
 __all__ = ["AuditFinding", "AuditReport", "audit"]
 
@@ -74,7 +73,7 @@ class AuditFinding:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it: everything."""
-        return {name: getattr(self, name) for name in ("severity", "code", "subject", "message")}
+        return asdict(self)
 
     def __str__(self) -> str:
         return printable(f"{self.severity}: {self.code}: {self.message}")
@@ -136,12 +135,7 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it: everything."""
-        found: dict[str, Any] = {"ok": self.ok}
-        for name in ("location", "snapshots", "keys", "files", "unread", "counts", "severities"):
-            value = getattr(self, name)
-            found[name] = dict(value) if isinstance(value, dict) else value
-        found["findings"] = [each.to_dict() for each in self.findings]
-        return found
+        return {"ok": self.ok, **asdict(self)}
 
     def summary(self) -> str:
         """The report as text, a line for each finding."""
@@ -163,26 +157,9 @@ class AuditReport:
     __str__ = summary
 
 
-def audit(
-    location: str,
-    file_io: EncryptedFileIO,
-    snapshot_id: Snapshots = "all",
-    *,
-    clock: Callable[[], float] = time.time,
-) -> AuditReport:
-    """Look at the key hierarchy, and at the files of all snapshots, of one, or with None of the current one.
-
-    Raises
-    ------
-    FormatError
-        The metadata file is not one, or has entries or snapshots that are none.
-    OSError
-        It cannot be read.
-    ValueError
-        No such snapshot.
-    """
-    found = walk(location, file_io, snapshot_id)
-    report = AuditReport(location, snapshots=len(found.snapshots), keys=len(found.keys), files=len(found))
+def audit(found: TableWalk, file_io: EncryptedFileIO, *, clock: Callable[[], float] = time.time) -> AuditReport:
+    """Look at the key hierarchy of a table, and at the files that a walk has found."""
+    report = AuditReport(found.location, snapshots=len(found.snapshots), keys=len(found.keys), files=len(found))
     _Audit(found, file_io, report, int(clock() * 1000)).run()
     order = (ERROR, WARNING, NOTE)
     report.findings.sort(key=lambda each: order.index(each.severity))
@@ -298,19 +275,11 @@ class _Audit:
     # -- keys ------------------------------------------------------------------------------------------------
 
     def _check_keys(self) -> None:
-        keys = self._found.keys
-        below: dict[str | None, list[EncryptedKey]] = {}
+        keys, dropped = self._found.keys, self._unused()
+        keks = {entry.key_id: entry for entry in keys if self._is_kek(entry)}
+        closed = {key_id for key_id, kek in keks.items() if not self._check_kek(kek, keys.below(key_id), dropped)}
         for entry in keys:
-            below.setdefault(entry.encrypted_by_id, []).append(entry)
-        dropped = self._unused()
-        closed = set()
-        for entry in keys:
-            if self._is_kek(entry, below):
-                under = below.get(entry.key_id, [])
-                if not self._check_kek(entry, under, dropped):
-                    closed.add(entry.key_id)
-        for entry in keys:
-            if not self._is_kek(entry, below):
+            if entry.key_id not in keks:
                 self._check_key(entry, entry.key_id in dropped, closed)
 
     def _unused(self) -> set[str]:
@@ -322,11 +291,11 @@ class _Audit:
             return set()
         return set(getattr(pruned, "dropped", ()))
 
-    def _is_kek(self, entry: EncryptedKey, below: dict[str | None, list[EncryptedKey]]) -> bool:
-        by = entry.encrypted_by_id
-        if by is None or by in self._found.keys:
+    def _is_kek(self, entry: EncryptedKey) -> bool:
+        keys, by = self._found.keys, entry.encrypted_by_id
+        if by is None or by in keys:
             return False
-        return entry.timestamp is not None or entry.key_id in below or by == self._found.table_key_id
+        return entry.timestamp is not None or bool(keys.below(entry.key_id)) or by == self._found.table_key_id
 
     def _check_kek(self, kek: EncryptedKey, under: list[EncryptedKey], dropped: set[str]) -> bool:
         """Whether its entries can be opened."""
@@ -411,21 +380,12 @@ class _Audit:
             # Said once, of the key encryption key.
             self._shut.add(key_id)
             return
-        if by is not None and by not in self._found.keys:
-            self._shut.add(key_id)
-            self._add(
-                ERROR,
-                "kek-missing",
-                key_id,
-                f"entry {shown(key_id)} is encrypted by key encryption key {shown(by)}, which encryption-keys lacks: "
-                "it cannot be opened. Older metadata files may still have it: merge their lists",
-            )
-            return
         try:
             self._found.keys.unwrap(key_id, self._io.keys._kms, table_key_id=self._io.keys._table_key_id)
         except Ags1Error as error:
             self._shut.add(key_id)
-            self._add(ERROR, "key-does-not-open", key_id, str(error))
+            code = "kek-missing" if isinstance(error, MissingKekError) else "key-does-not-open"
+            self._add(ERROR, code, key_id, str(error))
 
     def _short_key(self, subject: str, name: str, length: int) -> None:
         self._add(
@@ -509,8 +469,9 @@ class _Audit:
 
     def _check_vectors(self, file: TableFile, size: int) -> None:
         """Whether deletion vectors are inside their file; :meth:`EncryptedTable.verify` reads them."""
+        plain = None if file.encryption == PLAINTEXT else plaintext_length_of(size)
         for vector in file.vectors:
-            if vector.offset + vector.size > _plaintext_size(file, size):
+            if vector.offset + vector.size > (size if plain is None else plain):
                 self._add(
                     ERROR,
                     "vector-outside",
@@ -531,7 +492,9 @@ class _Audit:
         expected, who = file.trusted_length, "its key metadata"
         if expected is None:
             expected, who = file.known.length_hint, "the file above it"
-            if expected is None or _is_plaintext_length(expected, size, file):
+            # Of a manifest, iceberg-rust has that of the plaintext there.
+            rust = file.kind == "manifest" and file.encryption != PLAINTEXT and plaintext_length_of(size) == expected
+            if expected is None or rust:
                 return
         if size != expected:
             self._add(
@@ -540,26 +503,6 @@ class _Audit:
                 path,
                 f"{path}: has {size} bytes, but {who} says {expected}: it was cut off, extended or replaced",
             )
-
-
-def _plaintext_size(file: TableFile, size: int) -> int:
-    """Bytes of a file's plaintext; the stored ones if there is none of that size."""
-    from ags1.layout import plaintext_length
-
-    try:
-        return size if file.encryption == PLAINTEXT else plaintext_length(size)
-    except (FormatError, ValueError):
-        return size
-
-
-def _is_plaintext_length(expected: int, size: int, file: TableFile) -> bool:
-    """Whether a manifest's length is meant to be its plaintext's, as iceberg-rust has it."""
-    from ags1.layout import plaintext_length
-
-    try:
-        return file.kind == "manifest" and file.encryption != PLAINTEXT and plaintext_length(size) == expected
-    except (FormatError, ValueError):
-        return False
 
 
 def _prunable(kek: EncryptedKey, dropped: set[str]) -> str:

@@ -10,25 +10,27 @@ only it could name.
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
 
 from ags1._blocks import usable_cpus
+from ags1._parallel import SharedProgress, in_parallel
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg._text import counted, printable
-from ags1.iceberg.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, foreign_blocks, in_parallel, walk
+from ags1.iceberg.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, foreign_blocks
 from ags1.parquet.verify_report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
 from ags1.stream import Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from ags1.files import Progress
     from ags1.iceberg.file_io import EncryptedFileIO, EncryptedInputFile
-    from ags1.iceberg.table_walk import Snapshots, TableWalk
+    from ags1.iceberg.table_walk import TableWalk
 
-__all__ = ["Checked", "FileChecker", "FileFailure", "TableVerifyReport", "verify_table"]
+__all__ = ["Checked", "FileChecker", "FileFailure", "TableVerifyReport", "table_faults", "verify_table"]
 
 # Failures that are kept, and those of them that the text has.
 _REPORTED = 1000
@@ -74,8 +76,7 @@ class FileFailure:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it: everything."""
-        found = {name: getattr(self, name) for name in ("path", "kind", "error", "message", "failed")}
-        return {**found, "outcome": self.outcome, "snapshot_ids": list(self.snapshot_ids)}
+        return {**asdict(self), "snapshot_ids": list(self.snapshot_ids)}
 
     def __str__(self) -> str:
         if self.kind == "table":
@@ -164,12 +165,8 @@ class TableVerifyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it: everything."""
-        found: dict[str, Any] = {"outcome": self.outcome, "ok": self.ok}
-        for name in self.__dataclass_fields__:
-            found[name] = getattr(self, name)
-        found["failures"] = [each.to_dict() for each in self.failures]
-        found["by_kind"], found["problems"] = dict(self.by_kind), dict(self.problems)
-        return found
+        failures = [each.to_dict() for each in self.failures]
+        return {"outcome": self.outcome, "ok": self.ok, **asdict(self), "failures": failures}
 
     def summary(self) -> str:
         """The report as text, a few lines if all is well."""
@@ -201,29 +198,13 @@ class TableVerifyReport:
 
 
 def verify_table(
-    location: str,
-    file_io: EncryptedFileIO,
-    snapshot_id: Snapshots = "all",
-    *,
-    progress: Progress | None = None,
-    threads: int | None = None,
+    found: TableWalk, file_io: EncryptedFileIO, *, progress: Progress | None = None, threads: int | None = None
 ) -> TableVerifyReport:
-    """Authenticate the files of all snapshots, of one, or with None of the current one.
-
-    Raises
-    ------
-    FormatError
-        The metadata file is not one, or has entries or snapshots that are none.
-    OSError
-        It cannot be read.
-    ValueError
-        No such snapshot, or a number of threads below 1.
-    """
+    """Authenticate the files that a walk has found; as :meth:`EncryptedTable.verify`."""
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
-    found = walk(location, file_io, snapshot_id)
-    report = TableVerifyReport(location, snapshots=len(found.snapshots), files=len(found))
-    _Verification(found, file_io, report, threads or usable_cpus(), progress).run()
+    report = TableVerifyReport(found.location, snapshots=len(found.snapshots), files=len(found))
+    _Verification(found, file_io, report).run(threads or usable_cpus(), progress)
     return report
 
 
@@ -281,6 +262,15 @@ class FileChecker:
                 "authenticated; open the table with allow_plaintext=True if that is meant to be"
             )
         )
+
+    def read(self, file: TableFile) -> Checked:
+        """What is to be said of a manifest list or manifest, which the walk has read whole and so authenticated."""
+        fault = file.error or foreign_blocks(file.path, file.block_length)
+        if fault is None and file.encryption == PLAINTEXT:
+            fault = self.refusal(file)
+            if fault is None:
+                return Checked(plaintext=True)
+        return Checked(bytes=file.size if fault is None else 0, fault=fault)
 
     def check(self, file: TableFile, progress: Progress | None = None) -> Checked:
         """Check all of a data file, delete file or file of deletion vectors.
@@ -381,183 +371,87 @@ class FileChecker:
         return checked
 
 
-class _Stopped(Exception):
-    """Somebody else's error ended the work."""
+def table_faults(found: TableWalk, allow_plaintext: bool) -> Iterator[tuple[Exception, tuple[int, ...]]]:
+    """What is wrong with a table as a whole, with the snapshots that it is of."""
+    if not found.encrypted and not allow_plaintext:
+        text = (
+            f"{found.location}: the table is not encrypted, so nothing in it can be authenticated; open it with "
+            "allow_plaintext=True if that is meant to be"
+        )
+        yield _not_protected(KeyAccessError(text)), ()
+        return
+    for snapshot in found.snapshots:
+        if snapshot.manifest_list is None:
+            number = snapshot.snapshot_id
+            text = f"{found.location}: snapshot {number} has no manifest list: its files cannot be named"
+            yield FormatError(text), (number,)
 
 
 class _Verification:
     """One run over one table."""
 
-    def __init__(
-        self,
-        found: TableWalk,
-        file_io: EncryptedFileIO,
-        report: TableVerifyReport,
-        threads: int,
-        progress: Progress | None,
-    ) -> None:
-        self._found = found
-        self._io = file_io
-        self._report = report
-        self._threads = threads
-        self._progress = progress
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._progress_error: BaseException | None = None
-        self._checker = FileChecker(file_io, 1)
-        self._done = 0
-        self._total = sum(map(_size, found))
+    def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: TableVerifyReport) -> None:
+        self._found, self._io, self._report = found, file_io, report
 
-    def run(self) -> None:
+    def run(self, threads: int, progress: Progress | None) -> None:
         """Check everything."""
         found, report = self._found, self._report
+        for fault, snapshot_ids in table_faults(found, self._io.allow_plaintext):
+            report.add_failure(_failure(found.location, "table", fault, 0, snapshot_ids))
         if not found.encrypted and not self._io.allow_plaintext:
-            text = (
-                f"{found.location}: the table is not encrypted, so nothing in it can be authenticated; open it with "
-                "allow_plaintext=True if that is meant to be"
-            )
-            report.add_failure(FileFailure(found.location, "table", "KeyAccessError", text, 0, (), NOT_PROTECTED))
             return
-        for snapshot in found.snapshots:
-            if snapshot.manifest_list is None:
-                number = snapshot.snapshot_id
-                text = f"{found.location}: snapshot {number} has no manifest list: its files cannot be named"
-                report.add_failure(FileFailure(found.location, "table", "FormatError", text, 0, (number,)))
-        for file in [*found.manifest_lists.values(), *found.manifests.values()]:
-            self._take_read(file)
-        files = sorted(found.files.values(), key=_size, reverse=True)
-        workers = max(1, min(self._threads, len(files)))
-        self._checker = FileChecker(self._io, max(1, self._threads // workers))
-        try:
-            self.advance(0)
-            answers = in_parallel(self._check, files, workers, stop=self._stop)
+        files = sorted(found.files.values(), key=lambda each: each.size, reverse=True)
+        workers = max(1, min(threads, len(files)))
+        checker = FileChecker(self._io, max(1, threads // workers))
+        above = [*found.manifest_lists.values(), *found.manifests.values()]
+        for file in above:
+            self._take(file, checker.read(file))
+        advance = SharedProgress(progress, sum(each.size for each in found), sum(each.size for each in above))
+
+        def check(file: TableFile) -> Checked:
+            with advance.part(file.size) as within:
+                try:
+                    return checker.check(file, within)
+                except FAULTS as error:
+                    return Checked(fault=error)
+
+        with advance.errors(), closing(in_parallel(check, files, workers, stop=advance.stop)) as answers:
             for file, answer in zip(files, answers, strict=True):
                 self._take(file, answer)
-        except _Stopped:
-            if self._progress_error is not None:
-                raise self._progress_error from None
-            raise
         ranks = {kind: rank for rank, kind in enumerate(KINDS)}
         report.failures.sort(key=lambda each: (ranks.get(each.kind, -1), each.path))
         report.by_kind = {kind: report.by_kind[kind] for kind in KINDS if kind in report.by_kind}
 
-    # -- manifest lists and manifests --------------------------------------------------------------------------
-
-    def _take_read(self, file: TableFile) -> None:
-        """Take in what the walk has read whole, and so authenticated."""
-        fault = file.error
-        if fault is None and file.encryption == PLAINTEXT:
-            fault = self._checker.refusal(file)
-            if fault is None:
-                self._report.plaintext += 1
-                self._done += _size(file)
-                return
-        fault = fault or foreign_blocks(file.path, file.block_length)
-        self._finish(file, fault)
-        if fault is None:
-            self._untrusted(file)
-            self._report.bytes += _size(file)
-        self._done += _size(file)
-
-    # -- files ---------------------------------------------------------------------------------------------------
-
-    def _check(self, file: TableFile) -> Checked | Exception:
-        progress = _FileProgress(self, _size(file))
-        answer: Checked | Exception
-        try:
-            answer = self._checker.check(file, progress)
-        except FAULTS as error:
-            answer = error
-        progress.finish()
-        return answer
-
-    # -- the report ----------------------------------------------------------------------------------------------
-
-    def _take(self, file: TableFile, answer: Checked | Exception) -> None:
+    def _take(self, file: TableFile, checked: Checked) -> None:
         report = self._report
-        if isinstance(answer, Exception):
-            self._finish(file, answer)
-            return
-        report.blocks += answer.blocks
-        report.modules += answer.modules
-        report.bytes += answer.bytes
-        if answer.problems:
+        report.blocks += checked.blocks
+        report.modules += checked.modules
+        report.bytes += checked.bytes
+        if checked.problems:
             report.problem_count += 1
             if len(report.problems) < _REPORTED:
-                report.problems[file.path] = answer.problems
-        if answer.plaintext:
+                report.problems[file.path] = checked.problems
+        if checked.plaintext:
             report.plaintext += 1
             return
-        self._finish(file, answer.fault, answer.failed)
-        if answer.fault is None:
-            self._untrusted(file)
-
-    def _untrusted(self, file: TableFile) -> None:
-        without = file.trusted_length is None and file.encryption != PARQUET
-        self._report.untrusted_length += without and self._io.length_policy == "file"
-
-    def _finish(self, file: TableFile, fault: Exception | None, failed: int = 0) -> None:
-        report = self._report
+        fault = checked.fault
         if fault is None and file.conflict is not None:
             fault = FormatError(f"{file.path}: {file.conflict}")
-        if fault is None:
-            report.verified += 1
-            report.by_kind[file.kind] = report.by_kind.get(file.kind, 0) + 1
+        if fault is not None:
+            report.add_failure(_failure(file.path, file.kind, fault, checked.failed, tuple(file.snapshot_ids)))
             return
-        text = str(fault) or type(fault).__name__
-        if file.path not in text:
-            text = f"{file.path}: {text}"
-        report.add_failure(
-            FileFailure(
-                file.path,
-                file.kind,
-                type(fault).__name__,
-                text,
-                failed,
-                tuple(file.snapshot_ids),
-                NOT_PROTECTED if getattr(fault, "not_protected", False) else outcome_of(fault),
-            )
-        )
-
-    # -- progress ------------------------------------------------------------------------------------------------
-
-    def advance(self, count: int) -> None:
-        """Tell of progress, one thread at a time; ends the thread whose work nobody waits for any more."""
-        with self._lock:
-            if self._stopped:
-                raise _Stopped
-            self._done += count
-            if self._progress is None:
-                return
-            try:
-                self._progress(self._done, self._total)
-            except BaseException as error:
-                # Not a failure of the file, whatever its class is.
-                self._progress_error, self._stopped = error, True
-                raise _Stopped from error
-
-    def _stop(self) -> None:
-        self._stopped = True
+        report.verified += 1
+        report.by_kind[file.kind] = report.by_kind.get(file.kind, 0) + 1
+        if file.trusted_length is None and file.encryption != PARQUET:
+            report.untrusted_length += self._io.length_policy == "file"
 
 
-class _FileProgress:
-    """Turns the progress in one file, counted as it likes, into stored bytes of the whole."""
-
-    def __init__(self, verification: _Verification, size: int) -> None:
-        self._verification = verification
-        self._size = size
-        self._told = 0
-
-    def __call__(self, done: int, total: int | None) -> None:
-        self._tell(self._size * done // total if total else 0)
-
-    def finish(self) -> None:
-        """The file is done with, however."""
-        self._tell(self._size)
-
-    def _tell(self, done: int) -> None:
-        step, self._told = done - self._told, max(done, self._told)
-        self._verification.advance(max(0, step))
+def _failure(path: str, kind: str, fault: Exception, failed: int, snapshot_ids: tuple[int, ...]) -> FileFailure:
+    text = str(fault) or type(fault).__name__
+    if path not in text:
+        text = f"{path}: {text}"
+    outcome = NOT_PROTECTED if getattr(fault, "not_protected", False) else outcome_of(fault)
+    return FileFailure(path, kind, type(fault).__name__, text, failed, snapshot_ids, outcome)
 
 
 class _Source:
@@ -572,8 +466,3 @@ class _Source:
     def __exit__(self, *exc: object) -> None:
         if hasattr(self._source, "close"):
             self._source.close()
-
-
-def _size(file: TableFile) -> int:
-    """Stored bytes, as far as anybody says."""
-    return file.trusted_length or file.known.length_hint or 0

@@ -11,33 +11,17 @@ than it is. Source: Iceberg table spec, "Snapshots", "Manifest Lists" and "Manif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
-from ags1.iceberg._entries import shown
-from ags1.iceberg._manifest_avro import readable
+from ags1.iceberg._naming import naming
 from ags1.iceberg._vector_check import VectorCheck
 from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.file_keys import (
-    _CONTENTS,
-    CONTENT,
-    DATA_FILE,
-    FILE_FORMAT,
-    FILE_PATH,
-    FILE_SIZE,
-    KEY_METADATA,
-    MANIFEST_KEY_METADATA,
-    MANIFEST_LENGTH,
-    MANIFEST_PATH,
-    RECORD_COUNT,
-    STATUS,
-    KnownFile,
-    _key_metadata,
-    _rows,
-)
-from ags1.iceberg.metadata_document import claims_encryption, list_contradiction, list_header
+from ags1.iceberg.file_keys import KnownFile, known_file, known_manifest
+from ags1.iceberg.manifests import read_entries, read_list
+from ags1.iceberg.metadata_document import check_list, claims_encryption, list_header
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +48,6 @@ __all__ = [
     "TableWalk",
     "files_table",
     "foreign_blocks",
-    "in_parallel",
     "stored_size",
     "walk",
 ]
@@ -84,9 +67,6 @@ _NOUNS = {
 BLOCK_LENGTH = 1 << 20
 """Of every AGS1 stream in Iceberg: Iceberg Java refuses any other."""
 
-_LIST_SEQUENCE_NUMBER, _SEQUENCE_NUMBER = 515, 3
-_REFERENCED, _CONTENT_OFFSET, _CONTENT_SIZE = 143, 144, 145
-_EXISTING, _DELETED = 0, 2
 # Requests under way at once: an object store answers each late, and what is read is small.
 _READERS = 8
 STAT_THREADS = 32
@@ -121,8 +101,8 @@ class TableFile:
     """
 
     __slots__ = (
-        "_ids", "above", "block_length", "conflict", "error", "kek_id", "key_id", "known", "nameless", "records",
-        "sequence_number", "snapshots", "vectors",
+        "_ids", "above", "block_length", "conflict", "error", "kek_id", "key_id", "known", "listed", "nameless",
+        "records", "snapshots", "vectors",
     )  # fmt: skip
 
     def __init__(self, known: KnownFile) -> None:
@@ -139,7 +119,7 @@ class TableFile:
         self.vectors: list[DeletionVector] = []
         self.nameless = False
         # Of a manifest: what its entries inherit.
-        self.sequence_number: int | None = None
+        self.listed: Mapping[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"<{self.known.kind} {self.known.path}: {self.encryption}>"
@@ -173,6 +153,11 @@ class TableFile:
     def trusted_length(self) -> int | None:
         """Bytes as they are stored, from the key metadata."""
         return None if self.known.key_metadata is None else self.known.key_metadata.file_length
+
+    @property
+    def size(self) -> int:
+        """Stored bytes, as far as anybody says."""
+        return self.trusted_length or self.known.length_hint or 0
 
     @property
     def key_bits(self) -> int | None:
@@ -261,6 +246,13 @@ class TableWalk:
         found = self.document.fields.get("properties")
         return found if isinstance(found, dict) else {}
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing that names files is missing or contradicts something else."""
+        return all(each.error is None and each.conflict is None for each in self) and all(
+            each.manifest_list is not None for each in self.snapshots
+        )
+
     def __iter__(self) -> Iterator[TableFile]:
         """All files, those above first."""
         yield from self.manifest_lists.values()
@@ -291,21 +283,18 @@ def walk(location: str, file_io: EncryptedFileIO, snapshot_id: Snapshots = "all"
         found.snapshots.append(TableSnapshot(each, manifest_list))
     for above, below in _read_all(file_io, found.manifest_lists.values(), _manifests):
         above.records = len(below)
-        for known, number in below:
-            _add(found.manifests, known, above).sequence_number = number
+        for known, listed in below:
+            _add(found.manifests, known, above).listed = listed
     vectors = VectorCheck()
-    for above, entries in _read_all(file_io, found.manifests.values(), _entries):
-        above.records = len(entries)
-        for entry in entries:
-            if entry is None:
-                continue
-            is_new = entry.known.path not in found.files
-            file = _add(found.files, entry.known, above)
+    for above, files in _read_all(file_io, found.manifests.values(), _files):
+        for known, number, vector in files:
+            is_new = known.path not in found.files
+            file = _add(found.files, known, above)
             # A Puffin file has as many entries as vectors, and each may be in several manifests.
-            if entry.vector is None:
-                vectors.add_data(entry.known, above, entry.number)
-            elif vectors.add(file, entry.vector, entry.known.record_count, above, entry.number) and not is_new:
-                file.records = (file.records or 0) + (entry.known.record_count or 0)
+            if vector is None:
+                vectors.add_data(known, above, number)
+            elif vectors.add(file, vector, known.record_count, above, number) and not is_new:
+                file.records = (file.records or 0) + (known.record_count or 0)
     vectors.finish()
     return found
 
@@ -359,31 +348,21 @@ def _selected(document: Document, snapshot_id: Snapshots) -> list[dict[str, Any]
 def _manifest_list(
     found: TableWalk, file_io: EncryptedFileIO, path: str, snapshot: dict[str, Any], position: int
 ) -> TableFile:
-    number, key_id = snapshot["snapshot-id"], snapshot.get("key-id")
+    key_id = snapshot.get("key-id")
     file = found.manifest_lists.get(path)
-    if file is not None:
-        file.snapshots[position] = number
-        if file.key_id != key_id:
-            file.conflict = f"snapshots {file.snapshot_ids[0]} and {number} have it with different keys"
-        file.known.snapshots += ((number, snapshot.get("sequence-number")),)
-        return file
-    key_metadata, error = None, None
-    if key_id is not None:
-        kms = file_io.keys._kms
+    if file is None:
+        error = None
         try:
-            if kms is None:
-                raise KeyAccessError("give a KMS that can unwrap its key")
-            key_metadata = found.keys.unwrap(key_id, kms, table_key_id=file_io.keys._table_key_id)
+            known = file_io.keys.find(path)
         except Ags1Error as fault:
-            error = type(fault)(f"snapshot {number} (key-id {shown(key_id)}): {fault}")
-    promised = found.encrypted or file_io.keys.promised
-    file = TableFile(KnownFile(path, "manifest list", "avro", key_metadata, None, promised))
-    file.snapshots[position] = number
-    file.known.snapshots = ((number, snapshot.get("sequence-number")),)
-    file.key_id, file.error = key_id, error
-    if key_id is not None and key_id in found.keys:
-        file.kek_id = found.keys[key_id].encrypted_by_id
-    found.manifest_lists[path] = file
+            known, error = None, fault
+        if known is None:
+            known = KnownFile(path, "manifest list", "avro", None, None, found.encrypted or file_io.keys.promised)
+        file = found.manifest_lists[path] = TableFile(known)
+        file.key_id, file.error = key_id, error
+        if key_id is not None and key_id in found.keys:
+            file.kek_id = found.keys[key_id].encrypted_by_id
+    file.snapshots[position] = snapshot["snapshot-id"]
     return file
 
 
@@ -399,10 +378,10 @@ def _read_all(
 
     def read(file: TableFile) -> list[Result] | Exception:
         try:
-            return parse(file, readable(_content(file_io, file)))
+            data = _content(file_io, file)
+            with naming(file.path):
+                return parse(file, data)
         except FAULTS as error:
-            if isinstance(error, Ags1Error) and file.path not in str(error):
-                error.args = (f"{file.path}: {error}",)
             return error
 
     files = [each for each in files if each.error is None]
@@ -426,86 +405,25 @@ def _content(file_io: EncryptedFileIO, file: TableFile) -> bytes:
     return plain
 
 
-def _manifests(above: TableFile, data: bytes) -> list[tuple[KnownFile, int | None]]:
-    """Manifests with their sequence numbers."""
+def _manifests(above: TableFile, data: bytes) -> list[tuple[KnownFile, Mapping[str, Any]]]:
+    """Manifests with what the list says of them."""
     header = list_header(data)
     above.nameless = header[0] is None
-    contradiction = list_contradiction(header, above.known.snapshots)
-    if contradiction is not None:
-        raise contradiction
-    names = {
-        MANIFEST_PATH: "path",
-        MANIFEST_LENGTH: "length",
-        MANIFEST_KEY_METADATA: "key",
-        _LIST_SEQUENCE_NUMBER: "number",
-    }
-    found = []
-    for row in _rows(above.path, data, names):
-        path = _path(above.known, row)
-        key = _key_metadata(row.get("key"), path)
-        known = KnownFile(path, "manifest", "avro", key, row.get("length"), above.known.encrypted_table)
-        found.append((known, row.get("number")))
+    check_list(header, above.known.snapshots)
+    return [(known_manifest(each, above.known.encrypted_table), each) for each in read_list(data)]
+
+
+def _files(above: TableFile, data: bytes) -> list[tuple[KnownFile, int | None, tuple[Any, ...] | None]]:
+    """Files that are in the table, with their data sequence numbers, and of a deletion vector what binds it."""
+    found, count = [], 0
+    for each in read_entries(data, above.listed, metrics=False):
+        count += 1
+        if each.is_live:
+            known = known_file(each.file, above.known.encrypted_table)
+            bound = tuple(map(each.file.get, ("referenced_data_file", "content_offset", "content_size_in_bytes")))
+            found.append((known, each.sequence_number, bound if known.file_format == "puffin" else None))
+    above.records = count
     return found
-
-
-class _Entry:
-    """An entry of a manifest: the file, its data sequence number, and of a deletion vector what binds it."""
-
-    __slots__ = ("known", "number", "vector")
-
-    def __init__(self, known: KnownFile, number: int | None, vector: tuple[Any, Any, Any] | None) -> None:
-        self.known = known
-        self.number = number
-        self.vector = vector
-
-
-def _entries(above: TableFile, data: bytes) -> list[_Entry | None]:
-    """Files that are in the table; None for each entry of a deleted one."""
-    names = {
-        STATUS: "status",
-        _SEQUENCE_NUMBER: "number",
-        DATA_FILE: "file",
-        CONTENT: "content",
-        FILE_PATH: "path",
-        FILE_FORMAT: "format",
-        FILE_SIZE: "size",
-        KEY_METADATA: "key",
-        RECORD_COUNT: "records",
-        _REFERENCED: "referenced",
-        _CONTENT_OFFSET: "offset",
-        _CONTENT_SIZE: "content_size",
-    }
-    found: list[_Entry | None] = []
-    for row in _rows(above.path, data, names):
-        fields = row.get("file")
-        if row.get("status") == _DELETED:
-            found.append(None)
-            continue
-        if not isinstance(fields, dict):
-            raise FormatError(f"{above.path}: has an entry without a file: it is no manifest")
-        path = _path(above.known, fields)
-        content = fields.get("content") or 0
-        if content not in range(len(_CONTENTS)):
-            raise FormatError(f"{above.path}: has a file with content {content}, which this version does not know")
-        file_format = str(fields.get("format")).lower()
-        kind = "deletion vectors" if file_format == "puffin" else _CONTENTS[content]
-        key = _key_metadata(fields.get("key"), path)
-        known = KnownFile(
-            path, kind, file_format, key, fields.get("size"), above.known.encrypted_table, fields.get("records")
-        )
-        number = row.get("number")
-        if number is None and row.get("status") != _EXISTING:
-            number = above.sequence_number
-        vector = (fields.get("referenced"), fields.get("offset"), fields.get("content_size"))
-        found.append(_Entry(known, number, vector if file_format == "puffin" else None))
-    return found
-
-
-def _path(above: KnownFile, fields: dict[str, Any]) -> str:
-    path = fields.get("path")
-    if not isinstance(path, str):
-        raise FormatError(f"{above.path}: has an entry without a path: it is no {above.kind}")
-    return path
 
 
 def _add(files: dict[str, TableFile], known: KnownFile, above: TableFile) -> TableFile:

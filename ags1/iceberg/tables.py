@@ -11,7 +11,14 @@ from ags1.iceberg._row_lineage import LINEAGE
 from ags1.iceberg._table_changes import TableChanges
 from ags1.iceberg._table_scan import EncryptedTableScan
 from ags1.iceberg._variant import metadata_text
-from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
+from ags1.iceberg.file_io import (
+    ALLOW_PLAINTEXT,
+    LENGTH_POLICY,
+    METADATA_HASH,
+    TABLE_KEY_ID,
+    EncryptedFileIO,
+    file_io_at,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from ags1.iceberg.catalogs import CatalogTable, TableState
     from ags1.iceberg.table_audit import AuditReport
     from ags1.iceberg.table_verification import TableVerifyReport
-    from ags1.iceberg.table_walk import Snapshots
+    from ags1.iceberg.table_walk import Snapshots, TableWalk
 
 __all__ = ["EncryptedTable", "EncryptedTableScan", "load_table", "open_table"]
 
@@ -145,7 +152,7 @@ def load_table(
     given = _settings(found.io_properties, length_policy, allow_plaintext)
     if table_key_id is not None:
         given[TABLE_KEY_ID] = table_key_id
-    return EncryptedTable(state.metadata_location, _file_io(given, state, _client(kms)), found)
+    return EncryptedTable(state.metadata_location, file_io_at(state, given, _client(kms)), found)
 
 
 def _client(kms: Any) -> Any:
@@ -159,16 +166,6 @@ def _client(kms: Any) -> Any:
 def _settings(properties: Mapping[str, str] | None, length_policy: str, allow_plaintext: bool) -> dict[str, str]:
     policy = {LENGTH_POLICY: length_policy, ALLOW_PLAINTEXT: "true" if allow_plaintext else "false"}
     return {**(properties or {}), **policy}
-
-
-def _file_io(properties: dict[str, str], state: TableState, kms: Any) -> EncryptedFileIO:
-    """The FileIO of a table at a state, which the catalog has read and compared with what it vouches for."""
-    given = {name: text for name, text in properties.items() if name != METADATA_HASH}
-    if state.table_key_id is not None:
-        given[TABLE_KEY_ID] = state.table_key_id
-    file_io = EncryptedFileIO(given, kms=kms)
-    file_io.hold_metadata(state.metadata_location, state.document)
-    return file_io
 
 
 class EncryptedTable(TableChanges):
@@ -226,7 +223,7 @@ class EncryptedTable(TableChanges):
         """
         # A catalog gives out other credentials every time.
         renewed = {} if self.catalog_table is None else self.catalog_table.io_properties
-        file_io = _file_io({**self.io.properties, **renewed}, state, self.io.kms)
+        file_io = file_io_at(state, {**self.io.properties, **renewed}, self.io.kms)
         return EncryptedTable(state.metadata_location, file_io, self.catalog_table)
 
     def refresh(self, state: TableState | None = None) -> EncryptedTable:
@@ -399,13 +396,13 @@ class EncryptedTable(TableChanges):
         ValueError
             No such snapshot, branch or tag, or both ways of naming one.
         """
-        from ags1.iceberg.table_walk import files_table, walk
+        from ags1.iceberg.table_walk import files_table
 
         if ref is not None:
             if snapshot_id is not None:
                 raise ValueError("give snapshot_id or ref, not both")
             snapshot_id = self._snapshots.of_ref(ref)
-        return files_table(walk(self.metadata_location, self.io, snapshot_id), self.io, sizes=sizes)
+        return files_table(self._walk(snapshot_id), self.io, sizes=sizes)
 
     def tree(self, snapshot_id: Snapshots = "all") -> TreeNode:
         """The table as a tree to look at: keys by their names, snapshots, manifests, files, and what cannot be read.
@@ -423,9 +420,8 @@ class EncryptedTable(TableChanges):
             No such snapshot.
         """
         from ags1.iceberg._table_tree import table_tree
-        from ags1.iceberg.table_walk import walk
 
-        return table_tree(walk(self.metadata_location, self.io, snapshot_id))
+        return table_tree(self._walk(snapshot_id))
 
     def audit(self, snapshot_id: Snapshots = "all") -> AuditReport:
         """Look for what is wrong with the table's encryption, in its metadata and in what it says of its files.
@@ -446,7 +442,7 @@ class EncryptedTable(TableChanges):
         """
         from ags1.iceberg.table_audit import audit
 
-        return audit(self.metadata_location, self.io, snapshot_id)
+        return audit(self._walk(snapshot_id), self.io)
 
     def verify(
         self,
@@ -478,7 +474,12 @@ class EncryptedTable(TableChanges):
         """
         from ags1.iceberg.table_verification import verify_table
 
-        return verify_table(self.metadata_location, self.io, snapshot_id, progress=progress, threads=threads)
+        return verify_table(self._walk(snapshot_id), self.io, progress=progress, threads=threads)
+
+    def _walk(self, snapshot_id: Snapshots) -> TableWalk:
+        from ags1.iceberg.table_walk import walk
+
+        return walk(self.metadata_location, self.io, snapshot_id)
 
     def _snapshot_as_of(self, as_of: datetime.datetime | int) -> int:
         if isinstance(as_of, datetime.datetime):

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
-from ags1.errors import FormatError, KeyAccessError
+from ags1.errors import FormatError
 from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
-from ags1.iceberg.table_verification import Checked, FileChecker
-from ags1.iceberg.table_walk import PLAINTEXT, TableFile, TableWalk, foreign_blocks, walk
+from ags1.iceberg.table_verification import FileChecker, table_faults
+from ags1.iceberg.table_walk import TableWalk, walk
 from ags1.spark._engine import Engine, Outcome
 from ags1.spark._errors import raise_for
 from ags1.spark._iceberg_work import Opening, TableVerifying, outcome_of, unit_of
@@ -143,35 +143,17 @@ def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_i
 
 def _units(found: TableWalk) -> Iterator[Unit]:
     for _, file in sorted(found.files.items()):
-        yield unit_of(file, size_of(file))
-
-
-def size_of(file: TableFile) -> int:
-    """Stored bytes of a file, as far as anybody says."""
-    return file.trusted_length or file.known.length_hint or 0
+        yield unit_of(file)
 
 
 def _read_outcomes(found: TableWalk, file_io: EncryptedFileIO) -> Iterator[Outcome]:
     """What is known once the manifests were read: of themselves, of the lists, and of the table as a whole."""
-    location = found.location
-    if not found.encrypted and not file_io.allow_plaintext:
-        text = (
-            f"{location}: the table is not encrypted, so nothing in it can be authenticated; give allow_plaintext=True "
-            "if that is meant to be"
-        )
-        yield Outcome(location, status="error", error=text, kind=KeyAccessError.__name__)
-        return
-    for snapshot in found.snapshots:
-        if snapshot.manifest_list is None:
-            text = f"{location}: snapshot {snapshot.snapshot_id} has no manifest list: its files cannot be named"
-            yield Outcome(location, status="error", error=text, kind=FormatError.__name__)
-    checker = FileChecker(file_io, 1)
-    for file in [*found.manifest_lists.values(), *found.manifests.values()]:
-        checked = Checked(fault=file.error or foreign_blocks(file.path, file.block_length))
-        if checked.fault is None and file.encryption == PLAINTEXT:
-            checked.fault = checker.refusal(file)
-            checked.plaintext = checked.fault is None
-        yield outcome_of(file.path, size_of(file), checked, file.conflict)
+    for fault, _ in table_faults(found, file_io.allow_plaintext):
+        yield Outcome(found.location, status="error", error=str(fault), kind=type(fault).__name__)
+    if found.encrypted or file_io.allow_plaintext:
+        checker = FileChecker(file_io, 1)
+        for file in [*found.manifest_lists.values(), *found.manifests.values()]:
+            yield outcome_of(file.path, file.size, checker.read(file), file.conflict)
 
 
 def _record(recorder: Recorder, outcomes: Any, on_error: str) -> None:

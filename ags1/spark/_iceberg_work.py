@@ -92,7 +92,7 @@ class TableVerifying:
         return outcome_of(unit.path, unit.size, checker.check(_file_of(unit), advance), unit.data.get("conflict"))
 
 
-def unit_of(file: TableFile, size: int) -> Unit:
+def unit_of(file: TableFile) -> Unit:
     """The unit for a file. It contains the file's key, so it must travel sealed."""
     known = file.known
     data: dict[str, Any] = {
@@ -107,7 +107,7 @@ def unit_of(file: TableFile, size: int) -> Unit:
         data["vectors"] = [[each.data_file, each.offset, each.size, each.cardinality] for each in file.vectors]
     if file.conflict is not None:
         data["conflict"] = file.conflict
-    return Unit(file.path, size, data)
+    return Unit(file.path, file.size, data)
 
 
 def _file_of(unit: Unit) -> TableFile:

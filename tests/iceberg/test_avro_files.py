@@ -7,6 +7,7 @@ import decimal
 import json
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -58,8 +59,8 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from ags1.errors import FormatError
 from ags1.iceberg import _avro_files
-from ags1.iceberg._avro_files import read_position_deletes
 from ags1.iceberg._avro_schema import iceberg_schema, parse
+from ags1.iceberg._scan import EncryptedArrowScan
 from tests.iceberg.avro_lake import Lake, avro_bytes, data_file, nullable, optional, record
 
 # A name of a column, its Avro type, its Iceberg type, a value in Avro, and the same in Arrow where it is another.
@@ -594,7 +595,9 @@ DELETES_AVRO = record(
 
 
 def _read_deletes(lake: Lake) -> dict[str, pa.ChunkedArray]:
-    return read_position_deletes(lake.io, data_file(lake.avro, FileFormat.AVRO, None, DataFileContent.POSITION_DELETES))
+    scan: Any = SimpleNamespace(_io=lake.io)
+    file = data_file(lake.avro, FileFormat.AVRO, None, DataFileContent.POSITION_DELETES)
+    return EncryptedArrowScan._read_positions(scan, file)
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plaintext", "encrypted"])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.expressions import And, EqualTo, GreaterThan, In, IsNull, LessThan, Not, NotIn, NotNull, Or, StartsWith
-from pyiceberg.manifest import DataFile, FileFormat, PartitionFieldSummary
+from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
@@ -50,6 +50,7 @@ from pyiceberg.types import (
 from ags1.iceberg._filter_text import parse_filter
 from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._value_range import of_file, of_partition, of_summaries
+from ags1.iceberg.writing.single_values import raw_of
 from tests.iceberg.avro_lake import Lake, nullable, optional, record
 from tests.iceberg.delete_lake import DeleteLake
 
@@ -663,27 +664,25 @@ def test_no_range_excludes_a_value_that_is_there(data: Any) -> None:
     stored = [None if each is None else _stored(each) for each in rows]
     known = [each for each in stored if each is not None and each == each]
     nans = sum(each is not None and each != each for each in stored)
-    file = DataFile.from_args(
-        file_path="x",
-        value_counts={2: len(rows)},
-        null_value_counts={2: rows.count(None)},
-        nan_value_counts={2: nans} if data.draw(st.booleans()) else None,
-        lower_bounds={2: to_bytes(kind, min(known))} if known else None,
-        upper_bounds={2: to_bytes(kind, max(known))} if known else None,
-    )
+    metrics = {
+        "value_counts": len(rows),
+        "null_value_counts": rows.count(None),
+        "nan_value_counts": nans if data.draw(st.booleans()) else None,
+        "lower_bounds": to_bytes(kind, min(known)) if known else None,
+        "upper_bounds": to_bytes(kind, max(known)) if known else None,
+    }
+    file = {name: [{"key": 1, "value": 5}, {"key": 2, "value": each}] for name, each in metrics.items()}
     assert set(truths) <= row_filter.possible(lambda column: [of_file(column, file)])
     field = PartitionField(2, 1000, transform, "part")
     made = [transform.transform(kind)(each) for each in stored]
-    for truth, partition in zip(truths, made, strict=True):
-        assert truth in row_filter.possible(lambda column, of=partition: of_partition(column, [field], [of]))
-    among = [each for each in made if each is not None and each == each]
     result = transform.result_type(kind)
-    summary = PartitionFieldSummary.from_args(
-        contains_null=None in made,
-        contains_nan=nans > 0 and isinstance(transform, IdentityTransform),
-        lower_bound=to_bytes(result, min(among)) if among else None,
-        upper_bound=to_bytes(result, max(among)) if among else None,
-    )
+    for truth, partition in zip(truths, made, strict=True):
+        raw = {1000: raw_of(partition, result)}
+        assert truth in row_filter.possible(lambda column, of=raw: of_partition(column, [field], of))
+    among = [each for each in made if each is not None and each == each]
+    summary = {"contains_null": None in made, "contains_nan": nans > 0 and isinstance(transform, IdentityTransform)}
+    if among:
+        summary |= {"lower_bound": to_bytes(result, min(among)), "upper_bound": to_bytes(result, max(among))}
     assert set(truths) <= row_filter.possible(lambda column: of_summaries(column, [field], [summary], [result]))
 
 

@@ -16,7 +16,7 @@ import ags1
 from ags1.avro import iter_blocks, read_header
 from ags1.iceberg import EncryptionKeys
 from ags1.iceberg._avro_codecs import container_start, varint
-from ags1.iceberg._manifest_avro import readable
+from ags1.iceberg.manifests import readable
 from ags1.keys import KeyMetadata
 from tests.iceberg_tables.warehouse import SparkTable, local_path
 

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from pyiceberg.manifest import ManifestFile
-
 from ags1.iceberg import EncryptedTable, open_table
+from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.random_tables import Filter, RandomTable
@@ -101,17 +100,17 @@ def compare(peer: FilterPeer, seed: int, filters: int) -> Outcome:
 
 @contextlib.contextmanager
 def _manifests_decoded_once() -> Iterator[None]:
-    """Keep what PyIceberg decodes: it is the same for all filters, and most of the time of a small scan."""
-    fetch = ManifestFile.fetch_manifest_entry
+    """Keep what is decoded: it is the same for all filters, and most of the time of a small scan."""
+    read = SnapshotFiles.entries
     kept: dict[tuple[str, bool], list[Any]] = {}
 
-    def fetched(self: ManifestFile, io: Any, discard_deleted: bool = True) -> list[Any]:
-        key = self.manifest_path, discard_deleted
+    def entries(self: SnapshotFiles, listed: Any, *, metrics: bool = True) -> list[Any]:
+        key = listed["manifest_path"], metrics
         if key not in kept:
-            kept[key] = fetch(self, io, discard_deleted)
+            kept[key] = list(read(self, listed, metrics=metrics))
         return kept[key]
 
-    with mock.patch.object(ManifestFile, "fetch_manifest_entry", fetched):
+    with mock.patch.object(SnapshotFiles, "entries", entries):
         yield
 
 

@@ -236,6 +236,45 @@ def test_a_file_that_cannot_be_read_is_named(
     assert path in said or "content" in change
 
 
+@pytest.mark.parametrize(
+    ("field", "kind", "value"),
+    [
+        ("file_path", "bytes", b"file:/x"),
+        ("record_count", "string", "7"),
+        ("file_size_in_bytes", "double", 7.0),
+        ("key_metadata", ["null", "string"], "key"),
+        ("split_offsets", {"type": "array", "items": "string"}, ["4"]),
+        ("value_counts", {"type": "map", "values": "long"}, {"1": 7}),
+        ("partition", "string", "eu"),
+    ],
+)
+def test_a_manifest_whose_fields_have_other_types_is_refused(
+    rebuilt: RebuiltTable, table_kms: MemoryKms, field: str, kind: Any, value: Any
+) -> None:
+    (file,) = (each["type"] for each in rebuilt.manifests[0].schema["fields"] if each["name"] == "data_file")
+    (found,) = (each for each in file["fields"] if each["name"] == field)
+    found["type"] = kind
+    found.pop("default", None)
+    for entry in rebuilt.manifests[0].records:
+        entry["data_file"][field] = value
+    table = open_table(rebuilt.write(), table_kms)
+    message = rf"manifest-0\.avro: its field {field} is "
+    if field == "value_counts":
+        # Without a filter nobody reads it.
+        with pytest.raises(FormatError, match=message):
+            table.scan(row_filter=f"{table.schema.fields[0].name} is not null").plan_files()
+        return
+    refuses(table, FormatError, message)
+    assert not table.verify().ok
+
+
+def test_a_delete_file_among_data_files_is_refused(rebuilt: RebuiltTable, table_kms: MemoryKms) -> None:
+    rebuilt.manifests[0].records[0]["data_file"]["content"] = 1
+    table = open_table(rebuilt.write(), table_kms)
+    path = rebuilt.data_files[0]["file_path"]
+    assert path in refuses(table, FormatError, r"manifest-0\.avro: has .* as position deletes, and is not for these")
+
+
 def test_a_file_without_an_age_is_refused(rebuilt: RebuiltTable, table_kms: MemoryKms) -> None:
     entry = rebuilt.manifests[0].records[0]
     # Only files that were added inherit their manifest's number.
@@ -357,7 +396,7 @@ def test_fields_of_metadata_that_are_not_known_do_no_harm(rebuilt: RebuiltTable,
         (b"{}", "PyIceberg cannot read this table's metadata: format-version"),
         (b'{"format-version": 3}', r"PyIceberg cannot read .*: 3\.location: Field required \(and 1 more\)"),
         (b'{"format-version": 3, "encryption-keys": 5}', "encryption-keys"),
-        (b'{"format-version": 3, "snapshots": [1]}', "a snapshot that is no object"),
+        (b'{"format-version": 3, "snapshots": [1]}', "a snapshot must be a JSON object"),
         (b"AGS1" + bytes(40), "is not"),
     ],
 )

@@ -505,7 +505,7 @@ def test_an_old_key_encryption_key_is_a_warning_after_730_days(spark_tables: Spa
     opened = _open(table.metadata)
 
     def at(seconds: float) -> AuditReport:
-        return audit(opened.metadata_location, opened.io, clock=lambda: made + seconds)
+        return audit(walk(opened.metadata_location, opened.io), opened.io, clock=lambda: made + seconds)
 
     assert not at(729.9 * DAY).findings
     old = at(731 * DAY)

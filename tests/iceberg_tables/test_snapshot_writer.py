@@ -9,10 +9,10 @@ import pytest
 
 from ags1.iceberg import open_table
 from ags1.iceberg.file_io import EncryptedFileIO
-from ags1.iceberg.writing.manifest_avro import EXISTING, Manifest
+from ags1.iceberg.manifests import EXISTING, Manifest
+from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotWriter
-from ags1.iceberg.writing.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms import MemoryKms
 from ags1.storage import Location

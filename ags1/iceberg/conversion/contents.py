@@ -5,10 +5,11 @@ refs --> snapshots, each once --> manifests, each once --> live entries
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
-from ags1.iceberg.table_walk import in_parallel
-from ags1.iceberg.writing.manifest_avro import DATA, EQUALITY_DELETES, Manifest
+from ags1._parallel import in_parallel
+from ags1.iceberg.manifests import DATA, EQUALITY_DELETES, Manifest
 from ags1.iceberg.writing.metadata import MAIN
 
 TYPE_CHECKING = False
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any, TypeAlias
 
-    from ags1.iceberg.writing.manifest_avro import Entry
+    from ags1.iceberg.manifests import Entry
+    from ags1.iceberg.snapshot_files import SnapshotFiles
     from ags1.iceberg.writing.metadata import TableMetadata
-    from ags1.iceberg.writing.snapshot_files import SnapshotFiles
 
     Kept: TypeAlias = dict[tuple[str, int | None], Manifest]
 
@@ -61,7 +62,7 @@ class Contents:
     snapshots : list of RefSnapshot
         In the order of the refs, with that of main first.
     manifests : dict of str to Manifest
-        By path, with live entries only.
+        By path, with live entries only, and these without the metrics of columns, which are most of them.
     listed : dict of str to dict
         What a manifest list says of each.
     """
@@ -83,7 +84,8 @@ class Contents:
                     self.listed[each["manifest_path"]] = each
         known = {} if kept is None else kept
         unread = [each for each in self.listed.values() if _name(each) not in known]
-        for each, manifest in zip(unread, in_parallel(files.manifest, unread, _READERS), strict=True):
+        read = functools.partial(files.manifest, metrics=False)
+        for each, manifest in zip(unread, in_parallel(read, unread, _READERS), strict=True):
             manifest.entries = [entry for entry in manifest.entries if entry.is_live]
             known[_name(each)] = manifest
         self.manifests = {path: known[_name(each)] for path, each in self.listed.items()}

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ags1._blocks import usable_cpus
+from ags1._parallel import SharedProgress, in_parallel
 from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.contents import Contents, is_moved
@@ -22,12 +23,12 @@ from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.conversion.sealing import Seal, WorkKey
 from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run
 from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.file_io import ALLOW_PLAINTEXT, TABLE_KEY_ID, EncryptedFileIO
-from ags1.iceberg.table_walk import FAULTS, STAT_THREADS, in_parallel
+from ags1.iceberg.file_io import ALLOW_PLAINTEXT, file_io_at
+from ags1.iceberg.manifests import DATA, kind_of
+from ags1.iceberg.snapshot_files import SnapshotFiles
+from ags1.iceberg.table_walk import FAULTS, STAT_THREADS
 from ags1.iceberg.writing.commit import commit
-from ags1.iceberg.writing.manifest_avro import DATA
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.snapshot_files import SnapshotFiles, kind_of
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
 from ags1.storage import status
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ags1.files import Progress
     from ags1.iceberg.catalogs import CatalogTable, TableState
     from ags1.iceberg.conversion.contents import Kept
-    from ags1.iceberg.writing.manifest_avro import Entry
+    from ags1.iceberg.manifests import Entry
     from ags1.storage import Location
 
     Perform: TypeAlias = Callable[[list[FileTask], WorkKey | None, Places, Location], Iterable[FileResult]]
@@ -62,11 +63,8 @@ class View:
     """
 
     def __init__(self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept) -> None:
-        properties = {**io_properties, ALLOW_PLAINTEXT: "true"}
-        if state.table_key_id is not None:
-            properties[TABLE_KEY_ID] = state.table_key_id
-        file_io = EncryptedFileIO(properties, kms=kms)
-        file_io.keys.learn_metadata(state.metadata_location, state.document)
+        file_io = file_io_at(state, {**io_properties, ALLOW_PLAINTEXT: "true"}, kms)
+        file_io.read_metadata(state.metadata_location)
         self.state = state
         self.metadata = TableMetadata(state.document.fields)
         self.source = SnapshotFiles(file_io)
@@ -195,7 +193,9 @@ class Conversion:
                     f"{entry.path}: files of the format {form} cannot be encrypted in Iceberg: write these rows again "
                     "as Parquet (Spark: rewrite_data_files after 'write.format.default'='parquet'), then convert"
                 )
-            check(self._task(view, entry), self._seal(view), self.places)
+            if self.perform is None:
+                # Elsewhere each file is looked at where it is moved, and not all of them from here.
+                check(self._task(view, entry), self._seal(view), self.places)
             return
         size = status(self.places.of_source(entry.path)).size
         if size != entry.file["file_size_in_bytes"]:
@@ -236,17 +236,17 @@ class Conversion:
 
     def _in_threads(self, tasks: list[FileTask], seal: Seal | None, journal: Journal) -> Iterator[FileResult]:
         at_once, threads = self._workers(tasks)
-        advance = _Advance(self.progress, sum(each.length for each in tasks))
+        advance = SharedProgress(self.progress, sum(each.length for each in tasks))
 
         def work(task: FileTask) -> FileResult:
-            done = advance.of(task.length)
-            result = run(task, seal, self.places, threads=threads, progress=done)
-            journal.add(result)
-            done(1, 1)
+            with advance.part(task.length) as within:
+                result = run(task, seal, self.places, threads=threads, progress=within)
+                journal.add(result)
             return result
 
         try:
-            yield from in_parallel(work, tasks, at_once, stop=advance.stop)
+            with advance.errors():
+                yield from in_parallel(work, tasks, at_once, stop=advance.stop)
         finally:
             journal.flush()
 
@@ -446,38 +446,3 @@ def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
-
-
-class _Stopped(Exception):
-    """Other files failed."""
-
-
-class _Advance:
-    """Adds up the progress of several files in stored bytes."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total = progress, total
-        self._done = 0
-        self._stopped = False
-        self._lock = threading.Lock()
-
-    def stop(self) -> None:
-        """Have the files that are under way given up."""
-        self._stopped = True
-
-    def of(self, length: int) -> Progress:
-        """The progress of one file of so many bytes, whatever it counts in."""
-        told = 0
-
-        def advance(done: int, total: int | None) -> None:
-            nonlocal told
-            if self._stopped:
-                raise _Stopped("another file failed")
-            now = length * done // total if total else 0
-            with self._lock:
-                self._done += now - told
-                told = now
-                if self._progress is not None:
-                    self._progress(self._done, self._total)
-
-        return advance

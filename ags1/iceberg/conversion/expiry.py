@@ -13,18 +13,19 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from ags1._parallel import in_parallel
 from ags1.errors import UnsupportedError
 from ags1.iceberg.conversion.engine import statistics_of
 from ags1.iceberg.conversion.journal import DIRECTORY, runs
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.conversion.tables import parts_of
 from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.file_io import ALLOW_PLAINTEXT, TABLE_KEY_ID, EncryptedFileIO
+from ags1.iceberg.file_io import ALLOW_PLAINTEXT, file_io_at
 from ags1.iceberg.locations import location_of
-from ags1.iceberg.table_walk import in_parallel
+from ags1.iceberg.manifests import kind_of
+from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.snapshot_files import SnapshotFiles, kind_of
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import Location, list_files, remove, status
 
@@ -238,11 +239,8 @@ def _refuse_local_files(metadata: str, paths: Iterable[str], located: Callable[[
 
 
 def _source(table: CatalogTable, kms: Any, state: TableState) -> SnapshotFiles:
-    properties = {**table.io_properties, ALLOW_PLAINTEXT: "true"}
-    if state.table_key_id is not None:
-        properties[TABLE_KEY_ID] = state.table_key_id
-    file_io = EncryptedFileIO(properties, kms=kms)
-    file_io.keys.learn_metadata(state.metadata_location, state.document)
+    file_io = file_io_at(state, {**table.io_properties, ALLOW_PLAINTEXT: "true"}, kms)
+    file_io.read_metadata(state.metadata_location)
     return SnapshotFiles(file_io)
 
 
@@ -256,7 +254,8 @@ def _files_of(
             yield snapshot["manifest-list"], "manifest list"
         for each in found:
             listed[each["manifest_path"]] = each
-    for path, manifest in zip(listed, in_parallel(source.manifest, listed.values(), _READERS), strict=True):
+    read = functools.partial(source.manifest, metrics=False)
+    for path, manifest in zip(listed, in_parallel(read, listed.values(), _READERS), strict=True):
         if not deleted:
             yield path, "manifest"
         for entry in manifest.entries:

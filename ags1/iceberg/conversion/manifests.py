@@ -12,7 +12,7 @@ from dataclasses import replace
 from ags1.errors import FormatError
 from ags1.iceberg.conversion.contents import is_moved, is_position_delete, is_vector
 from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
-from ags1.iceberg.writing.manifest_avro import DATA, DELETES, EQUALITY_DELETES, EXISTING, Entry, Manifest
+from ags1.iceberg.manifests import DATA, DELETES, EQUALITY_DELETES, EXISTING, Entry, Manifest
 from ags1.iceberg.writing.snapshot import SnapshotWriter
 
 TYPE_CHECKING = False
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ags1.iceberg.conversion.contents import Contents, RefSnapshot
     from ags1.iceberg.conversion.sealing import Seal
     from ags1.iceberg.conversion.work import FileResult
+    from ags1.iceberg.snapshot_files import SnapshotFiles
     from ags1.iceberg.writing.metadata import TableMetadata
-    from ags1.iceberg.writing.snapshot_files import SnapshotFiles
     from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["SnapshotConversion", "is_finished"]
@@ -78,48 +78,51 @@ class SnapshotConversion:
             if each.file["content"] == DATA
         }
         self._made: dict[str, dict[str, Any] | None] = {}
-        self._entries: dict[str, list[Entry]] = {}
+        self._totals: dict[str, dict[str, int]] = {}
 
     def write(self, snapshot: RefSnapshot) -> dict[str, Any]:
         """Write one snapshot on top of another, and give it to all refs of that; return its JSON."""
         writer = SnapshotWriter(self._metadata, self._files, self._kms, snapshot.refs[0])
-        live: list[Entry] = []
+        counts = []
         manifests = []
         for listed, manifest in self._contents.of(snapshot):
-            live += self._add(writer, listed, manifest)
+            counts.append(self._add(writer, listed, manifest))
             manifests.append(manifest)
         merged = merge_position_deletes(manifests, self._paths, self._source, self._files)
         for spec_id, vectors in merged.items():
             like = next(each for each in manifests if each.spec_id == spec_id and each.content == DATA)
             writer.add(like.like(vectors, DELETES), None)
-            live += vectors
-        made = writer.finish("replace", totals(live), schema_id=snapshot.fields.get("schema-id"))
+            counts.append(_totals(vectors))
+        totals = {name: str(sum(each[name] for each in counts)) for name in _totals([])}
+        made = writer.finish("replace", totals, schema_id=snapshot.fields.get("schema-id"))
         for ref in snapshot.refs[1:]:
             self._metadata.set_ref(ref, made)
         return made
 
-    def _add(self, writer: SnapshotWriter, listed: dict[str, Any], manifest: Manifest) -> list[Entry]:
-        """Add the new form of a manifest to a snapshot; return its entries."""
+    def _add(self, writer: SnapshotWriter, listed: dict[str, Any], manifest: Manifest) -> dict[str, int]:
+        """Add the new form of a manifest to a snapshot; return its part of the totals."""
         path = listed["manifest_path"]
         if path in self._made:
             made = self._made[path]
             if made is not None:
                 writer.keep(made)
-            return self._entries[path]
+            return self._totals[path]
         if self._change.is_done(listed.get("key_metadata")) and all(
             self._change.is_done(each.file.get("key_metadata")) and self._stays(each) for each in manifest.entries
         ):
             made, entries = listed, manifest.entries
             writer.keep(made)
         else:
-            entries = [self._converted(each) for each in manifest.entries if is_moved(each)]
-            entries += self._vectors([each for each in manifest.entries if is_vector(each)])
+            # With the metrics of columns, which only one manifest after the other has in memory.
+            live = [each for each in self._source.manifest(listed).entries if each.is_live]
+            entries = [self._converted(each) for each in live if is_moved(each)]
+            entries += self._vectors([each for each in live if is_vector(each)])
             made = None
             if entries:
                 writer.add(manifest.like(entries), listed.get("partitions"), listed.get("first_row_id"))
                 made = writer.manifests[-1]
-        self._made[path], self._entries[path] = made, entries
-        return entries
+        self._made[path], self._totals[path] = made, _totals(entries)
+        return self._totals[path]
 
     def _stays(self, entry: Entry) -> bool:
         """Whether a file needs no change because of others' new paths."""
@@ -159,7 +162,7 @@ class SnapshotConversion:
         return replace(entry, status=EXISTING, file=file)
 
 
-def totals(entries: list[Entry]) -> dict[str, str]:
+def _totals(entries: list[Entry]) -> dict[str, int]:
     """The total fields of a snapshot's summary."""
     counts = dict.fromkeys(
         (
@@ -177,4 +180,4 @@ def totals(entries: list[Entry]) -> dict[str, str]:
         counts["total-delete-files"] += 1
         kind = "equality" if file["content"] == EQUALITY_DELETES else "position"
         counts[f"total-{kind}-deletes"] += file["record_count"]
-    return {name: str(count) for name, count in counts.items()}
+    return counts

@@ -12,9 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ags1.errors import FormatError, UnsupportedError
+from ags1.iceberg._naming import naming
+from ags1.iceberg._position_deletes import read_position_deletes
 from ags1.iceberg.conversion.contents import is_position_delete, is_vector
 from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions
-from ags1.iceberg.writing.manifest_avro import DATA, EXISTING, POSITION_DELETES, Entry
+from ags1.iceberg.manifests import DATA, EXISTING, POSITION_DELETES, Entry
 from ags1.iceberg.writing.puffin import write_vectors
 
 TYPE_CHECKING = False
@@ -22,13 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from ags1.iceberg.writing.manifest_avro import Manifest
-    from ags1.iceberg.writing.snapshot_files import SnapshotFiles
+    from ags1.iceberg.manifests import Manifest
+    from ags1.iceberg.snapshot_files import SnapshotFiles
     from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["merge_position_deletes", "move_vectors", "positions_in"]
-
-_PATH, _POSITION = 2147483546, 2147483545
 
 
 def move_vectors(
@@ -207,49 +207,15 @@ def positions_in(entry: Entry, source: SnapshotFiles) -> dict[str, Any]:
     form = entry.file["file_format"].lower()
     if form not in ("parquet", "avro"):
         raise UnsupportedError(f"{entry.path}: position delete files of the format {form} are not read")
-    with source.open(entry.file) as opened:
-        try:
-            paths, positions = (_of_parquet if form == "parquet" else _of_avro)(opened)
-        except FormatError as error:
-            raise type(error)(f"{entry.path}: {error}") from None
-    found: dict[str, list[int]] = {}
-    for path, position in zip(paths, positions, strict=True):
-        found.setdefault(path, []).append(position)
-    if sum(map(len, found.values())) != entry.file["record_count"]:
-        raise FormatError(
-            f"{entry.path}: has {sum(map(len, found.values()))} deletes, but its manifest says "
-            f"{entry.file['record_count']}"
-        )
+    with naming(entry.path, "cannot be read"), source.open(entry.file) as opened:
+        found = read_position_deletes(opened, form)
+    count = sum(map(len, found.values()))
+    if count != entry.file["record_count"]:
+        raise FormatError(f"{entry.path}: has {count} deletes, but its manifest says {entry.file['record_count']}")
     return {path: _bitmap(each) for path, each in found.items()}
-
-
-def _of_parquet(opened: Any) -> tuple[list[str], list[int]]:
-    import pyarrow.parquet
-
-    file = pyarrow.parquet.ParquetFile(opened)
-    names = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in file.schema_arrow}
-    table = file.read([names.get(number, name) for number, name in ((_PATH, "file_path"), (_POSITION, "pos"))])
-    return _columns(table.column(0).to_pylist(), table.column(1).to_pylist())
-
-
-def _of_avro(opened: Any) -> tuple[list[str], list[int]]:
-    import fastavro
-
-    reader = fastavro.reader(opened)
-    schema = reader.writer_schema
-    names = {each.get("field-id"): each["name"] for each in schema["fields"]} if isinstance(schema, dict) else {}
-    path, position = names.get(_PATH, "file_path"), names.get(_POSITION, "pos")
-    rows = list(reader)
-    return _columns([row.get(path) for row in rows], [row.get(position) for row in rows])  # type: ignore[union-attr]
-
-
-def _columns(paths: list[Any], positions: list[Any]) -> tuple[list[str], list[int]]:
-    if None in paths or None in positions:
-        raise FormatError("a position delete has no path of a data file, or no position")
-    return paths, positions
 
 
 def _bitmap(positions: Any) -> Any:
     from pyroaring import BitMap64
 
-    return BitMap64(positions if isinstance(positions, list) else positions.to_pylist())
+    return BitMap64(positions.to_pylist())

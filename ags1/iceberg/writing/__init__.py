@@ -1,10 +1,9 @@
 """Writing encrypted Iceberg tables: manifests, snapshots and metadata, made so that Iceberg Java reads them.
 
-manifest_avro   entries of manifests and manifest lists, read raw and written in format version 3
+manifest_avro   manifests and manifest lists, written in format version 3
 metadata        a table's metadata as JSON that is edited: snapshots, refs, properties, the upgrade to version 3
 table_files     small files of a table (manifests, lists, Puffin files), each encrypted under a key of its own
 puffin          deletion vectors in a new Puffin file
-snapshot_files  manifest lists, manifests and files of a snapshot, opened with their keys
 snapshot        one new snapshot: its manifests, its manifest list, its key, its place in the metadata
 commit          the optimistic commit, tried again after a lost race
 """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ags1.iceberg.manifests import Entry
 from ags1.iceberg.writing.arrow_rows import batches_of
 from ags1.iceberg.writing.change import Change, ChangeReport, WriteTarget, check_still_fits
 from ags1.iceberg.writing.data_files import DataFiles
-from ags1.iceberg.writing.manifest_avro import Entry
 from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["append", "write_rows"]

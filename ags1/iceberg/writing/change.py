@@ -19,23 +19,14 @@ from typing import Any
 from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.locations import location_of
+from ags1.iceberg.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, POSITION_DELETES, Entry, Manifest
+from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.data_files import TableLayout
-from ags1.iceberg.writing.manifest_avro import (
-    ADDED,
-    DATA,
-    DELETED,
-    DELETES,
-    EXISTING,
-    POSITION_DELETES,
-    Entry,
-    Manifest,
-)
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.puffin import write_vectors
 from ags1.iceberg.writing.snapshot import SnapshotWriter
-from ags1.iceberg.writing.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.summary import SnapshotSummary
 from ags1.iceberg.writing.table_files import TableFiles
 

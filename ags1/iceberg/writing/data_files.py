@@ -21,8 +21,8 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
 from ags1._blocks import usable_cpus
 from ags1.errors import UnsupportedError
+from ags1.iceberg.manifests import ADDED, DATA, Entry
 from ags1.iceberg.writing.arrow_rows import RowShape
-from ags1.iceberg.writing.manifest_avro import ADDED, DATA, Entry
 from ags1.iceberg.writing.metrics import FileMetrics, MetricsPlan
 from ags1.iceberg.writing.partitioning import Partitioning, column_of, path_of
 from ags1.iceberg.writing.table_files import TableFiles

@@ -9,6 +9,7 @@ from array import array
 from typing import Any
 
 import pyarrow
+from pyiceberg.expressions import AlwaysTrue
 
 from ags1.iceberg._row_lineage import LINEAGE, POSITION
 from ags1.iceberg.writing.change import Change
@@ -40,7 +41,7 @@ def take_away(change: Change, table: Any, ref: str, row_filter: Any = None) -> N
     partly = []
     for task in scan.plan_files():
         others = [*task.deletes.position_deletes, *task.deletes.equality_deletes]
-        if others or not scan.covers(task):
+        if others or task.residual != AlwaysTrue():
             partly.append(task)
             continue
         vector = task.deletes.vector

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ags1.iceberg.manifests import DATA
+from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.appending import write_rows
 from ags1.iceberg.writing.change import Change, ChangeReport, WriteTarget, check_still_fits
-from ags1.iceberg.writing.manifest_avro import DATA
 from ags1.iceberg.writing.matching import POSITION_NAME, take_away
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["overwrite", "overwrite_partitions"]
@@ -45,7 +45,7 @@ def overwrite_partitions(target: WriteTarget, data: Any) -> ChangeReport:
         for listed in source.manifests(snapshot):
             if listed["content"] != DATA or listed["partition_spec_id"] != layout.partitioning.spec_id:
                 continue
-            for each in source.manifest(listed).entries:
+            for each in source.entries(listed, metrics=False):
                 if each.is_live and _key(each.file["partition"]) in partitions:
                     change.removed.add(each.path)
         change.deleted_rows = _visible_rows(table, target.ref, change.removed)

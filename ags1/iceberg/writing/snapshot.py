@@ -12,7 +12,8 @@ from __future__ import annotations
 import uuid
 
 from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.writing.manifest_avro import ADDED, DATA, DELETED, EXISTING, write_list, write_manifest
+from ags1.iceberg.manifests import ADDED, DATA, DELETED, EXISTING
+from ags1.iceberg.writing.manifest_avro import write_list, write_manifest
 from ags1.iceberg.writing.metadata import MAIN
 
 TYPE_CHECKING = False
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from ags1.iceberg.writing.manifest_avro import Manifest
+    from ags1.iceberg.manifests import Manifest
     from ags1.iceberg.writing.metadata import TableMetadata
     from ags1.iceberg.writing.table_files import TableFiles
 

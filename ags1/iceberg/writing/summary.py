@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ags1.iceberg.writing.manifest_avro import DATA, DELETES, EQUALITY_DELETES
+from ags1.iceberg.manifests import DATA, DELETES, EQUALITY_DELETES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

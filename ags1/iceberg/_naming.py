@@ -1,0 +1,36 @@
+"""Errors with the name of the file that they are about, and of a type that callers know."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from ags1.errors import Ags1Error, FormatError
+
+__all__ = ["naming"]
+
+
+@contextlib.contextmanager
+def naming(path: str, problem: str = "is not the Avro file that it should be") -> Iterator[None]:
+    """Gives all that wrong bytes can lead us, fastavro, Arrow and PyIceberg to raise the file's name.
+
+    Parameters
+    ----------
+    path : str
+    problem : str
+        What is said of errors that are none of ours: they become a FormatError.
+    """
+    try:
+        yield
+    except Ags1Error as error:
+        # Messages about local files have the path without its scheme.
+        if path.rpartition("/")[2] not in str(error):
+            error.args = (f"{path}: {error}",)
+        raise
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:
+        # Arrow's own errors about bytes are OSError too, without a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise FormatError(f"{path}: {problem}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,71 @@
+"""Position delete files: which rows of which data files they delete.
+
+Source: Iceberg table spec, "Position Delete Files".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow
+import pyarrow.compute as compute
+
+from ags1.errors import FormatError
+
+__all__ = ["read_position_deletes"]
+
+_FIELDS = {2147483546: "file_path", 2147483545: "pos"}
+
+
+def read_position_deletes(file: Any, file_format: str) -> dict[str, pyarrow.ChunkedArray]:
+    """Deleted positions, as int64, by the path of the data file.
+
+    Parameters
+    ----------
+    file : binary file
+        Plaintext of the file.
+    file_format : {"parquet", "avro", "orc"}
+
+    Raises
+    ------
+    FormatError
+        A row has no path or no position, or there are no such fields. Any other exception means that it is damaged.
+    """
+    if file_format == "avro":
+        from ags1.iceberg._avro_files import read_columns
+
+        found = read_columns(file, _FIELDS)
+    else:
+        found = _of_parquet(file) if file_format == "parquet" else _of_orc(file)
+    # Before the chunks are one: text of more than 2 GiB needs the type with long offsets.
+    paths, positions = found[0].cast(pyarrow.large_string()), found[1].cast(pyarrow.int64()).combine_chunks()
+    encoded = paths.combine_chunks().dictionary_encode()
+    if encoded.null_count:
+        raise FormatError("a deleted position has no path of a data file")
+    if positions.null_count:
+        raise FormatError("a deleted row has no position")
+    order = compute.sort_indices(encoded.indices)
+    runs = compute.run_end_encode(encoded.indices.take(order), run_end_type=pyarrow.int64())
+    positions, start, made = positions.take(order), 0, {}
+    for code, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        made[encoded.dictionary[code].as_py()] = pyarrow.chunked_array([positions.slice(start, end - start)])
+        start = end
+    return made
+
+
+def _of_parquet(file: Any) -> list[Any]:
+    import pyarrow.parquet
+
+    opened = pyarrow.parquet.ParquetFile(file)
+    names = {int((each.metadata or {}).get(b"PARQUET:field_id", -1)): each.name for each in opened.schema_arrow}
+    wanted = [names.get(field_id, name) for field_id, name in _FIELDS.items()]
+    columns: list[Any] = opened.read(wanted).select(wanted).columns
+    return columns
+
+
+def _of_orc(file: Any) -> list[Any]:
+    import pyarrow.orc
+
+    names = list(_FIELDS.values())
+    columns: list[Any] = pyarrow.orc.ORCFile(file).read(names).select(names).columns
+    return columns
