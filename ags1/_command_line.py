@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any, NoReturn, TypeAlias
 
-    Hint: TypeAlias = Callable[[str, argparse.Namespace], str | None]
+    Hint: TypeAlias = Callable[[str], str | None]
 
 __all__ = ["CommandParser", "Formatter", "UsageError", "add_options", "option_name"]
 
@@ -127,8 +127,8 @@ class CommandParser(argparse.ArgumentParser):
         Parameters
         ----------
         hint : callable, optional
-            Called with the name of an option that the command does not have, and what was parsed; returns what to say
-            of it, or None. No value that might be a key is shown.
+            Called with the name of an option that the command does not have; returns what to say of it, or None. No
+            value that might be a key is shown.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class CommandParser(argparse.ArgumentParser):
         see = f"(see `{self.prog} {command} --help`)"
         for argument in rest:
             if argument.startswith("-") and argument != "-":
-                said = hint(option_name(argument), options) if hint is not None else None
+                said = hint(option_name(argument)) if hint is not None else None
                 if said is not None:
                     raise UsageError(f"{said} {see}")
                 self._refuse_option(command, argument)

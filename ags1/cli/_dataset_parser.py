@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 from ags1._command_line import CommandParser
 from ags1.cli._parser import DATASET, json_fields, lazily
 
-__all__ = ["command_parser", "parse"]
+__all__ = ["command_parser"]
 
 _HELP = """\
 A dataset is a directory or a URL: s3://bucket/vault works wherever vault/
@@ -35,22 +33,9 @@ _PATHS = {"files": ("PATH...", "file or directory in it")}
 _OPEN = "KMS PINS"
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse what stands behind ``ags1 dataset``; `run` of the result is the function to call with it.
-
-    Raises
-    ------
-    UsageError
-        They make no sense.
-    SystemExit
-        Help was asked for, and shown.
-    """
-    return command_parser().parse(arguments)
-
-
-def command_parser() -> CommandParser:
-    """The parser of all actions."""
-    parser = CommandParser(prog="ags1 dataset", what="ACTION", epilog=_HELP)
+def command_parser(only: str | None = None) -> CommandParser:
+    """The parser of all actions, or with the options of one alone."""
+    parser = CommandParser(prog="ags1 dataset", what="ACTION", epilog=_HELP, only=only)
 
     def action(name: str, run: str, *arguments: object, examples: str, fields: str = "", **settings: object) -> None:
         epilog = f"{fields}\nexamples:\n{examples}"

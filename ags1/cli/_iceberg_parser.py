@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 from ags1._command_line import CommandParser
 from ags1.cli._parser import json_fields, lazily
 
-__all__ = ["command_parser", "parse"]
+__all__ = ["command_parser", "hint"]
 
 _HELP = """\
 examples:
@@ -118,28 +116,16 @@ _ALL = {"snapshot": {"default": "all"}}
 _BRANCH = {"ref": {"metavar": "BRANCH", "help": "of this branch (main)"}}
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse what stands behind ``ags1 iceberg``; `run` of the result is the function to call with it.
-
-    Raises
-    ------
-    UsageError
-        They make no sense. The message names options, but shows no value that might be a key.
-    SystemExit
-        Help was asked for, and shown.
-    """
-    return command_parser().parse(arguments, _hint)
-
-
-def _hint(option: str, options: argparse.Namespace) -> str | None:
+def hint(option: str) -> str | None:
+    """What to say of an option that no action has."""
     if option in ("--key", "--key-env", "--key-metadata"):
         return f"there is no {option}: a table's keys come from its KMS, --kms URL"
     return None
 
 
-def command_parser() -> CommandParser:
-    """The parser of all actions."""
-    parser = CommandParser(prog="ags1 iceberg", what="ACTION", epilog=_HELP)
+def command_parser(only: str | None = None) -> CommandParser:
+    """The parser of all actions, or with the options of one alone."""
+    parser = CommandParser(prog="ags1 iceberg", what="ACTION", epilog=_HELP, only=only)
 
     def action(
         name: str,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 from ags1._command_line import CommandParser
 from ags1.cli._parser import file_places, json_fields, lazily, source_places
 
-__all__ = ["command_parser", "parse"]
+__all__ = ["command_parser", "hint"]
 
 _HELP = """\
 examples:
@@ -120,28 +118,16 @@ examples:
 """
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse what stands behind ``ags1 parquet``; `run` of the result is the function to call with it.
-
-    Raises
-    ------
-    UsageError
-        They make no sense. The message names options, but shows no value that might be a key.
-    SystemExit
-        Help was asked for, and shown.
-    """
-    return command_parser().parse(arguments, _hint)
-
-
-def _hint(option: str, options: argparse.Namespace) -> str | None:
+def hint(option: str) -> str | None:
+    """What to say of an option that no action has."""
     if option in ("--key", "--key-env"):
         return f"there is no {option}: name keys with --footer-key and --column-key, as file:PATH or env:NAME"
     return None
 
 
-def command_parser() -> CommandParser:
-    """The parser of all actions."""
-    parser = CommandParser(prog="ags1 parquet", what="ACTION", epilog=_HELP)
+def command_parser(only: str | None = None) -> CommandParser:
+    """The parser of all actions, or with the options of one alone."""
+    parser = CommandParser(prog="ags1 parquet", what="ACTION", epilog=_HELP, only=only)
     fields = json_fields("source, target, outcome (done, copied, left out, finished before),\n  bytes, seconds, error")
     of_iceberg = {
         "help": "Iceberg's key metadata (key and AAD prefix) from a file, or for many files from a directory of "

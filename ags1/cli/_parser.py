@@ -177,7 +177,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if arguments and arguments[0] in _GROUPS:
         import importlib
 
-        options = importlib.import_module(f"ags1.cli.{_GROUPS[arguments[0]]}").parse(arguments[1:])
+        group = importlib.import_module(f"ags1.cli.{_GROUPS[arguments[0]]}")
+        words = arguments[1:] if arguments[1:2] != ["help"] else [*arguments[2:3], "--help"]
+        options = group.command_parser(words[0] if words else None).parse(words, getattr(group, "hint", None))
     elif arguments[:1] == ["--version"]:
         from ags1._version import version
 
@@ -193,8 +195,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options  # type: ignore[no-any-return]
 
 
-def _hint(option: str, options: argparse.Namespace) -> str | None:
-    if option == "--key" and hasattr(options, "key_file"):
+def _hint(option: str) -> str | None:
+    if option == "--key":
         return "there is no --key: other users could read a key in the arguments; use --key-file or --key-env"
     return None
 

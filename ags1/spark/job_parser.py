@@ -120,7 +120,7 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     return options
 
 
-def _hint(option: str, options: argparse.Namespace) -> str | None:
+def _hint(option: str) -> str | None:
     if not option.startswith("--") or not _LOOKS_LIKE_A_KEY.search(option):
         return None
     return (

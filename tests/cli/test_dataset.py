@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ags1 import dataset, kms
-from ags1.cli._dataset_parser import parse
+from ags1.cli._parser import parse
 from tests.cli.conftest import PLAIN, Run, files_below, make_tree, write_key
 
 # No password: to derive a key from one takes as long as a whole test.
@@ -340,7 +340,7 @@ def test_the_examples_of_help_are_commands(run: Run, action: str, tree: dict[str
     commands = re.findall(r"^  ags1 dataset (.*)$", examples, re.MULTILINE)
     assert commands
     for command in commands:
-        parse(shlex.split(command.partition("|")[0]))
+        parse(["dataset", *shlex.split(command.partition("|")[0])])
 
 
 def test_control_characters_of_a_name_stay_off_the_terminal(run: Run, tree: dict[str, bytes]) -> None:

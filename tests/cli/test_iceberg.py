@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("pyiceberg")
 
 from ags1.cli._iceberg_open import in_options, warnings_as_lines
-from ags1.cli._iceberg_parser import command_parser, parse
+from ags1.cli._iceberg_parser import command_parser
+from ags1.cli._parser import parse
 from ags1.errors import FormatError, KeyAccessError
 from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
 from ags1.iceberg.file_keys import KnownFile
@@ -82,7 +83,7 @@ def test_wrong_usage_is_told_in_one_line(run: Run, work: Path, arguments: str, m
     ],
 )
 def test_a_time_may_have_the_form_that_inspect_shows(text: str, value: object) -> None:
-    found = parse(["scan", "t", "--as-of", text]).as_of
+    found = parse(["iceberg", "scan", "t", "--as-of", text]).as_of
     assert (found if isinstance(found, int) else found.isoformat()) == value
 
 
@@ -106,11 +107,19 @@ def test_properties_reach_the_file_io(work: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setenv("THE_SECRET", "abc=def")
     options = parse(
-        ["scan", "t", "--property", "s3.secret-access-key=env:THE_SECRET", "--property", "s3.access-key-id=me"]
+        [
+            "iceberg",
+            "scan",
+            "t",
+            "--property",
+            "s3.secret-access-key=env:THE_SECRET",
+            "--property",
+            "s3.access-key-id=me",
+        ]
     )
     assert properties_of(options) == {"s3.secret-access-key": "abc=def", "s3.access-key-id": "me"}
     with pytest.raises(KeyAccessError, match="the environment variable NOBODY_HAS_IT is not set"):
-        properties_of(parse(["scan", "t", "--property", "s3.session-token=env:NOBODY_HAS_IT"]))
+        properties_of(parse(["iceberg", "scan", "t", "--property", "s3.session-token=env:NOBODY_HAS_IT"]))
 
 
 @pytest.mark.parametrize("text", ["nothing", "=x", "ags1.kms=local:x"])
