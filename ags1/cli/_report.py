@@ -141,10 +141,14 @@ class Reporter:
         return progress
 
     def _beat(self) -> None:
-        while not self._closed.wait(_BAR_EVERY_SECONDS):
-            with self._lock:
-                if not self._closed.is_set():
-                    self._show()
+        try:
+            while not self._closed.wait(_BAR_EVERY_SECONDS):
+                with self._lock:
+                    if not self._closed.is_set():
+                        self._show()
+        except OSError:
+            # Nobody looks any more; the work itself is still wanted.
+            return
 
     def _show(self) -> None:
         now = time.monotonic()

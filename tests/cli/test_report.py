@@ -111,6 +111,38 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds(clock: Clock, capsys:
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+class Beats:
+    """In the place of the event that ends a reporter: it lets two moments pass."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._left = 2
+
+    def wait(self, seconds: float) -> bool:
+        self._left -= 1
+        self._clock.now += 10
+        return self._left < 0
+
+    def is_set(self) -> bool:
+        return False
+
+
+def test_that_time_passes_is_shown_where_nothing_says_what_is_done(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = reporter(total=None, file_count=1)
+    found._closed = Beats(clock)  # type: ignore[assignment]
+    found._beat()
+    assert capsys.readouterr().err == "working: 10 s\nworking: 20 s\n"
+
+
+def test_nothing_is_shown_after_the_end() -> None:
+    with reporter(total=None, file_count=1, progress="always") as found:
+        pass
+    found._beat()
+    assert found._bar is None
+
+
 @pytest.mark.parametrize("options", [{"quiet": True}, {"json": True}, {"progress": "never"}])
 def test_no_line_comes_where_none_is_wanted(
     clock: Clock, capsys: pytest.CaptureFixture[str], options: dict[str, Any]
