@@ -11,7 +11,7 @@ import ags1.dataset.expiry as _expiry
 import ags1.dataset.maintenance as _maintenance
 from ags1._text import check_text_options
 from ags1.dataset._arguments import check_run, kms_client, relative
-from ags1.dataset._files import Files, View
+from ags1.dataset._files import Files
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.joined import open_parts
@@ -20,6 +20,7 @@ from ags1.dataset.reports import ExpireReport, RewrapReport, RunReport, TreeRepo
 from ags1.dataset.selection import Filter
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import Version, kept_versions, latest_number, read_committed, read_version
+from ags1.dataset.views import View
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
@@ -222,11 +223,7 @@ class Dataset:
         kept elsewhere shows that: ``open(..., expected_version=)``.
         """
         check_run("fail", threads)
-        view = self._view()
-        return verify(
-            self._location, view.manifests, view.root, view.version, view.keys, self._kms,
-            threads=threads or self._threads, progress=progress,
-        )  # fmt: skip
+        return verify(self._view(), self._kms, threads=threads or self._threads, progress=progress)
 
     def decrypt(
         self,
@@ -265,11 +262,8 @@ class Dataset:
             Reading or writing failed.
         """
         check_run(on_error, threads)
-        view = self._view()
-        report = RunReport(version=view.version.version)
         return decrypt_files(
-            self._location, view.manifests, view.root, view.keys, Location(target, storage_options),
-            Filter(include, exclude), report,
+            self._view(), Location(target, storage_options), Filter(include, exclude),
             threads=threads or self._threads, on_error=on_error, progress=progress, durable=durable, dry_run=dry_run,
         )  # fmt: skip
 

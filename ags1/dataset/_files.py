@@ -1,52 +1,22 @@
-"""One version of a dataset, opened, and its files."""
+"""The files of a version, as a collection."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ags1.dataset._arguments import relative
-from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry
-from ags1.dataset.manifests import Manifests, Node
-from ags1.dataset.transaction import open_root
-from ags1.dataset.versions import Version
-from ags1.storage import Location
+from ags1.dataset.views import View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from ags1.dataset._arguments import Path
 
-__all__ = ["Files", "View"]
-
-
-@dataclass(frozen=True)
-class View:
-    """One version of a dataset, opened."""
-
-    version: Version
-    manifests: Manifests
-    root: Node | None
-    keys: ClassKeys
-
-    @classmethod
-    def of(cls, location: Location, version: Version, kms: Any) -> View:
-        """Check a version, and read the root of its manifests.
-
-        Raises
-        ------
-        KeyAccessError, FormatError, AuthenticationError, OSError
-            As :func:`ags1.dataset.open`.
-        """
-        keys = ClassKeys(version.classes, kms, location.text)
-        version.authenticate(keys, f"version {version.version} of {location}")
-        manifests = Manifests(location, version.uuid)
-        return cls(version, manifests, open_root(manifests, version, kms), keys)
+__all__ = ["Files"]
 
 
 class Files:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ags1.dataset._arguments import inside
-from ags1.dataset.classes import ClassKeys
 from ags1.dataset.execution import execute
-from ags1.dataset.manifests import Manifests, Node
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import open_target
+from ags1.dataset.views import View
 from ags1.dataset.worker import DecryptWorker
 from ags1.storage import Location, Unsynced
 
@@ -20,13 +19,9 @@ __all__ = ["decrypt_files"]
 
 
 def decrypt_files(
-    dataset: Location,
-    manifests: Manifests,
-    root: Node | None,
-    keys: ClassKeys,
+    view: View,
     target: Location,
     wanted: Filter,
-    report: RunReport,
     *,
     threads: int | None = None,
     on_error: str = "fail",
@@ -34,21 +29,23 @@ def decrypt_files(
     durable: bool = False,
     dry_run: bool = False,
 ) -> RunReport:
-    """Decrypt the files of a version that are wanted; return the report, completed.
+    """Decrypt the files of a version that are wanted.
 
     Raises
     ------
     As :meth:`ags1.dataset.Dataset.decrypt`.
     """
+    dataset, root = view.location, view.root
     if inside(dataset, target) is not None:
         raise ValueError(f"the target {target} lies in the dataset: plaintext would stand beside what is encrypted")
     name = inside(target, dataset)
-    if name is not None and manifests.has_below(root, name):
+    if name is not None and view.manifests.has_below(root, name):
         raise ValueError(
             f"the target {target} is above the dataset, which has files below {name}/: their plaintext would go into "
             "the dataset itself; choose another target"
         )
-    entries = (entry for entry in manifests.files(root) if wanted.accepts(entry.path))
+    report = RunReport(version=view.version.version)
+    entries = (entry for entry in view.manifests.files(root) if wanted.accepts(entry.path))
     if dry_run:
         for entry in entries:
             report.done += 1
@@ -67,7 +64,7 @@ def decrypt_files(
     with open_target(target):
         # Also where no file is wanted, the directory is there afterwards.
         pass
-    worker = DecryptWorker(dataset, target, keys, progress=tell)
+    worker = DecryptWorker(dataset, target, view.keys, progress=tell)
     for outcome in execute(worker, entries, threads=threads, on_error=on_error):
         entry = outcome.unit
         passed += entry.plaintext_length

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["expire"]
 
 _ATTEMPTS = 20
+_LOOKS = 3
 _SECOND = 1_000_000_000
 
 
@@ -43,12 +44,16 @@ def expire(
     give_up: int = 0,
 ) -> ExpireReport:  # fmt: skip
     """Remove old versions and what no version needs; see :meth:`ags1.dataset.Dataset.expire`."""
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         try:
             return _Expiry(location, kms, keep, older_than, grace, give_up).run(dry_run)
         except ConflictError:
             # Somebody has committed meanwhile: what they need must stay, so everything is looked at again.
             continue
+        except FileNotFoundError:
+            # Another one may be removing what this was looking at.
+            if attempt >= _LOOKS:
+                raise
     raise ConflictError(f"{location}: others have committed all the time: expire it again later")
 
 

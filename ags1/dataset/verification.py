@@ -13,16 +13,16 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from ags1._blocks import open_blocks
-from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.execution import execute
-from ags1.dataset.manifests import Manifests, Node
+from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, run_of, sort_key, version_name, version_number
 from ags1.dataset.references import unnamed, walk
 from ags1.dataset.reports import Problem, TreeReport
 from ags1.dataset.sources import open_regular
 from ags1.dataset.transaction import open_root
-from ags1.dataset.versions import Version, kept_versions
+from ags1.dataset.versions import kept_versions
+from ags1.dataset.views import View
 from ags1.dataset.worker import Outcome, VerifyWorker
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.keys import KeyMetadata
@@ -46,11 +46,7 @@ _TRIES = 100_000
 
 
 def verify(
-    location: Location,
-    manifests: Manifests,
-    root: Node | None,
-    version: Version,
-    keys: ClassKeys,
+    view: View,
     kms: Any,
     *,
     threads: int | None = None,
@@ -66,16 +62,12 @@ def verify(
     perform : callable, optional
         Has the entries verified somewhere else than in threads of this process, and yields their outcomes.
     """
-    return _Verification(location, manifests, root, version, keys, kms).run(threads, progress, perform)
+    return _Verification(view, kms).run(threads, progress, perform)
 
 
 @dataclass
 class _Verification:
-    location: Location
-    manifests: Manifests
-    root: Node | None
-    version: Version
-    keys: ClassKeys
+    view: View
     kms: Any
     problems: dict[str, Problem] = field(default_factory=dict)
     unexpected_files: dict[str, Problem] = field(default_factory=dict)
@@ -83,7 +75,7 @@ class _Verification:
     suspects: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> TreeReport:
-        total = self.version.plaintext_bytes
+        total = self.view.version.plaintext_bytes
         done = 0
 
         def tell(more: int) -> None:
@@ -91,11 +83,11 @@ class _Verification:
                 progress(done + more, total)
 
         tell(0)
-        entries = self.manifests.files(self.root)
+        entries = self.view.manifests.files(self.view.root)
         if perform is not None:
             outcomes = perform(entries)
         else:
-            worker = VerifyWorker(self.location, self.keys, progress=tell)
+            worker = VerifyWorker(self.view.location, self.view.keys, progress=tell)
             outcomes = execute(worker, entries, threads=threads, on_error="collect")
         with closing(outcomes):
             for outcome in outcomes:
@@ -107,7 +99,7 @@ class _Verification:
         self._find_origins()
         found = sorted(self.problems.values(), key=lambda each: sort_key(each.path))
         others = sorted(self.unexpected_files.values(), key=lambda each: sort_key(each.path))
-        return TreeReport(self.version.version, self.version.file_count, total, found + others)
+        return TreeReport(self.view.version.version, self.view.version.file_count, total, found + others)
 
     # -- what is wrong with a file ---------------------------------------------------------------------------------
 
@@ -122,10 +114,10 @@ class _Verification:
 
     def _judge_part(self, entry: Entry, part: Part) -> Problem | None:
         """What is wrong with an object, None if nothing is."""
-        path, place = entry.path, self.location.join(part.name)
+        path, place = entry.path, self.view.location.join(part.name)
         name = f"{path} ({part.name})"
         try:
-            metadata = self.keys.open(entry.key_class, part)
+            metadata = self.view.keys.open(entry.key_class, part)
         except Ags1Error as error:
             return Problem(path, "damaged", str(error))
         try:
@@ -170,8 +162,8 @@ class _Verification:
     def _find_strangers(self) -> None:
         """Name what no version names."""
         known: set[str] = set()
-        listed = (each for each in walk(self.location) if not self._is_of_control(each.name))
-        found = unnamed(listed, self.manifests.object_names(self.root, known))
+        listed = (each for each in walk(self.view.location) if not self._is_of_control(each.name))
+        found = unnamed(listed, self.view.manifests.object_names(self.view.root, known))
         if found:
             for name in self._other_names(known):
                 found.pop(name, None)
@@ -187,9 +179,9 @@ class _Verification:
 
     def _other_names(self, known: set[str]) -> Iterator[str]:
         """Names of the objects of all other versions, those too that came meanwhile."""
-        for each in kept_versions(self.location):
+        for each in kept_versions(self.view.location):
             name, version, error = version_name(each.number), each.version, each.error
-            if each.number == self.version.version:
+            if each.number == self.view.version.version:
                 continue
             if not each.is_committed and version is not None:
                 text = "was made by a late writer and never committed: expire removes it"
@@ -197,7 +189,7 @@ class _Verification:
                 continue
             try:
                 if version is not None:
-                    manifests = Manifests(self.location, version.uuid)
+                    manifests = Manifests(self.view.location, version.uuid)
                     yield from manifests.object_names(open_root(manifests, version, self.kms), known)
             except FileNotFoundError:
                 # Expired meanwhile.
@@ -216,7 +208,7 @@ class _Verification:
             text = f"{name} is of run {run} and in no version: the run goes on, or was interrupted; expire removes it"
             return Problem(name, "unreferenced", text)
         if kind == "file":
-            size = _size_of(self.location.join(name))
+            size = _size_of(self.view.location.join(name))
             if size is not None:
                 self.suspects[name] = size, None
         return Problem(name, "foreign", f"{name} is of no run of this dataset: it was put there")
@@ -240,7 +232,7 @@ class _Verification:
     def _origins(self, by_length: dict[int, list[str]]) -> Iterator[tuple[str, str]]:
         tries = 0
         found: set[str] = set()
-        for entry in self.manifests.files(self.root):
+        for entry in self.view.manifests.files(self.view.root):
             for part in entry.parts:
                 for name in by_length.get(part.file_length, ()):
                     if name == part.name or name in found:
@@ -249,10 +241,10 @@ class _Verification:
                     if tries > _TRIES:
                         return
                     try:
-                        metadata = self.keys.open(entry.key_class, part)
+                        metadata = self.view.keys.open(entry.key_class, part)
                     except Ags1Error:
                         continue
-                    if _begins_like(self.location.join(name), metadata):
+                    if _begins_like(self.view.location.join(name), metadata):
                         found.add(name)
                         yield name, entry.path
 

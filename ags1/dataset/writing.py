@@ -317,6 +317,8 @@ class _Writing:
 
     def _refuse_twin(self, path: str, *, is_new: bool) -> None:
         """Refuse a new file where the dataset keeps a directory, or below a file of it: nobody could decrypt both."""
+        if self._transaction.root is None:
+            return
         if not self._options.complete:
             self._transaction.refuse_twin(path)
             return

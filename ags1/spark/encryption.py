@@ -71,7 +71,8 @@ def encrypt_files(
         and what else fsspec knows. It must not change meanwhile: a file that does is an error.
     target : path or URL
         The dataset. If there is one already, only files that are new or have changed are encrypted, and those whose
-        object is missing or has another length; files that the source has no more stay.
+        object is missing or has another length; files that the source has no more stay. Where a file became a
+        directory there, or the reverse, the older one has to be removed first: that is an error.
     kms : str
         What :func:`ags1.kms.load` takes; each worker makes its own client from it. Secrets are not in it.
     key_id : str, optional

@@ -12,13 +12,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry
-from ags1.dataset.manifests import Manifests
 from ags1.dataset.reports import Problem
-from ags1.dataset.transaction import open_root
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import latest_number, read_version
+from ags1.dataset.views import View
 from ags1.dataset.worker import Outcome as Done
 from ags1.spark._decrypt_work import VerifyWork
 from ags1.spark._engine import Engine, Outcome, check_arguments
@@ -103,12 +101,11 @@ def verify_files(
         engine = Engine(
             spark, work, parallelism=parallelism, progress=progress, seal=sealer_of(dataset, kms), part_bytes=part_bytes
         )
-        client, version = kms_client(kms), read_version(here, dataset.version)
-        manifests = Manifests(here, version.uuid)
-        root, keys = open_root(manifests, version, client), ClassKeys(version.classes, client, here.text)
+        client = kms_client(kms)
         verifying = _Verifying(engine, recorder)
-        report = verify(here, manifests, root, version, keys, client, perform=verifying.perform)
-        recorder.result.version = version.version
+        view = View.of(here, read_version(here, dataset.version), client)
+        report = verify(view, client, perform=verifying.perform)
+        recorder.result.version = dataset.version
         recorder.add(verifying.row(here, each) for each in report.problems)
     return recorder.close(time.monotonic() - started)
 

@@ -16,7 +16,7 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import numbers, read_latest, read_version
 from ags1.errors import ConflictError
 from ags1.storage import Location
-from tests.dataset.commits import KEYS, client, commit, contents, put_all
+from tests.dataset.commits import KEYS, client, commit, contents, put_all, write_object
 from tests.dataset.interleavings import explore, run_schedule
 
 _counter = itertools.count()
@@ -127,4 +127,37 @@ def test_any_schedule_of_four(choices: list[int], tmp_path: Path) -> None:
     actors = run_schedule(works, choose)
     assert actors[1].error is None or isinstance(actors[1].error, ConflictError), repr(actors[1].error)
     _expected(scene, actors, {0: {"late": b"zombie"}, 2: {"c": b"third"}, 3: {"d": b"fourth"}})
+    shutil.rmtree(scene.root)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(choices=st.lists(st.integers(0, 19), max_size=120))
+def test_any_schedule_of_two_expires_and_a_run_that_is_taken_over(choices: list[int], tmp_path: Path) -> None:
+    scene = Scene(tmp_path / f"vault-{next(_counter)}")
+    old = Transaction.begin(Location(scene.root), client(), "interrupted", keys=KEYS, durable=False)
+    done = write_object(old, "taken", b"over")
+    assert old.base is not None
+    began = old.base.version
+
+    def take_over() -> Any:
+        with Transaction.begin(Location(scene.root), client(), "test", durable=False) as transaction:
+            transaction.take_over(old.run.id, began)
+            transaction.put(transaction.entry(done, old.run.keys))
+            return transaction.commit()
+
+    works = [scene.zombie, scene.expire, scene.expire, scene.writer({"c": b"third"}), take_over]
+    left, current = iter(choices), 0
+
+    def choose(waiting: list[int]) -> int:
+        # Mostly the same one goes on.
+        nonlocal current
+        wanted = next(left, 5)
+        if current not in waiting or wanted < 5:
+            current = waiting[wanted % len(waiting)]
+        return current
+
+    actors = run_schedule(works, choose)
+    for each in actors[1:3]:
+        assert each.error is None or isinstance(each.error, ConflictError), repr(each.error)
+    _expected(scene, actors, {0: {"late": b"zombie"}, 3: {"c": b"third"}, 4: {"taken": b"over"}})
     shutil.rmtree(scene.root)

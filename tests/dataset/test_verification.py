@@ -12,12 +12,13 @@ import pytest
 
 from ags1 import dataset, kms
 from ags1.dataset.entries import Entry
-from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import new_object_name, new_run
 from ags1.dataset.reports import TreeReport
 from ags1.dataset.runs import Done
-from ags1.dataset.transaction import Transaction, open_root
+from ags1.dataset.transaction import Transaction
 from ags1.dataset.verification import verify
+from ags1.dataset.versions import read_latest
+from ags1.dataset.views import View
 from ags1.storage import Location
 from tests.checks import MIB, every, pattern
 from tests.dataset.works import Work
@@ -218,14 +219,9 @@ def in_parts(root: Path, target: Location) -> tuple[Work, TreeReport]:
 
 
 def verify_all(target: Location) -> TreeReport:
-    from ags1.dataset.classes import ClassKeys
-    from ags1.dataset.versions import read_latest
-
     version = read_latest(target)
     assert version is not None
-    manifests = Manifests(target, version.uuid)
-    keys = ClassKeys(version.classes, client(), target.text)
-    return verify(target, manifests, open_root(manifests, version, client()), version, keys, client())
+    return verify(View.of(target, version, client()), client())
 
 
 def test_a_file_of_several_objects_is_verified_in_all_of_them(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""One version of a dataset, opened: what reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ags1.dataset.classes import ClassKeys
+from ags1.dataset.manifests import Manifests, Node
+from ags1.dataset.transaction import open_root
+from ags1.dataset.versions import Version
+from ags1.storage import Location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["View"]
+
+
+@dataclass(frozen=True)
+class View:
+    """One version of a dataset, opened."""
+
+    location: Location
+    version: Version
+    manifests: Manifests
+    root: Node | None
+    keys: ClassKeys
+
+    @classmethod
+    def of(cls, location: Location, version: Version, kms: Any) -> View:
+        """Check a version, and read the root of its manifests.
+
+        Raises
+        ------
+        KeyAccessError, FormatError, AuthenticationError, OSError
+            As :func:`ags1.dataset.open`.
+        """
+        keys = ClassKeys(version.classes, kms, location.text)
+        version.authenticate(keys, f"version {version.version} of {location}")
+        manifests = Manifests(location, version.uuid)
+        return cls(location, version, manifests, open_root(manifests, version, kms), keys)
