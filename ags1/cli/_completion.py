@@ -10,9 +10,7 @@ from ags1.cli import say
 __all__ = ["completion"]
 
 # What stands for files; anything else that has no choices is not completed.
-_FILES = frozenset(
-    ("SOURCE", "TARGET", "FILE", "FILES", "KEYFILE", "DATASET", "DIRECTORY", "TABLE", "PATH", "VAULT", "STORE")
-)
+_FILES = frozenset(("SOURCE", "TARGET", "FILE", "LIST", "KEYFILE", "DATASET", "TABLE", "PATH", "LOCATION"))
 
 
 def completion(options: argparse.Namespace) -> int:

@@ -35,7 +35,13 @@ _OPEN = "KMS PINS"
 
 def command_parser(only: str | None = None) -> CommandParser:
     """The parser of all actions, or with the options of one alone."""
-    parser = CommandParser(prog="ags1 dataset", what="ACTION", epilog=_HELP, only=only)
+    parser = CommandParser(
+        prog="ags1 dataset",
+        what="ACTION",
+        description="Encrypt directories of files under master keys, and work with them.",
+        epilog=_HELP,
+        only=only,
+    )
 
     def action(name: str, run: str, *arguments: object, examples: str, fields: str = "", **settings: object) -> None:
         epilog = f"{fields}\nexamples:\n{examples}"

@@ -125,7 +125,13 @@ def hint(option: str) -> str | None:
 
 def command_parser(only: str | None = None) -> CommandParser:
     """The parser of all actions, or with the options of one alone."""
-    parser = CommandParser(prog="ags1 iceberg", what="ACTION", epilog=_HELP, only=only)
+    parser = CommandParser(
+        prog="ags1 iceberg",
+        what="ACTION",
+        description="Read, audit, verify and maintain encrypted Iceberg tables.",
+        epilog=_HELP,
+        only=only,
+    )
 
     def action(
         name: str,

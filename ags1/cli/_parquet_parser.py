@@ -127,7 +127,13 @@ def hint(option: str) -> str | None:
 
 def command_parser(only: str | None = None) -> CommandParser:
     """The parser of all actions, or with the options of one alone."""
-    parser = CommandParser(prog="ags1 parquet", what="ACTION", epilog=_HELP, only=only)
+    parser = CommandParser(
+        prog="ags1 parquet",
+        what="ACTION",
+        description="Work with encrypted Parquet files (Parquet Modular Encryption).",
+        epilog=_HELP,
+        only=only,
+    )
     fields = json_fields("source, target, outcome (done, copied, left out, finished before),\n  bytes, seconds, error")
     of_iceberg = {
         "help": "Iceberg's key metadata (key and AAD prefix) from a file, or for many files from a directory of "

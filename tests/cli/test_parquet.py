@@ -310,6 +310,17 @@ def test_the_material_of_a_named_file_is_rotated(run: Run) -> None:
 # -- wrong usage ---------------------------------------------------------------------------------------------------
 
 
+def test_rekey_moves_files_to_another_service(run: Run) -> None:
+    LocalKms.create("other.json", {"kx": bytes(range(32))}, key_file="kek").close()
+    other = "local:other.json?key_file=kek"
+    assert run("parquet", "encrypt", "in.parquet", "here", *KMS, "--footer-key-id", "kf", "-q").code == 0
+    moved = run("parquet", "rekey", "here", "there", *KMS, "--new-kms", other, "--footer-key-id", "kx", "-q")
+    assert (moved.code, moved.err) == (0, "")
+    assert run("parquet", "decrypt", "there", "back", "--kms", other, "-q").code == 0
+    assert table("back") == table("in.parquet")
+    assert run("parquet", "verify", "there", *KMS, "-q").code == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
