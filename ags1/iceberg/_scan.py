@@ -8,7 +8,7 @@ ahead, so that a scan of any size takes the memory of a few of them, and of its 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -118,11 +118,11 @@ class EncryptedArrowScan(ArrowScan):
         if not all(isinstance(task, ScanTask) for task in tasks):
             raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
         at_once = _files_at_once(tasks)
-        positions = self._deleted_positions(tasks, at_once)
+        deleted_of = self._deleted_positions(tasks, at_once)
         keys = self._deleted_keys(tasks, at_once)
 
         def read(task: ScanTask) -> FileRows:
-            deleted = positions.of(task)
+            deleted = deleted_of(task)
             return FileRows(task, deleted, self._rows(task, deleted, keys))
 
         with closing(in_parallel(read, tasks, at_once)) as files:
@@ -175,8 +175,10 @@ class EncryptedArrowScan(ArrowScan):
         """The same scan for other columns, and without a limit: rows are taken away from what it reads."""
         return EncryptedArrowScan(self._table_metadata, self._io, schema, self._filter)
 
-    def _deleted_positions(self, tasks: list[ScanTask], at_once: int) -> _Positions:
-        """What the position deletes and deletion vectors of all tasks delete."""
+    def _deleted_positions(
+        self, tasks: list[ScanTask], at_once: int
+    ) -> Callable[[ScanTask], list[pyarrow.ChunkedArray]]:
+        """Read the position deletes and deletion vectors of all tasks; return what gives the positions of one."""
         files = {each.file_path: each for task in tasks for each in task.deletes.position_deletes}
         vectors: dict[str, list[DeletionVector]] = {}
         for vector in dict.fromkeys(task.deletes.vector for task in tasks):
@@ -184,7 +186,15 @@ class EncryptedArrowScan(ArrowScan):
                 vectors.setdefault(vector.path, []).append(vector)
         by_file = dict(zip(files, in_parallel(self._read_positions, files.values(), at_once), strict=True))
         reading = in_parallel(self._read_vectors, vectors.values(), at_once)
-        return _Positions(by_file, {vector: found for each in reading for vector, found in each.items()})
+        by_vector = {vector: found for each in reading for vector, found in each.items()}
+
+        def of(task: ScanTask) -> list[pyarrow.ChunkedArray]:
+            if task.deletes.vector is not None:
+                return [pyarrow.chunked_array([by_vector[task.deletes.vector]])]
+            found = (by_file[each.file_path].get(task.file.file_path) for each in task.deletes.position_deletes)
+            return [each for each in found if each is not None]
+
+        return of
 
     def _read_vectors(self, vectors: list[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
         path = vectors[0].path
@@ -283,24 +293,6 @@ def _without_hopeless_groups(fragment: Any, file_schema: Schema, row_filter: Row
 
     kept = [index for index in range(metadata.num_row_groups) if may_pass(metadata.row_group(index))]
     return fragment if len(kept) == metadata.num_row_groups else fragment.subset(row_group_ids=kept)
-
-
-class _Positions:
-    """Deleted positions: of each delete file by data file, and of each vector."""
-
-    def __init__(
-        self, by_file: dict[str, dict[str, pyarrow.ChunkedArray]], by_vector: dict[DeletionVector, pyarrow.Array]
-    ) -> None:
-        self._by_file = by_file
-        self._by_vector = by_vector
-
-    def of(self, task: ScanTask) -> list[pyarrow.ChunkedArray]:
-        """Those in the data file of a task, from the deletes that apply to it and no others."""
-        path, deletes = task.file.file_path, task.deletes
-        if deletes.vector is not None:
-            return [pyarrow.chunked_array([self._by_vector[deletes.vector]])]
-        found = (self._by_file[each.file_path].get(path) for each in deletes.position_deletes)
-        return [each for each in found if each is not None]
 
 
 def _files_at_once(tasks: list[ScanTask]) -> int:

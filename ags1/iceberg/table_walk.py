@@ -320,13 +320,6 @@ def stored_size(file_io: EncryptedFileIO, path: str) -> int:
 # -- metadata.json -------------------------------------------------------------------------------------------
 
 
-def _raw(file_io: EncryptedFileIO, path: str) -> bytes:
-    """A file's bytes as they are stored."""
-    with file_io.inner(path).new_input(path).open() as file:
-        data: bytes = file.read()
-    return data
-
-
 def _selected(document: Document, snapshot_id: Snapshots) -> list[dict[str, Any]]:
     if isinstance(snapshot_id, bool) or not (snapshot_id is None or snapshot_id == "all" or type(snapshot_id) is int):
         raise TypeError(f"snapshot_id must be an integer, 'all' or None for the current one, not {snapshot_id!r}")
@@ -395,7 +388,8 @@ def _read_all(
 def _content(file_io: EncryptedFileIO, file: TableFile) -> bytes:
     known = file.known
     if known.key_metadata is None:
-        data = _raw(file_io, known.path)
+        with file_io.inner(known.path).new_input(known.path).open() as file_of_bytes:
+            data: bytes = file_of_bytes.read()
         if data[:4] == b"AGS1":
             raise KeyAccessError(f"{known.path}: is an AGS1 stream, and the file above names no key for it")
         return data

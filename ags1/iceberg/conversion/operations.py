@@ -197,6 +197,8 @@ def plan_conversion(
 ) -> ConversionPlan:
     """What a conversion would do, and what forbids it. Nothing is written.
 
+    It holds the files of all branches and tags in memory, about 1 KiB for each.
+
     Parameters
     ----------
     table, kms
