@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from ags1.avro import iter_blocks, read_header
+from ags1.avro import AvroHeader, iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError, UnsupportedError
 
-__all__ = ["container_start", "decompressor", "varint", "without_codec"]
+__all__ = ["container_start", "decompressor", "plain_blocks", "varint", "without_codec"]
 
 # Snappy cannot do better than 64 bytes for three; more is a length that somebody made up.
 _SNAPPY_RATIO = 64
 _OF_ARROW = {"snappy": "snappy", "zstandard": "zstd"}
 # What PyIceberg and fastavro read by themselves.
-_COMMON = ("null", "deflate")
+_COMMON = (b"null", b"deflate")
+# iter_blocks stops at the end by itself.
+_WHOLE_FILE = 1 << 62
 
 
 def decompressor(codec: str) -> Callable[[bytes], bytes]:
@@ -52,27 +55,38 @@ def without_codec(data: bytes) -> bytes:
 
     Raises
     ------
-    UnsupportedError
-        As for :func:`decompressor`.
-    FormatError
-        It is damaged, or no Avro container.
+    UnsupportedError, FormatError
+        As for :func:`plain_blocks`; or it is no Avro container.
     """
     file = io.BytesIO(data)
     header = read_header(file)
-    codec = header.metadata.get("avro.codec", b"null").decode("utf-8", "replace")
-    if codec in _COMMON and "avro.codec" in header.metadata:
+    if header.metadata.get("avro.codec") in _COMMON:
         return data
+    start = container_start({**header.metadata, "avro.codec": b"null"}, header.marker)
+    return b"".join((start, *plain_blocks(file, header)))
+
+
+def plain_blocks(file: Any, header: AvroHeader) -> Iterator[bytes]:
+    """The blocks of a container as one without a codec has them, each with the marker behind it.
+
+    Raises
+    ------
+    UnsupportedError
+        As for :func:`decompressor`.
+    FormatError
+        A block is damaged.
+    """
+    codec = header.metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     decompress = decompressor(codec)
-    out = [container_start({**header.metadata, "avro.codec": b"null"}, header.marker)]
     try:
-        for block in iter_blocks(file, 0, len(data)):
-            out += [varint(block.count), _octets(decompress(block.data)), header.marker]
-    except (Ags1Error, MemoryError, ImportError):
+        for block in iter_blocks(file, 0, _WHOLE_FILE):
+            data = decompress(block.data)
+            yield b"".join((varint(block.count), _octets(data), header.marker))
+    except (Ags1Error, OSError, MemoryError, ImportError):
         raise
     except Exception as error:
         # Each codec has errors of its own.
         raise FormatError(f"a block that is compressed by {codec} is damaged: {error}") from None
-    return b"".join(out)
 
 
 def container_start(metadata: Mapping[str, bytes], marker: bytes) -> bytes:

@@ -20,7 +20,7 @@ import pyarrow
 from ags1.avro import iter_blocks, read_header
 from ags1.errors import FormatError
 from ags1.iceberg._avro_arrow import record_batch
-from ags1.iceberg._avro_codecs import decompressor, varint
+from ags1.iceberg._avro_codecs import container_start, decompressor, varint
 from ags1.iceberg._avro_schema import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.iceberg._naming import naming
 from ags1.iceberg._projection import Projection, expected_type, name_mapping
@@ -177,10 +177,8 @@ class _Feed:
     """A container for fastavro, without a codec, of the blocks that it is given one after the other."""
 
     def __init__(self, schema: Any) -> None:
-        text = json.dumps(schema).encode()
-        entries = ((b"avro.schema", text), (b"avro.codec", b"null"))
-        header = b"".join(varint(len(each)) + each for entry in entries for each in entry)
-        self._current = io.BytesIO(b"Obj\x01" + varint(len(entries)) + header + varint(0) + _MARKER)
+        header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
+        self._current = io.BytesIO(container_start(header, _MARKER))
 
     def add(self, count: int, data: bytes) -> None:
         """Add a block. The one before it must have been read up to its marker."""

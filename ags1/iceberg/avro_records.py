@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 
-from ags1.avro import iter_blocks, read_header
+from ags1.avro import read_header
 from ags1.errors import FormatError
-from ags1.iceberg._avro_codecs import container_start, decompressor, varint
+from ags1.iceberg._avro_codecs import container_start, plain_blocks
 from ags1.iceberg.manifests import readable
 
 TYPE_CHECKING = False
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["records"]
-
-_WHOLE_FILE = 1 << 62
 
 
 def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
@@ -50,12 +48,9 @@ def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
     if schema is None:
         raise FormatError("the Avro header has no schema")
     _mark_local(schema)
-    decompress = decompressor(header.metadata.get("avro.codec", b"null").decode("utf-8", "replace"))
     start = container_start({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}, header.marker)
-    for block in iter_blocks(file, 0, _WHOLE_FILE):
-        data = decompress(block.data)
-        whole = b"".join((start, varint(block.count), varint(len(data)), data, header.marker))
-        yield from fastavro.reader(io.BytesIO(whole))  # type: ignore[misc]
+    for block in plain_blocks(file, header):
+        yield from fastavro.reader(io.BytesIO(start + block))  # type: ignore[misc]
 
 
 def _mark_local(schema: Any) -> None:
