@@ -23,19 +23,23 @@ __all__ = ["PlannedSource"]
 
 # What a request costs in bytes that could have been read instead, at 20 ms and 90 MB/s.
 _GAP = 1 << 20
-# Pieces that were fetched and passed over are kept for this many others, then dropped.
-_BEHIND = 8
+# A piece that nobody reads is given up when this many that were planned after it were read: about a budget of them.
+_PASSED = 16
 
 
 class _Piece:
     """A range under way or fetched."""
 
-    __slots__ = ("begin", "end", "request", "unread")
+    __slots__ = ("begin", "end", "number", "passed", "request", "touched", "unread")
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin = begin
         self.end = end
         self.unread = end - begin
+        # Its place in the plan, whether any of it was read, and how many of the pieces behind it were.
+        self.number = 0
+        self.touched = False
+        self.passed = 0
         self.request: Request[Buffer] | None = None
 
 
@@ -63,6 +67,7 @@ class PlannedSource(Source):
         self._lock = threading.Lock()
         self._waiting: deque[_Piece] = deque()
         self._started: list[_Piece] = []
+        self._planned = 0
         self._process = os.getpid()
 
     def _check_process(self) -> None:
@@ -87,6 +92,9 @@ class PlannedSource(Source):
             length = -(-(end - begin) // count)
             pieces.extend(_Piece(offset, min(end, offset + length)) for offset in range(begin, end, length))
         with self._lock:
+            for piece in pieces:
+                piece.number = self._planned
+                self._planned += 1
             self._waiting.extend(pieces)
             self._top_up()
 
@@ -128,10 +136,10 @@ class PlannedSource(Source):
             return self._source.read(offset, size)
         with self._lock:
             for piece, part in zip(found, parts, strict=True):
+                self._pass_by(piece)
                 piece.unread -= len(part)
                 if piece.unread <= 0:
                     self._drop(piece)
-            self._drop_passed_over(found[-1])
             self._top_up()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -160,11 +168,18 @@ class PlannedSource(Source):
             budget, size = self._budget, piece.end - piece.begin
             piece.request.cancel(lambda: budget.give(size))
 
-    def _drop_passed_over(self, latest: _Piece) -> None:
-        """Give up pieces long before the latest one that was read: their reader has gone on without them."""
-        before = [piece for piece in self._started if piece.end <= latest.begin]
-        for piece in before[:-_BEHIND]:
-            self._drop(piece)
+    def _pass_by(self, piece: _Piece) -> None:
+        """Give up pieces that were planned long before this one, of which something is read: nobody will ask for them.
+
+        One look ahead, at a footer or an index, is no sign of that.
+        """
+        if piece.touched:
+            return
+        piece.touched = True
+        for other in [each for each in self._started if each.number < piece.number]:
+            other.passed += 1
+            if other.passed >= _PASSED:
+                self._drop(other)
 
     def close(self) -> None:
         """Give up what is under way, and close the source."""

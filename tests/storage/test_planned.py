@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from ags1._typing import Buffer
 from ags1.storage import MemorySource, PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE
 
@@ -48,3 +49,51 @@ def test_threads_read_what_is_planned_at_once() -> None:
         thread.join(120)
     assert not wrong
     source.close()
+
+
+class Counted(MemorySource):
+    """Says what was asked for."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.asked: list[tuple[int, int]] = []
+
+    def read(self, offset: int, size: int) -> Buffer:
+        self.asked.append((offset, size))
+        return super().read(offset, size)
+
+
+def test_a_look_at_the_end_has_nothing_fetched_twice() -> None:
+    counted = Counted(DATA)
+    source = PlannedSource(counted)
+    # Too far from one another to be fetched together.
+    *ranges, ending = [(at, at + 100) for at in range(0, len(DATA) - 100, len(DATA) // 20)]
+    source.will_read([ending])
+    source.will_read(ranges)
+    for begin, end in (ending, *ranges):
+        assert bytes(memoryview(source.read(begin, end - begin))) == DATA[begin:end]
+    source.close()
+    assert len(counted.asked) == len(set(counted.asked)) == 1 + len(ranges)
+
+
+def test_what_is_passed_over_is_given_up() -> None:
+    counted = Counted(DATA)
+    source = PlannedSource(counted, SEQUENTIAL_PIECE)
+    step = len(DATA) // 40
+    ranges = [(at, at + 1) for at in range(0, len(DATA), step)]
+    for each in ranges:
+        source.will_read([each])
+    for begin, end in ranges[1:]:
+        source.read(begin, end - begin)
+    assert source._budget.taken <= 1, "a piece that nobody asks for holds memory for ever"
+    source.close()
+
+
+@pytest.mark.parametrize("length", [1, 1000, SEQUENTIAL_PIECE, SEQUENTIAL_PIECE + 1000, 3 * SEQUENTIAL_PIECE + 1])
+def test_no_piece_is_for_a_few_bytes(length: int) -> None:
+    counted = Counted(DATA)
+    source = PlannedSource(counted)
+    source.will_read([(0, length)])
+    assert bytes(memoryview(source.read(0, length))) == DATA[:length]
+    source.close()
+    assert all(2 * size >= min(length, SEQUENTIAL_PIECE) for _, size in counted.asked)
