@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY
 from ags1.audit._membership import Membership
 from ags1.audit._words import counted
 from ags1.audit.classification import BY_DESIGN, PLAINTEXT, AuditedFile
@@ -67,9 +68,9 @@ class DatasetMembership(Membership):
                 # Expired since it was listed.
                 continue
             except Ags1Error as error:
-                self._add("error", "dataset-damaged", version_name(number), str(error), 1)
+                self._add("error", "dataset-damaged", version_name(number), str(error), EXIT_DATA)
             except OSError as error:
-                self._add("error", "unreadable", version_name(number), str(error), 4)
+                self._add("error", "unreadable", version_name(number), str(error), EXIT_IO)
         return found
 
     def _open(self, versions: list[Version], sizes: dict[str, int]) -> None:
@@ -88,16 +89,16 @@ class DatasetMembership(Membership):
                             self._check(part.name, sizes.get(part.name), part.file_length)
                 needed.update(manifests.object_names(root, looked_at))
             except FileNotFoundError as error:
-                self._add("error", "dataset-file-missing", name, f"a manifest is missing: {error}", 1)
+                self._add("error", "dataset-file-missing", name, f"a manifest is missing: {error}", EXIT_DATA)
                 return
             except KeyAccessError as error:
-                self._add("error", "key-refused", name, str(error), 3)
+                self._add("error", "key-refused", name, str(error), EXIT_KEY)
                 return
             except Ags1Error as error:
-                self._add("error", "dataset-damaged", name, str(error), 1)
+                self._add("error", "dataset-damaged", name, str(error), EXIT_DATA)
                 return
             except OSError as error:
-                self._add("error", "unreadable", name, str(error), 4)
+                self._add("error", "unreadable", name, str(error), EXIT_IO)
                 return
         self._needed = needed
 
@@ -106,10 +107,14 @@ class DatasetMembership(Membership):
             try:
                 size = status(self._location.join(name)).size
             except FileNotFoundError:
-                self._add("error", "dataset-file-missing", name, "is in the manifest, and not in the dataset", 1)
+                self._add(
+                    "error", "dataset-file-missing", name, "is in the manifest, and not in the dataset", EXIT_DATA
+                )
                 return
         if size != expected:
-            self._add("error", "dataset-file-size", name, f"has {size:,} bytes, and the manifest says {expected:,}", 1)
+            self._add(
+                "error", "dataset-file-size", name, f"has {size:,} bytes, and the manifest says {expected:,}", EXIT_DATA
+            )
 
     def judge(self, file: AuditedFile, report: AuditReport) -> None:
         """Add the dataset's master keys, and whether the object belongs to it."""

@@ -12,6 +12,7 @@ import json
 import os
 import re
 
+from ags1._exit_codes import EXIT_DATA, EXIT_IO
 from ags1.audit._membership import METADATA_DIRECTORY, Membership, is_metadata_file
 from ags1.audit._words import counted
 from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, AuditedFile
@@ -78,12 +79,12 @@ class TableMembership(Membership):
             text = _gunzip(data) if data.startswith(b"\x1f\x8b") else data
             fields = json.loads(text)
         except OSError as error:
-            self._add("error", "unreadable", f"{newest.name}: {error.strerror or error}", 4)
+            self._add("error", "unreadable", f"{newest.name}: {error.strerror or error}", EXIT_IO)
             return None
         except (Ags1Error, ValueError, RecursionError, EOFError):
             fields = None
         if not isinstance(fields, dict) or "format-version" not in fields:
-            self._add("error", "table-damaged", f"{newest.name} is no metadata of a table", 1)
+            self._add("error", "table-damaged", f"{newest.name} is no metadata of a table", EXIT_DATA)
             return None
         return fields
 
@@ -139,10 +140,10 @@ class TableMembership(Membership):
                 if each.code == "file-plaintext":
                     self._known_plaintext.add(_place(each.subject))
         except OSError as error:
-            self._add("error", "unreadable", str(error), 4)
+            self._add("error", "unreadable", str(error), EXIT_IO)
             return
         except (Ags1Error, ValueError) as error:
-            self._add("error", "table-damaged", str(error), 1)
+            self._add("error", "table-damaged", str(error), EXIT_DATA)
             return
         if not found.complete:
             # The audit has said why.

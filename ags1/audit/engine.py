@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Mapping
 
+from ags1._exit_codes import EXIT_IO
 from ags1.audit._words import counted, size_text
 from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, decryption_of, look
 from ags1.audit.groups import memberships
@@ -140,7 +141,7 @@ class _Audit:
             if error.errno == errno.ENOTDIR:
                 self._report.add("warning", "link-not-followed", name, f"{name}: {error.strerror}")
             else:
-                self._report.add("error", "unreadable", name, f"{name}: {error.strerror}", 4)
+                self._report.add("error", "unreadable", name, f"{name}: {error.strerror}", EXIT_IO)
 
         try:
             return list_files(self._location, on_error=tell)

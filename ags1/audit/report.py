@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTECTED
 from ags1.audit._words import counted, printable, size_text
 from ags1.audit.classification import PROTECTIONS, AuditedFile
 
@@ -18,7 +19,6 @@ SEVERITIES = ("error", "violation", "warning", "note")
 _KEPT = 1000
 _LISTED = 50
 _EXAMPLES = 3
-_DAMAGED, _UNREADABLE, _KEY, _VIOLATED = 1, 4, 3, 5
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class AuditReport:
 
     def add(self, severity: str, code: str, subject: str, message: str, exit_code: int = 0) -> None:
         """Take in a finding."""
-        code_of_it = _VIOLATED if severity == "violation" else exit_code
-        order = (_DAMAGED, _UNREADABLE, _KEY, _VIOLATED, 0)
+        code_of_it = EXIT_UNPROTECTED if severity == "violation" else exit_code
+        order = (EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_UNPROTECTED, EXIT_OK)
         self.exit_code = min(self.exit_code, code_of_it, key=order.index)
         self.counts[code] = self.counts.get(code, 0) + 1
         if self.counts[code] <= _KEPT:
