@@ -214,15 +214,17 @@ def test_what_a_zombie_writes_after_its_run_was_given_up_and_expired_changes_not
     assert {path: after[path] for path in before} == before
     assert plain_of(vault, kms_url, whole=False) == CONTENTS
     assert len(unreferenced(vault, kms_url)) == len(second)
-    # Not even its driver, if it was only asleep, can make anything of it.
-    for done in (first, second):
-        for each in sorted(done, key=lambda each: each.path.encode("utf-8", "surrogateescape"))[:3]:
-            zombie.transaction.put(zombie.transaction.entry(each))
+    # Not even its driver, if it was only asleep, can make anything of it, nor can a run that takes it over.
+    for each in sorted(first, key=lambda each: each.path.encode("utf-8", "surrogateescape"))[:3]:
+        zombie.transaction.put(zombie.transaction.entry(each))
+    with pytest.raises(ConflictError, match="expire has given up this run"):
+        zombie.transaction.commit()
+    assert zombie.transaction.base is not None
+    with Transaction.begin(Location(vault), kms_client(kms_url), "encrypt") as transaction:
         with pytest.raises(ConflictError, match="expire has given up this run"):
-            zombie.transaction.commit()
-        zombie.transaction = Transaction.begin(Location(vault), kms_client(kms_url), "encrypt")
-        zombie.transaction.run = zombie.run
-        zombie.transaction._runs = {zombie.run.id}
+            transaction.take_over(zombie.run.id, zombie.transaction.base.version)
+        with pytest.raises(AssertionError, match="take over the run first"):
+            transaction.entry(second[0], zombie.run.keys)
     assert encrypt(spark, raw, vault, kms_url).counts == {"unchanged": len(CONTENTS)}
     cleaned(spark, vault, CONTENTS, kms_url)
 
