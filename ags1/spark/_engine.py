@@ -14,20 +14,19 @@ Only what kills a worker, or what is wrong with a task as a whole, makes Spark r
 from __future__ import annotations
 
 import pickle
-import struct
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from operator import attrgetter
 
 import pyarrow as pa
 
 from ags1._gcm import random_bytes
 from ags1.errors import KeyAccessError
-from ags1.spark._planning import PART_BYTES, Unit, bin_count, pack, weight_of
-from ags1.spark._progress import Counters, Meter, in_units, open_meter
+from ags1.spark._planning import PART_BYTES, Unit, bin_count, gathered, pack
+from ags1.spark._progress import Counters, Meter, Teller, in_units, open_meter
 from ags1.spark._sealing import Opener, Sealer
 from ags1.spark._sessions import Session
 
@@ -39,38 +38,12 @@ else:
 
 __all__ = ["Engine", "Outcome", "Work", "check_arguments"]
 
-# The first waves are small, so that tasks begin while the driver still lists, and it commits while they end.
-_FIRST_WAVE_UNITS = 4_000
-_WAVE_UNITS = 100_000
-_WAVE_GROWTH = 4
-# Some seconds of work for each slot. What is done is recorded when a wave is over: a killed driver loses two of them.
-_WAVE_WEIGHT = 8 << 30
 _WAVES_AT_ONCE = 2
 _BATCH_ROWS = 10_000
-_TELL_SECONDS = 0.2
 _NO_FILE = ""
 """Path of the row of a task that could not begin."""
-_COUNTER = struct.Struct("<QQ")
-
-_SCHEMA = (
-    "path string, target string, plaintext_length bigint, file_length bigint, status string, error string, "
-    "kind string, attempt int, seconds double, start bigint, detail binary"
-)
-_ARROW_SCHEMA = pa.schema(
-    [
-        ("path", pa.string()),
-        ("target", pa.string()),
-        ("plaintext_length", pa.int64()),
-        ("file_length", pa.int64()),
-        ("status", pa.string()),
-        ("error", pa.string()),
-        ("kind", pa.string()),
-        ("attempt", pa.int32()),
-        ("seconds", pa.float64()),
-        ("start", pa.int64()),
-        ("detail", pa.binary()),
-    ]
-)
+# Pickled, some in a row: names that are no UTF-8 stay what they are, and Spark has one value to convert.
+_SCHEMA = "outcomes binary"
 
 
 @dataclass(slots=True)
@@ -154,41 +127,6 @@ class _Task:
         return units
 
 
-class _Teller:
-    """Writes what a task has done where the driver looks, a few times a second."""
-
-    def __init__(self, path: str | None, number: int) -> None:
-        self._file: Any = None
-        self._number = number
-        self._files = self._bytes = 0
-        self._next = 0.0
-        if path is not None:
-            try:
-                self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
-            except OSError:
-                # Progress is not worth a task.
-                self._file = None
-        self._write()
-
-    def __call__(self, files: int, plaintext_bytes: int) -> None:
-        self._files += files
-        self._bytes += plaintext_bytes
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + _TELL_SECONDS
-            self._write()
-
-    def _write(self) -> None:
-        if self._file is not None:
-            self._file.seek(self._number * _COUNTER.size)
-            self._file.write(_COUNTER.pack(self._files, self._bytes))
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._write()
-            self._file.close()
-
-
 def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a Spark task runs. It drains its input first: Spark does not use a worker again that did not."""
     from pyspark import TaskContext
@@ -197,7 +135,7 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0
     for number in numbers:
-        tell = _Teller(task.counters, task.first_bin + number)
+        tell = Teller(task.counters, task.first_bin + number)
         rows: list[Outcome] = []
         try:
             for outcome in task.work.run(task.units(number), tell):
@@ -213,42 +151,16 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
         yield _to_batch(rows)
 
 
-def _text(value: str) -> str:
-    # Names that are no UTF-8 have half surrogates, which Arrow refuses; the driver turns them back.
-    return value.encode("utf-8", "surrogateescape").decode("latin-1") if not value.isascii() else value
-
-
-def _from_text(value: str) -> str:
-    return value.encode("latin-1").decode("utf-8", "surrogateescape") if not value.isascii() else value
+_values = attrgetter(*(field.name for field in fields(Outcome)))
 
 
 def _to_batch(rows: list[Outcome]) -> pa.RecordBatch:
-    columns = [
-        [_text(each.path) for each in rows],
-        [_text(each.target) for each in rows],
-        [each.plaintext_length for each in rows],
-        [each.file_length for each in rows],
-        [each.status for each in rows],
-        [None if each.error is None else _text(each.error) for each in rows],
-        [each.kind for each in rows],
-        [each.attempt for each in rows],
-        [each.seconds for each in rows],
-        [each.start for each in rows],
-        [None if each.detail is None else pickle.dumps(each.detail) for each in rows],
-    ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
+    data = pickle.dumps([_values(each) for each in rows], pickle.HIGHEST_PROTOCOL)
+    return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], ["outcomes"])
 
 
 def _from_table(table: pa.Table) -> list[Outcome]:
-    found = [Outcome(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
-    for each in found:
-        each.path, each.target = _from_text(each.path), _from_text(each.target)
-        if each.error is not None:
-            each.error = _from_text(each.error)
-        if each.detail is not None:
-            each.detail = pickle.loads(each.detail)
-    return found
+    return [Outcome(*row) for data in table.column(0) for row in pickle.loads(data.as_buffer())]
 
 
 def check_arguments(spark: Any, parallelism: int | None, part_bytes: int) -> Session:
@@ -326,7 +238,7 @@ class Engine:
             What Spark raises if a task cannot be done at all.
         """
         waiting: deque[Future[list[Outcome]]] = deque()
-        waves = self._gathered(units)
+        waves = gathered(units, self.slots)
         with (
             Counters(self._session.is_local) as counters,
             open_meter(self._work.verb, self._progress, counters, self._session, self._group) as meter,
@@ -351,20 +263,6 @@ class Engine:
                 raise
             finally:
                 pool.shutdown(cancel_futures=True)
-
-    def _gathered(self, units: Iterable[Any]) -> Iterator[list[Any]]:
-        wave: list[Any] = []
-        enough, weight = _FIRST_WAVE_UNITS, 0
-        for unit in units:
-            full = len(wave) >= enough or weight >= _WAVE_WEIGHT * self.slots
-            # The ranges of a file stay in one wave.
-            if full and unit.path != wave[-1].path:
-                yield wave
-                wave, weight, enough = [], 0, min(_WAVE_UNITS, enough * _WAVE_GROWTH)
-            wave.append(unit)
-            weight += weight_of(unit)
-        if wave:
-            yield wave
 
     def _run_wave(self, wave: list[Unit], counters: Counters, meter: Meter) -> list[Outcome]:
         bins = pack(wave, self._parallelism or bin_count(wave, self.slots))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
-from ags1.errors import FormatError
+from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
 from ags1.iceberg.table_verification import FileChecker, table_faults
 from ags1.iceberg.table_walk import TableWalk, walk
@@ -18,7 +17,7 @@ from ags1.spark._locations import locate
 from ags1.spark._parquet_run import check_choice
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
-from ags1.storage import Location, list_names
+from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ _PROPERTIES = {
     "skip_signature": "s3.anonymous",
     "account_key": "adls.account-key",
 }
-# 00007-<uuid>.metadata.json of a catalog, v7.metadata.json of a table without one.
-_VERSION = re.compile(r"v?(\d+)(?:-.*)?\.metadata\.json", re.DOTALL)
 
 
 def verify(
@@ -64,10 +61,10 @@ def verify(
     check_choice(length_policy, LENGTH_POLICIES, "length_policy")
     url = kms_reference(kms)
     place = locate(location, spark)
+    given = properties_of(place) if properties is None else properties
     if not location.endswith(_METADATA):
-        location = f"{location.rstrip('/')}/metadata/{newest_metadata(place)}"
-    given = tuple(sorted((properties_of(place) if properties is None else properties).items()))
-    opening = Opening(given, length_policy, allow_plaintext, table_key_id)
+        location = newest_metadata(location, given)
+    opening = Opening(tuple(sorted(given.items())), length_policy, allow_plaintext, table_key_id)
     file_io = opening.file_io(kms_client(url))
     recorder = Recorder(spark, "verify")
     started = time.monotonic()
@@ -95,35 +92,6 @@ def properties_of(place: Location) -> dict[str, str]:
         plain = str(options.get("fs.s3a.connection.ssl.enabled", "true")).lower() == "false"
         found["s3.endpoint"] = f"{'http' if plain else 'https'}://{endpoint}"
     return found
-
-
-def newest_metadata(table: Location) -> str:
-    """Name of the metadata file with the highest number, in the directory ``metadata`` of a table.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is none.
-    FormatError
-        Two have that number: one of them lost a race, and only a catalog knows which.
-    """
-    try:
-        names = list_names(table.join("metadata"))
-    except (FileNotFoundError, NotADirectoryError):
-        names = []
-    numbered = [(int(found[1]), name) for name in names if (found := _VERSION.fullmatch(name)) is not None]
-    if not numbered:
-        raise FileNotFoundError(
-            2, "there is no metadata.json of an Iceberg table in the directory metadata", table.text
-        )
-    highest = max(numbered)[0]
-    names = sorted(name for number, name in numbered if number == highest)
-    if len(names) > 1:
-        raise FormatError(
-            f"{table}: {' and '.join(names[:2])} have the same number, and only the table's catalog knows which "
-            "counts: give the path of that one"
-        )
-    return names[0]
 
 
 def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None) -> Sealer | None:

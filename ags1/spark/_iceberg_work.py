@@ -16,8 +16,9 @@ from ags1.iceberg.table_verification import Checked, FileChecker
 from ags1.iceberg.table_walk import TableFile
 from ags1.keys import KeyMetadata
 from ags1.spark._engine import Outcome
-from ags1.spark._parquet_work import LEFT_OUT, failed, of_process, timed
+from ags1.spark._parquet_work import LEFT_OUT, failed, timed
 from ags1.spark._planning import Unit
+from ags1.spark._sealing import of_process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -232,7 +232,7 @@ class Run:
         names: list[str] = []
         with closing(self._few_or_engine(Examining("examine", self._source), doubtful)) as waves:
             for outcomes in waves:
-                names += [each.path for each in outcomes if each.detail is not None and each.detail["what"] == OTHER]
+                names += [each.path for each in outcomes if each.detail == OTHER]
                 if len(names) > _FEW:
                     break
         refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
@@ -326,10 +326,8 @@ def _take_expected(wanted: ExpectedFiles, outcome: Outcome) -> None:
     """Take a file of the set; one that does not belong to it has failed."""
     if outcome.status == LEFT_OUT:
         return
-    detail = outcome.detail if isinstance(outcome.detail, dict) else {}
-    prefix = detail.get("aad_prefix")
-    checked = bool(detail) and not detail["failure_count"]
-    why = wanted.take(outcome.path, None if prefix is None else bytes.fromhex(prefix), checked=checked)
+    prefix, checked = outcome.detail or (None, False)
+    why = wanted.take(outcome.path, prefix, checked=checked)
     if why is not None and outcome.status != "error":
         outcome.status, outcome.kind, outcome.error = "error", "FormatError", f"it is not expected: {why}"
 

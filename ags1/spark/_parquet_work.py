@@ -39,18 +39,17 @@ from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.verify_report import NOT_PROTECTED
 from ags1.spark._engine import Outcome
 from ags1.spark._planning import Unit
-from ags1.spark._sealing import kms_client
+from ags1.spark._sealing import kms_client, of_process
 from ags1.storage import Entry, Location, PipeSource, make_parent, open_source, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
+    from typing import Any
 
     from ags1.parquet.footer import Footer
     from ags1.parquet.verify import VerifyFinding, VerifyReport
 
     Tell = Callable[[int, int], None]
-    T = TypeVar("T")
 
 __all__ = [
     "LEFT_OUT",
@@ -62,7 +61,6 @@ __all__ = [
     "Verifying",
     "Writing",
     "failed",
-    "of_process",
     "prefix_of",
     "timed",
     "unit_of",
@@ -73,69 +71,10 @@ LEFT_OUT = "left out"
 
 # Stands in for the prefix of each file in the configuration that all files share.
 _SOME_PREFIX = b"?"
-# Findings of a file that travel to the driver.
+# Columns that a message names.
 _NAMED = 20
 
-_made: dict[Any, Any] = {}
-
-
-def of_process(parameters: Any, make: Callable[[], T]) -> T:
-    """What is made once in each process from parameters that can be compared; a forked child makes its own."""
-    process = os.getpid()
-    found = _made.get((process, parameters))
-    if found is None:
-        for name in [name for name in _made if name[0] != process]:
-            del _made[name]
-        found = _made[process, parameters] = make()
-    return found
-
-
 # -- keys --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Writing:
-    """What files are encrypted with, as it travels: the names of keys, and no key.
-
-    Attributes
-    ----------
-    kms : str
-        URL for :func:`ags1.kms.load`.
-    footer_key_id : str
-        Master key of the footer keys.
-    columns : tuple, optional
-        Pairs of a master key and the names of columns.
-    options : tuple
-        Pairs of name and value: further arguments of ``EncryptionConfig.from_kms``.
-    aad_prefix : str or bytes, optional
-        The same for all files, or a text in which ``{path}`` and ``{name}`` stand for a file's.
-    """
-
-    kms: str
-    footer_key_id: str
-    columns: tuple[tuple[str, tuple[Any, ...]], ...] | None = None
-    options: tuple[tuple[str, Any], ...] = ()
-    aad_prefix: str | bytes | None = None
-
-    def config(self, name: str) -> EncryptionConfig:
-        """What the file of this name is encrypted with; the KMS is asked once for all files of the process."""
-        made = of_process(self, self._make)
-        return made if self.aad_prefix is None else made.with_aad_prefix(prefix_of(self.aad_prefix, name))
-
-    def _make(self) -> EncryptionConfig:
-        columns = None if self.columns is None else {master: list(names) for master, names in self.columns}
-        return EncryptionConfig.from_kms(
-            kms_client(self.kms),
-            self.footer_key_id,
-            columns,
-            aad_prefix=None if self.aad_prefix is None else _SOME_PREFIX,
-            **dict(self.options),
-        )
-
-    @property
-    def master_key_ids(self) -> list[str]:
-        """All master keys, each once."""
-        return list(dict.fromkeys([self.footer_key_id, *(master for master, _ in self.columns or ())]))
 
 
 @dataclass(frozen=True)
@@ -147,26 +86,53 @@ class Reading:
     kms : str, optional
         URL for :func:`ags1.kms.load`; None for files that are not encrypted.
     options : tuple
-        Pairs of name and value: further arguments of ``DecryptionConfig.from_kms``.
+        Pairs of name and value: further arguments of the configuration.
     aad_prefix : str or bytes, optional
-        As for :class:`Writing`.
+        The same for all files, or a text in which ``{path}`` and ``{name}`` stand for a file's.
     """
 
     kms: str | None
     options: tuple[tuple[str, Any], ...] = ()
     aad_prefix: str | bytes | None = None
 
-    def config(self, name: str) -> DecryptionConfig:
-        """What the file of this name is read with."""
+    def config(self, name: str) -> Any:
+        """The configuration for the file of this name; the KMS is asked once for all files of the process."""
         made = of_process(self, self._make)
         return made if self.aad_prefix is None else made.with_aad_prefix(prefix_of(self.aad_prefix, name))
 
-    def _make(self) -> DecryptionConfig:
-        options = dict(self.options)
+    def _make(self) -> Any:
         if self.kms is None:
-            options.pop("cache_seconds", None)
-            return DecryptionConfig(**options)
-        return DecryptionConfig.from_kms(kms_client(self.kms), **options)
+            return DecryptionConfig(**dict(self.options))
+        return DecryptionConfig.from_kms(kms_client(self.kms), **dict(self.options))
+
+
+@dataclass(frozen=True)
+class Writing(Reading):
+    """What files are encrypted with, as it travels: the names of keys, and no key.
+
+    Attributes
+    ----------
+    footer_key_id : str
+        Master key of the footer keys.
+    columns : tuple, optional
+        Pairs of a master key and the names of columns.
+    """
+
+    footer_key_id: str = ""
+    columns: tuple[tuple[str, tuple[Any, ...]], ...] | None = None
+
+    def _make(self) -> Any:
+        assert self.kms is not None
+        columns = None if self.columns is None else {master: list(names) for master, names in self.columns}
+        prefix = None if self.aad_prefix is None else _SOME_PREFIX
+        return EncryptionConfig.from_kms(
+            kms_client(self.kms), self.footer_key_id, columns, aad_prefix=prefix, **dict(self.options)
+        )
+
+    @property
+    def master_key_ids(self) -> list[str]:
+        """All master keys, each once."""
+        return list(dict.fromkeys([self.footer_key_id, *(master for master, _ in self.columns or ())]))
 
 
 def prefix_of(given: str | bytes, name: str) -> bytes:
@@ -353,19 +319,12 @@ class Examining(_TreeWork):
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         kind, _ = self._classify(unit)
-        return Outcome(unit.path, detail={"what": kind})
+        return Outcome(unit.path, detail=kind)
 
 
 @dataclass
 class Copying(_TreeWork):
-    """Copies files as they are.
-
-    Attributes
-    ----------
-    target : Location
-    resume : bool
-        Pass over files that the target has, newer and of the same length.
-    """
+    """Copies files as they are. With `resume`, those are passed over that the target has, newer and as long."""
 
     target: Location
     resume: bool = True
@@ -384,24 +343,14 @@ class Copying(_TreeWork):
 
 @dataclass
 class Transferring(_TreeWork):
-    """Encrypts, decrypts or re-keys the Parquet files of a tree.
+    """Encrypts, decrypts or re-keys the Parquet files of a tree, as :func:`ags1.spark.rekey_parquet` has it.
 
     Attributes
     ----------
-    target : Location
     reading : Reading or None
         None for files that are not encrypted.
     writing : Writing or None
         None for files that will not be.
-    others : str
-        "error", "copy" or "skip": what is done with files that are no Parquet files.
-    resume : bool
-        Pass over files that are finished.
-    threads : int
-        For each file.
-    plaintext_columns : tuple
-        Names of columns that may become plaintext.
-    drop_bloom_filters : bool
     """
 
     target: Location
@@ -448,16 +397,16 @@ class Transferring(_TreeWork):
             assert self.reading is not None
             return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
         if self.reading is None:
-            return _EncryptingUnder(self.writing)
-        return _RekeyingUnder(
-            self.reading,
-            self.writing,
+            return Encrypting(self.writing.config)
+        return Rekeying(
+            self.reading.config,
+            self.writing.config,
             plaintext_columns=self.plaintext_columns,
             drop_bloom_filters=self.drop_bloom_filters,
         )
 
     def _finished_length(self, work: FileOperation, unit: Unit, target: Location) -> int | None:
-        """Bytes of the target if an earlier run has finished it, as :meth:`FileOperation.is_finished` sees it."""
+        """Bytes of the target if an earlier run has finished it, under the same master key."""
         there = _newer(target, unit)
         if there is None:
             return None
@@ -466,7 +415,9 @@ class Transferring(_TreeWork):
             try:
                 if isinstance(opened, PipeSource):
                     return None
-                finished = work.check(read_footer(opened, None), target.text, unit.path)
+                footer = read_footer(opened, None)
+                under = self.writing is None or _is_under(footer, self.writing.footer_key_id)
+                finished = under and work.check(footer, target.text, unit.path)
             finally:
                 opened.close()
         except (Ags1Error, OSError, ValueError):
@@ -485,30 +436,6 @@ def _newer(target: Location, unit: Unit) -> Entry | None:
     return there if before and there.modified > before else None
 
 
-class _EncryptingUnder(Encrypting):
-    """Encrypting, whose finished files are those under the same master key."""
-
-    def __init__(self, writing: Writing) -> None:
-        super().__init__(writing.config)
-        self._footer_key_id = writing.footer_key_id
-
-    def check(self, footer: Footer, target: str, name: str) -> bool:
-        """Whether it is as this configuration leaves it, under the master key of this one."""
-        return _is_under(footer, self._footer_key_id) and super().check(footer, target, name)
-
-
-class _RekeyingUnder(Rekeying):
-    """Re-keying, whose finished files are those under the same master key."""
-
-    def __init__(self, reading: Reading, writing: Writing, **options: Any) -> None:
-        super().__init__(reading.config, writing.config, **options)
-        self._footer_key_id = writing.footer_key_id
-
-    def check(self, footer: Footer, target: str, name: str) -> bool:
-        """Whether it is as this configuration leaves it, under the master key of this one."""
-        return _is_under(footer, self._footer_key_id) and super().check(footer, target, name)
-
-
 def _is_under(footer: Footer, master_key_id: str) -> bool:
     if footer.key_metadata is None:
         return False
@@ -521,19 +448,7 @@ def _is_under(footer: Footer, master_key_id: str) -> bool:
 
 @dataclass
 class Verifying(_TreeWork):
-    """Authenticates every module of the Parquet files of a tree.
-
-    Attributes
-    ----------
-    reading : Reading
-    missing_keys : str
-        "error" or "drop": whether a column whose key is not known is an error.
-    threads : int
-        For each file.
-    require_encrypted : tuple
-        Names of columns that must be encrypted.
-    allow_unauthenticated_pages : bool
-    """
+    """Authenticates every module of the Parquet files of a tree, as :func:`ags1.spark.verify_parquet` has it."""
 
     reading: Reading
     missing_keys: str = "error"
@@ -558,32 +473,14 @@ class Verifying(_TreeWork):
             threads=self.threads,
             progress=advance,
         )
-        outcome = Outcome(unit.path, plaintext_length=unit.size, file_length=unit.size, detail=_detail(report))
+        found = (report.aad_prefix, not report.failure_count)
+        outcome = Outcome(unit.path, plaintext_length=unit.size, file_length=unit.size, detail=found)
         if not report.ok:
             outcome.status = NOT_PROTECTED if report.outcome == NOT_PROTECTED else "error"
             outcome.kind, outcome.error = _fault(report)
         elif report.problem_count:
             outcome.error = f"problem: {_first(report.problems, report.problem_count)}"
         return outcome
-
-
-def _detail(report: VerifyReport) -> dict[str, Any]:
-    """What the driver learns of a file: counts, and as many findings as a person reads."""
-    return {
-        "outcome": report.outcome,
-        "aad_prefix": None if report.aad_prefix is None else report.aad_prefix.hex(),
-        "footer": report.footer,
-        "algorithm": report.algorithm,
-        "modules": sum(report.modules.values()),
-        "bytes": report.bytes,
-        "unauthenticated": sum(report.unauthenticated.values()),
-        "plaintext_pages": report.plaintext_pages,
-        "failures": [each.to_dict() for each in report.failures[:_NAMED]],
-        "failure_count": report.failure_count,
-        "problems": [each.to_dict() for each in report.problems[:_NAMED]],
-        "problem_count": report.problem_count,
-        "missing_keys": sorted(report.missing_keys)[:_NAMED],
-    }
 
 
 def _fault(report: VerifyReport) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""Who does what: files are cut into ranges, and ranges and files are packed into bins, one for each task.
+"""Who does what: units are gathered to waves, and those of a wave are packed into bins, one for each task.
 
-    files  --cut-->  units: whole files, and block ranges of big ones  --pack-->  bins of nearly the same weight
+    units: whole files, and ranges of big ones  --gathered-->  waves  --pack-->  bins of nearly the same weight
 
 It is pure: no file system, no Spark. A file costs its bytes and something for being a file; small neighbours stay
 together, and the heaviest go first to the bin that has least (longest processing time first), which is never worse than
@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ags1.layout import DEFAULT_BLOCK_LENGTH
+from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.worker import EncryptUnit
+from ags1.dataset.worker import cut as cut_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["PART_BYTES", "Unit", "bin_count", "cut", "pack", "plan", "range_length", "weight_of"]
+__all__ = ["PART_BYTES", "Unit", "bin_count", "cut", "gathered", "pack", "plan", "weight_of"]
 
 PART_BYTES = 256 << 20
 """Plaintext bytes of a range, by default."""
@@ -27,6 +29,12 @@ _FILE_WEIGHT = 256 << 10
 _TASK_WEIGHT = 1 << 30
 _ROUNDS = 4
 _GROUPS_PER_BIN = 64
+# The first waves are small, so that tasks begin while the driver still lists, and it commits while they end.
+_FIRST_WAVE_UNITS = 4_000
+_WAVE_UNITS = 100_000
+_WAVE_GROWTH = 4
+# Some seconds of work for each slot. What is done is recorded when a wave is over: a killed driver loses two of them.
+_WAVE_WEIGHT = 8 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,44 +61,35 @@ class Unit:
     start: int = 0
     whole: int = -1
 
-    @property
-    def is_range(self) -> bool:
-        """Whether there are other units of the same file."""
-        return self.whole >= 0
+
+def cut(path: str, size: int, part_bytes: int) -> Iterator[Unit]:
+    """The units of a file, as :func:`ags1.spark.encrypt_files` would make them."""
+    for each in cut_file(EncryptUnit(path, size, path, _UNKNOWN, "", path), part_bytes):
+        yield Unit(path, each.size, None, each.start, each.whole)
 
 
-def range_length(size: int, part_bytes: int, block_length: int = DEFAULT_BLOCK_LENGTH, most: int = 9_000) -> int:
-    """Bytes of each range of a file but the last: whole blocks, about `part_bytes`, in at most `most` ranges."""
-    wanted = max(part_bytes, -(-size // most), block_length)
-    return -(-wanted // block_length) * block_length
-
-
-def cut(unit: Unit, part_bytes: int, block_length: int = DEFAULT_BLOCK_LENGTH) -> Iterator[Unit]:
-    """The ranges of a file that is larger than `part_bytes`; a smaller one itself.
-
-    Parameters
-    ----------
-    unit : Unit
-        A whole file.
-    part_bytes : int
-        Plaintext bytes of a range; rounded up to whole blocks.
-    block_length : int
-        Plaintext bytes of a block.
-    """
-    if unit.size <= part_bytes:
-        yield unit
-        return
-    step = range_length(unit.size, part_bytes, block_length)
-    if unit.size <= step:
-        yield unit
-        return
-    for start in range(0, unit.size, step):
-        yield replace(unit, size=min(step, unit.size - start), start=start, whole=unit.size)
+_UNKNOWN = SourceIdentity(0)
 
 
 def weight_of(unit: Unit) -> int:
     """What a unit costs, in bytes: opening, creating and renaming a file cost as much as some of its bytes."""
     return unit.size + _FILE_WEIGHT
+
+
+def gathered(units: Iterable[Any], slots: int) -> Iterator[list[Any]]:
+    """Units in waves, in their order."""
+    wave: list[Any] = []
+    enough, weight = _FIRST_WAVE_UNITS, 0
+    for unit in units:
+        full = len(wave) >= enough or weight >= _WAVE_WEIGHT * slots
+        # The ranges of a file stay in one wave.
+        if full and unit.path != wave[-1].path:
+            yield wave
+            wave, weight, enough = [], 0, min(_WAVE_UNITS, enough * _WAVE_GROWTH)
+        wave.append(unit)
+        weight += weight_of(unit)
+    if wave:
+        yield wave
 
 
 def bin_count(units: Sequence[Unit], slots: int) -> int:
@@ -141,7 +140,6 @@ def plan(
     bins: int | None = None,
     *,
     slots: int = 1,
-    block_length: int = DEFAULT_BLOCK_LENGTH,
 ) -> list[list[Unit]]:
     """Which task would do what with some files.
 
@@ -155,8 +153,6 @@ def plan(
         How many tasks; by default as many as :func:`bin_count` says for `slots`.
     slots : int
         Tasks that the cluster runs at once.
-    block_length : int
-        Plaintext bytes of a block.
 
     Returns
     -------
@@ -174,5 +170,5 @@ def plan(
     for path, size in files:
         if size < 0:
             raise ValueError(f"{path} cannot have {size} bytes")
-        units += cut(Unit(path, size), part_bytes, block_length)
+        units += cut(path, size, part_bytes)
     return pack(units, bins or bin_count(units, slots)) if units else []

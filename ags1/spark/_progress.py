@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["Counters", "Meter", "open_meter"]
+__all__ = ["Counters", "Meter", "Teller", "in_units", "open_meter"]
 
 _SECOND = 1.0
 _COUNTER = struct.Struct("<QQ")
+_TELL_SECONDS = 0.2
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -40,13 +41,12 @@ class Counters:
             descriptor, self.path = tempfile.mkstemp(prefix="ags1-progress-")
             os.close(descriptor)
 
-    def read(self, first: int = 0, count: int | None = None) -> tuple[int, int]:
-        """Files and bytes of some bins, or of all."""
+    def read(self) -> tuple[int, int]:
+        """Files and bytes of all bins."""
         if self.path is None:
             return 0, 0
         with open(self.path, "rb") as file:
-            file.seek(first * _COUNTER.size)
-            data = file.read() if count is None else file.read(count * _COUNTER.size)
+            data = file.read()
         data = data[: len(data) - len(data) % _COUNTER.size]
         found = list(_COUNTER.iter_unpack(data))
         return sum(each[0] for each in found), sum(each[1] for each in found)
@@ -57,6 +57,42 @@ class Counters:
     def __exit__(self, *exception: object) -> None:
         if self.path is not None:
             os.unlink(self.path)
+
+
+class Teller:
+    """Writes what a task has done where the driver looks, a few times a second."""
+
+    def __init__(self, path: str | None, number: int) -> None:
+        self._file: Any = None
+        self._number = number
+        self._files = self._bytes = 0
+        self._next = 0.0
+        if path is not None:
+            try:
+                self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
+            except OSError:
+                # Progress is not worth a task.
+                self._file = None
+        self._write()
+
+    def __call__(self, files: int, plaintext_bytes: int) -> None:
+        self._files += files
+        self._bytes += plaintext_bytes
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _TELL_SECONDS
+            self._write()
+
+    def _write(self) -> None:
+        if self._file is not None:
+            self._file.seek(self._number * _COUNTER.size)
+            self._file.write(_COUNTER.pack(self._files, self._bytes))
+
+    def close(self) -> None:
+        """Write the last of it."""
+        if self._file is not None:
+            self._write()
+            self._file.close()
 
 
 class Meter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode
 
@@ -21,16 +21,28 @@ from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, TypeVar
 
-__all__ = ["Opener", "Sealer", "class_keys", "kms_client", "kms_reference", "run_keys"]
+    T = TypeVar("T")
+
+__all__ = ["Opener", "Sealer", "class_keys", "kms_client", "kms_reference", "of_process", "run_keys"]
 
 _NONCE = 12
-_KEPT = 8
-# One per worker process: Spark forks workers from a daemon that has used none of this.
-_clients: OrderedDict[tuple[int, str], Any] = OrderedDict()
-_run_keys: OrderedDict[tuple[int, str, str], RunKeys] = OrderedDict()
-_class_keys: OrderedDict[tuple[Any, ...], ClassKeys] = OrderedDict()
+_KEPT = 32
+_made: OrderedDict[tuple[int, Any], Any] = OrderedDict()
+
+
+def of_process(name: Any, make: Callable[[], T]) -> T:
+    """What is made once in each process for a name that can be compared; a forked child makes its own."""
+    process = os.getpid()
+    found: T | None = _made.get((process, name))
+    if found is None:
+        found = _made[process, name] = make()
+        for other in [each for each in _made if each[0] != process]:
+            del _made[other]
+        while len(_made) > _KEPT:
+            _made.popitem(last=False)
+    return found
 
 
 def kms_reference(kms: object, name: str = "kms") -> str:
@@ -67,7 +79,7 @@ def _absolute(kms: str) -> str:
 
 def kms_client(url: str) -> Any:
     """The client of this process for a URL. It is kept, with what it has cached."""
-    return _kept(_clients, (os.getpid(), url), lambda: load(url))
+    return of_process(("client", url), lambda: load(url))
 
 
 def run_keys(reference: RunReference, kms: str) -> RunKeys:
@@ -78,7 +90,7 @@ def run_keys(reference: RunReference, kms: str) -> RunKeys:
     KeyAccessError
         It refused.
     """
-    keys: RunKeys = _kept(_run_keys, (os.getpid(), kms, reference.run), lambda: reference.unwrap(kms_client(kms)))
+    keys = of_process(("run", kms, reference.run), lambda: reference.unwrap(kms_client(kms)))
     # A run that goes on has more classes of keys than it had.
     keys.reference.classes.update(reference.classes)
     return keys
@@ -86,18 +98,8 @@ def run_keys(reference: RunReference, kms: str) -> RunKeys:
 
 def class_keys(classes: Sequence[KeyClass], kms: str, location: Location) -> ClassKeys:
     """The keys of a version's classes, in this process: the KMS is asked once for each that is used."""
-    key = (os.getpid(), kms, location, tuple((each.id, each.class_key, each.key_id) for each in classes))
-    keys: ClassKeys = _kept(_class_keys, key, lambda: ClassKeys(classes, kms_client(kms), location.text))
-    return keys
-
-
-def _kept(kept: OrderedDict[Any, Any], name: Any, make: Any) -> Any:
-    found = kept.get(name)
-    if found is None:
-        found = kept[name] = make()
-        while len(kept) > _KEPT:
-            kept.popitem(last=False)
-    return found
+    name = ("classes", kms, location, tuple((each.id, each.class_key, each.key_id) for each in classes))
+    return of_process(name, lambda: ClassKeys(classes, kms_client(kms), location.text))
 
 
 class Opener:

@@ -140,15 +140,8 @@ def _may_meet(each: Condition, statistics: Any, kind: pa.DataType, rows: int) ->
         return True
     if each.kind in ("EqualTo", "EqualNullSafe", "In"):
         return any(low <= value <= high for value in wanted)
-    value = wanted[0]
-    if each.kind == "GreaterThan":
-        return bool(high > value)
-    if each.kind == "GreaterThanOrEqual":
-        return bool(high >= value)
-    if each.kind == "LessThan":
-        return bool(low < value)
-    if each.kind == "LessThanOrEqual":
-        return bool(low <= value)
+    if each.kind.startswith(("GreaterThan", "LessThan")):
+        return _COMPARISONS[each.kind](high if each.kind.startswith("Greater") else low, wanted[0])
     return True
 
 

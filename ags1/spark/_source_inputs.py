@@ -139,19 +139,13 @@ def _is_dataset(location: Location) -> bool:
     return latest_number(location) > 0
 
 
-class _Parquets:
+def _decryption(options: SourceOptions, *, plaintext: bool) -> Any:
     """Keys for Parquet that is encrypted itself, if the options name a KMS."""
+    if options.decode != "parquet" or not options.kms:
+        return None
+    from ags1.parquet.properties import DecryptionConfig
 
-    def __init__(self, options: SourceOptions, *, plaintext: bool) -> None:
-        self._made: Any = None
-        if options.decode == "parquet" and options.kms:
-            from ags1.parquet.properties import DecryptionConfig
-
-            self._made = DecryptionConfig.from_kms(options.kms, allow_plaintext=plaintext)
-
-    @property
-    def config(self) -> Any:
-        return self._made
+    return DecryptionConfig.from_kms(options.kms, allow_plaintext=plaintext)
 
 
 class DatasetFiles:
@@ -176,7 +170,7 @@ class DatasetFiles:
                 raise
             raise no_dataset(location) from None
         self.identity = f"{self.dataset.version} {self.dataset.digest}"
-        self._parquets = _Parquets(options, plaintext=True)
+        self._decryption = _decryption(options, plaintext=True)
 
     def files(self) -> Iterator[Listed]:
         prefix = self._options.prefix
@@ -193,7 +187,7 @@ class DatasetFiles:
 
     def open(self, file: Listed) -> Plain:
         reader = self.dataset.open(file.path)
-        return Plain(f"{self.dataset.path}/{file.path}", file.path, reader, self._parquets.config)
+        return Plain(f"{self.dataset.path}/{file.path}", file.path, reader, self._decryption)
 
     def close(self) -> None:
         self.dataset.close()
@@ -257,7 +251,7 @@ class _KeyedFiles(_Files):
             raise ValueError(
                 f"{options.path[0]} is a dataset, where each file has a key of its own: give the option kms, not keyref"
             )
-        self._parquets = _Parquets(options, plaintext=True)
+        self._decryption = _decryption(options, plaintext=True)
 
     def open(self, file: Listed) -> Plain:
         metadata = self._keys.metadata_for(file.path, file.name)
@@ -274,7 +268,7 @@ class _KeyedFiles(_Files):
             length=length,
             threads=self._options.threads,
         )
-        return Plain(file.path, file.path, reader, self._parquets.config)
+        return Plain(file.path, file.path, reader, self._decryption)
 
 
 def _warn_of_length(path: str) -> None:
@@ -292,10 +286,10 @@ class _ParquetFiles(_Files):
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
-        self._parquets = _Parquets(options, plaintext=options.allow_plaintext)
+        self._decryption = _decryption(options, plaintext=options.allow_plaintext)
 
     def open(self, file: Listed) -> Plain:
-        return Plain(file.path, file.path, locate(file.path), self._parquets.config)
+        return Plain(file.path, file.path, locate(file.path), self._decryption)
 
 
 def _found(location: Location) -> Iterator[tuple[str, int, int]]:

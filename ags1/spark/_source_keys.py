@@ -7,10 +7,10 @@ file:DIR      a directory with NAME.key-metadata for each file, as ``ags1 encryp
 
 from __future__ import annotations
 
-import base64
 import os
 
 from ags1._gcm import Key
+from ags1._key_files import from_base64, from_hex, parse_key, read_key_file
 from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata
 from ags1.spark._source_options import SourceOptions
@@ -20,7 +20,6 @@ __all__ = ["KEY_METADATA_SUFFIX", "FileKeys"]
 KEY_METADATA_SUFFIX = ".key-metadata"
 _SUFFIX = ".ags1"
 _SIZES = (16, 24, 32)
-_LARGEST = 4096
 
 
 class FileKeys:
@@ -94,15 +93,9 @@ def _name(text: str) -> str:
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST + 1)
-    except OSError as error:
-        raise KeyAccessError(
-            f"the key file {path} cannot be read: {error.strerror}; every executor needs it under this path"
-        ) from None
-    if len(data) > _LARGEST:
-        raise KeyAccessError(f"{path} is no key file: it has more than {_LARGEST} bytes")
-    return data
+        return read_key_file(path)[0]
+    except KeyAccessError as error:
+        raise KeyAccessError(f"{error}; every executor needs it under this path") from None
 
 
 def _beside(directory: str, path: str, name: str) -> str:
@@ -119,29 +112,18 @@ def _beside(directory: str, path: str, name: str) -> str:
 
 def _parsed(data: bytes, where: str, *, raw: bool) -> KeyMetadata:
     """A key in raw bytes, hexadecimal or base64, or key metadata in any of them."""
-    if raw and len(data) in _SIZES:
-        return KeyMetadata(Key(data))
-    candidates = [data] if raw else []
     text = data.strip()
-    for decoded in (_from_hex(text), _from_base64(text)):
-        if decoded is not None and len(decoded) in _SIZES:
-            return KeyMetadata(Key(decoded))
-        if decoded is not None:
-            candidates.append(decoded)
-    for each in candidates:
-        if each.startswith(b"\x01"):
+    for each in (data if raw else b"", from_hex(text) or b"", from_base64(text) or b""):
+        if each.startswith(b"\x01") and len(each) not in _SIZES:
             return _decoded(each, where)
-    held = "nothing" if not data else f"{len(data)} bytes"
-    kinds = "raw bytes, hexadecimal or base64" if raw else "hexadecimal or base64"
-    raise KeyAccessError(
-        f"{where} holds no AES key: it has {held}, but 16, 24 or 32 bytes or key metadata as {kinds} are needed"
-    )
+    # Here nobody reads warnings of bytes that could be text too.
+    return KeyMetadata(Key(parse_key(data, where, raw=raw, note=lambda remark: None)))
 
 
 def _decoded(data: bytes, where: str) -> KeyMetadata:
     if not data.startswith(b"\x01"):
         text = data.strip()
-        data = _from_hex(text) or _from_base64(text) or data
+        data = from_hex(text) or from_base64(text) or data
     try:
         return KeyMetadata.decode(data)
     except FormatError as error:
@@ -149,17 +131,3 @@ def _decoded(data: bytes, where: str) -> KeyMetadata:
             # What the error says of the bytes could be said of a key.
             raise KeyAccessError(f"{where} holds no key metadata") from None
         raise KeyAccessError(f"{where} holds no key metadata: {error}") from None
-
-
-def _from_hex(text: bytes) -> bytes | None:
-    try:
-        return bytes.fromhex(text.decode("ascii")) if text.strip() and b" " not in text else None
-    except ValueError:
-        return None
-
-
-def _from_base64(text: bytes) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True) if text else None
-    except ValueError:
-        return None

@@ -28,7 +28,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["PushdownReader", "SourceReader", "arrow_schema", "infer_schema", "read_splits", "reader_for"]
+__all__ = [
+    "PushdownReader",
+    "SourceReader",
+    "arrow_schema",
+    "infer_schema",
+    "read_partition",
+    "read_splits",
+    "reader_for",
+]
 
 _log = logging.getLogger("ags1.spark")
 
@@ -118,17 +126,7 @@ def _close(plain: Plain) -> None:
 def read_splits(
     source: Input, splits: Iterable[Split], schema: pa.Schema, options: SourceOptions, conditions: list[Condition]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some splits, in batches of exactly `schema`.
-
-    Parameters
-    ----------
-    source : Input
-    splits : iterable of Split
-    schema : pyarrow.Schema
-        In Spark's types.
-    options : SourceOptions
-    conditions : list of Condition
-        What Spark looks for, to pass over row groups.
+    """The rows of some splits, in batches of exactly `schema`; row groups that meet no condition are passed over.
 
     Raises
     ------
@@ -141,6 +139,18 @@ def read_splits(
         return _gathered(_metadata_rows(source, splits, schema, options), options.batch_bytes)
     decoder = decoder_for(options)
     return _gathered(_all_rows(source, splits, schema, options, conditions, decoder), options.batch_bytes)
+
+
+def read_partition(
+    partition: InputPartition | None, schema: StructType, options: SourceOptions, conditions: list[Condition]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task."""
+    # What Spark makes of an empty list: None, or a partition with None in it.
+    value = getattr(partition, "value", None)
+    if value is None:
+        return iter(())
+    identity, splits = unpacked(value)
+    return read_splits(cached_input(options, identity), splits, arrow_schema(schema), options, conditions)
 
 
 def _all_rows(
@@ -285,14 +295,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class SourceReader(DataSourceReader):
-    """Reads what the options name. Can be pickled: it has no key and nothing open.
-
-    Parameters
-    ----------
-    options : SourceOptions
-    schema : pyspark.sql.types.StructType
-        The columns that rows are to have.
-    """
+    """Reads what the options name, as rows of a schema. Can be pickled: it has no key and nothing open."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.columns and [name.lower() for name in schema.names] != [name.lower() for name in options.columns]:
@@ -325,13 +328,7 @@ class SourceReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
-        # What Spark makes of an empty list: None, or a partition with None in it.
-        value = getattr(partition, "value", None)
-        if value is None:
-            return iter(())
-        identity, splits = unpacked(value)
-        source = cached_input(self._options, identity)
-        return read_splits(source, splits, arrow_schema(self._schema), self._options, self._conditions)
+        return read_partition(partition, self._schema, self._options, self._conditions)
 
 
 class PushdownReader(SourceReader):
@@ -352,11 +349,5 @@ class PushdownReader(SourceReader):
 
 
 def reader_for(options: SourceOptions, schema: StructType) -> SourceReader:
-    """The reader that the options ask for.
-
-    Notes
-    -----
-    ``pushdown=once`` needs ``spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")``: Spark raises
-    DATA_SOURCE_PUSHDOWN_DISABLED for a reader that takes filters otherwise.
-    """
+    """The reader that the options ask for."""
     return PushdownReader(options, schema) if options.pushdown else SourceReader(options, schema)

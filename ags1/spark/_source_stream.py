@@ -20,10 +20,10 @@ from ags1.dataset import Entry
 from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
 from ags1.spark._locations import locate
-from ags1.spark._source_inputs import DatasetFiles, Listed, cached_input, no_dataset
-from ags1.spark._source_options import STREAM_OPTIONS, SourceOptions, canonical
-from ags1.spark._source_reader import arrow_schema, read_splits
-from ags1.spark._source_splits import packed, plan, unpacked
+from ags1.spark._source_inputs import DatasetFiles, Listed, no_dataset
+from ags1.spark._source_options import StreamOptions
+from ags1.spark._source_reader import read_partition
+from ags1.spark._source_splits import packed, plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,24 +39,16 @@ class StreamReader(DataSourceStreamReader):
 
     Parameters
     ----------
-    options : SourceOptions
-        As of a batch.
+    options : StreamOptions
+        Spark 4.1 reads one batch with the trigger ``availableNow``, so ``max_versions_per_batch`` versions.
     schema : pyspark.sql.types.StructType
         The columns that rows are to have.
-    starting_version : str
-        Where a query without a checkpoint begins: "earliest", "latest" for what comes from now on, or a version whose
-        files are the first ones.
-    max_versions_per_batch : int
-        0 for all that there are. Spark 4.1 reads one batch with the trigger ``availableNow``, so this many versions.
     """
 
-    def __init__(
-        self, options: SourceOptions, schema: StructType, starting_version: str, max_versions_per_batch: int
-    ) -> None:
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._starting_version = starting_version
-        self._most = max_versions_per_batch
+        self._most = options.max_versions_per_batch
         self._position: dict[str, Any] | None = None
 
     def _now(self) -> dict[str, Any]:
@@ -69,9 +61,10 @@ class StreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         """Where a query begins that has no checkpoint."""
         now = self._now()
-        if self._starting_version == "latest":
+        starting = self._options.starting_version
+        if starting == "latest":
             return now
-        first = 1 if self._starting_version == "earliest" else int(self._starting_version)
+        first = 1 if starting == "earliest" else int(starting)
         if first > now["version"] + 1:
             raise ValueError(f"the option starting_version is {first}, and the dataset has version {now['version']}")
         return {**now, "version": first - 1}
@@ -140,12 +133,7 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
-        value = getattr(partition, "value", None)
-        if value is None:
-            return iter(())
-        identity, splits = unpacked(value)
-        source = cached_input(self._options, identity)
-        return read_splits(source, splits, arrow_schema(self._schema), self._options, [])
+        return read_partition(partition, self._schema, self._options, [])
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the dataset keeps what was read."""
@@ -191,16 +179,9 @@ def stream_reader_for(options: Mapping[str, str], schema: StructType) -> StreamR
     ValueError
         A wrong option, or one that streams do not have.
     """
-    checked = SourceOptions.parse(options, STREAM_OPTIONS)
+    checked = StreamOptions.parse(options)
     if checked.keyref or len(checked.path) > 1:
         raise ValueError("a stream reads one dataset, with the option kms; files with a keyref have no versions")
     if checked.expected_version >= 0 or checked.pushdown:
         raise ValueError("the options expected_version and pushdown are not for streams")
-    values = {canonical(name): text.strip().lower() for name, text in options.items()}
-    starting = values.get("startingversion", "earliest")
-    if starting not in ("earliest", "latest") and not (starting.isdecimal() and int(starting) > 0):
-        raise ValueError(f"the option starting_version must be earliest, latest or a number from 1, not {starting!r}")
-    most = values.get("maxversionsperbatch", "")
-    if most and not (most.isdecimal() and int(most) > 0):
-        raise ValueError(f"the option max_versions_per_batch must be a number from 1, not {most!r}")
-    return _READER(checked, schema, starting, int(most) if most else 0)
+    return _READER(checked, schema)

@@ -396,17 +396,22 @@ class _Job:
         from ags1.dataset.selection import Filter
         from ags1.dataset.sources import scan
         from ags1.spark._locations import locate
+        from ags1.spark._planning import cut, gathered
         from ags1.spark._sessions import Session
 
         spark = self._session_for(source)
         slots = slots or (os.cpu_count() or 1 if spark is None else Session(spark).slots())
         found = _Plan(part_bytes, parallelism, slots)
-        for each in scan(locate(source, spark), "", Filter(include, exclude), None, lambda path, why: None):
-            if each.error is not None:
-                found.errors.append((each.path, _described(each.error)))
-            else:
-                found.add(each.path, each.size)
-        found.close()
+
+        def units() -> Iterator[Unit]:
+            for each in scan(locate(source, spark), "", Filter(include, exclude), None, lambda path, why: None):
+                if each.error is not None:
+                    found.errors.append((each.path, _described(each.error)))
+                    continue
+                yield from found.counted(each.size, list(cut(each.path, each.size, part_bytes)))
+
+        for wave in gathered(units(), slots):
+            found.add_wave(wave)
         if self._options.json:
             self._say_json({"command": self._command, "error": None, **found.record()})
         else:
@@ -424,38 +429,29 @@ class _Plan:
     def __init__(self, part_bytes: int, parallelism: int | None, slots: int) -> None:
         self._part_bytes = part_bytes
         self._parallelism = parallelism
-        self._wave: list[Unit] = []
         self.slots = slots
         self.files = self.bytes = self.cut_files = self.ranges = 0
         self.tasks = self.waves = self.largest_task = self.largest_file = 0
         self.errors: list[tuple[str, str]] = []
 
-    def add(self, path: str, size: int) -> None:
-        from ags1.spark._engine import _WAVE_UNITS
-        from ags1.spark._planning import Unit, cut
-
-        if len(self._wave) >= _WAVE_UNITS:
-            self.close()
+    def counted(self, size: int, units: list[Unit]) -> list[Unit]:
+        """Count a file, whose units these are."""
         self.files += 1
         self.bytes += size
         self.largest_file = max(self.largest_file, size)
-        units = list(cut(Unit(path, size), self._part_bytes))
         if len(units) > 1:
             self.cut_files += 1
             self.ranges += len(units)
-        self._wave += units
+        return units
 
-    def close(self) -> None:
-        """End a wave: what is planned at a time."""
+    def add_wave(self, wave: list[Unit]) -> None:
+        """Count what is done at a time."""
         from ags1.spark._planning import bin_count, pack
 
-        if not self._wave:
-            return
-        bins = pack(self._wave, self._parallelism or bin_count(self._wave, self.slots))
+        bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
         self.waves += 1
         self.tasks += len(bins)
         self.largest_task = max(self.largest_task, *(sum(unit.size for unit in units) for units in bins))
-        self._wave = []
 
     def record(self) -> dict[str, Any]:
         names = ("files", "bytes", "largest_file", "cut_files", "ranges", "slots", "tasks", "waves", "largest_task")

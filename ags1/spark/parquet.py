@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from ags1.parquet.config_arguments import CACHE_SECONDS
 from ags1.spark._parquet_run import Run, check_choice
 from ags1.spark._parquet_work import Reading, Writing
 from ags1.spark._results import Result
@@ -23,14 +22,17 @@ from ags1.spark._sealing import kms_reference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+    from typing import Any, TypeAlias, TypeVar
 
     from ags1.parquet.expected import Expected
 
+    Config = TypeVar("Config", bound=Reading)
     Tree: TypeAlias = str | os.PathLike[str]
     Patterns: TypeAlias = str | Sequence[str] | None
 
 __all__ = ["decrypt_parquet", "encrypt_parquet", "rekey_parquet", "verify_parquet"]
+
+_DECRYPTION = frozenset({"algorithm", "allow_plaintext", "cache_seconds", "check_footer_integrity"})
 
 
 def encrypt_parquet(
@@ -41,26 +43,16 @@ def encrypt_parquet(
     kms: str,
     footer_key_id: str,
     column_key_ids: Mapping[str, Sequence[Any]] | None = None,
+    aad_prefix: str | bytes | None = None,
     include: Patterns = None,
     exclude: Patterns = None,
     others: str = "error",
-    double_wrapping: bool = True,
-    data_key_bits: int = 128,
-    kek_bits: int = 128,
-    encrypt_all: bool = False,
-    algorithm: str = "AES_GCM_V1",
-    plaintext_footer: bool = False,
-    aad_prefix: str | bytes | None = None,
-    store_aad_prefix: bool = True,
-    kms_instance_id: str = "DEFAULT",
-    kms_instance_url: str = "DEFAULT",
-    cache_seconds: float = CACHE_SECONDS,
-    data_page_v2: str = "java",
     parallelism: int | None = None,
     threads: int = 1,
     on_error: str = "fail",
     resume: bool = True,
     progress: Any = True,
+    **encryption: Any,
 ) -> Result:
     """Encrypt the Parquet files of a tree into another, on a cluster.
 
@@ -76,17 +68,16 @@ def encrypt_parquet(
         source is left out of it.
     kms : str
         URL of the key management service, as :func:`ags1.kms.load` takes it: each worker makes its own client.
-    footer_key_id, column_key_ids, double_wrapping, data_key_bits, kek_bits, encrypt_all, algorithm, plaintext_footer, \
-store_aad_prefix, kms_instance_id, kms_instance_url, cache_seconds, data_page_v2
-        As for ``EncryptionConfig.from_kms``.
+    footer_key_id, column_key_ids
+        Master keys, as for ``EncryptionConfig.from_kms``.
+    aad_prefix : str or bytes, optional
+        Identity of the files. In a text, ``{path}`` stands for the name of each in the tree and ``{name}`` for the
+        last part of it; bytes are the same for all, so that one file of them can take the place of another.
     include, exclude : str or sequence of str, optional
         Glob patterns of the files that are meant, as for :func:`ags1.dataset.encrypt`.
     others : {"error", "copy", "skip"}
         What to do with files that are not Parquet: refuse the tree before anything is written, copy them as they are,
         unencrypted, or leave them out.
-    aad_prefix : str or bytes, optional
-        Identity of the files. In a text, ``{path}`` stands for the name of each in the tree and ``{name}`` for the
-        last part of it; bytes are the same for all, so that one file of them can take the place of another.
     parallelism : int, optional
         Tasks; by default some for each core of the cluster.
     threads : int
@@ -100,6 +91,10 @@ store_aad_prefix, kms_instance_id, kms_instance_url, cache_seconds, data_page_v2
         which keys is not looked at: give False after you changed that.
     progress : bool
         Whether to show how far it is.
+    **encryption
+        Further arguments of ``EncryptionConfig.from_kms``, with its defaults: double_wrapping, data_key_bits,
+        kek_bits, encrypt_all, algorithm, plaintext_footer, store_aad_prefix, kms_instance_id, kms_instance_url,
+        cache_seconds, data_page_v2.
 
     Returns
     -------
@@ -118,23 +113,7 @@ store_aad_prefix, kms_instance_id, kms_instance_url, cache_seconds, data_page_v2
     Ags1Error, OSError
         With ``on_error="fail"``, the first error. What was written before stays.
     """
-    writing = _writing(
-        kms,
-        footer_key_id,
-        column_key_ids,
-        aad_prefix,
-        double_wrapping=double_wrapping,
-        data_key_bits=data_key_bits,
-        kek_bits=kek_bits,
-        encrypt_all=encrypt_all,
-        algorithm=algorithm,
-        plaintext_footer=plaintext_footer,
-        store_aad_prefix=store_aad_prefix,
-        kms_instance_id=kms_instance_id,
-        kms_instance_url=kms_instance_url,
-        cache_seconds=cache_seconds,
-        data_page_v2=data_page_v2,
-    )
+    writing = _writing(kms_reference(kms), footer_key_id, column_key_ids, aad_prefix, encryption)
     run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
     return run.transfer("encrypt", None, writing, others, resume, threads)
 
@@ -145,31 +124,29 @@ def decrypt_parquet(
     target: Tree,
     *,
     kms: str,
+    aad_prefix: str | bytes | None = None,
+    drop_bloom_filters: bool = False,
     include: Patterns = None,
     exclude: Patterns = None,
     others: str = "error",
-    aad_prefix: str | bytes | None = None,
-    check_footer_integrity: bool = True,
-    allow_plaintext: bool = False,
-    algorithm: str | None = None,
-    cache_seconds: float = CACHE_SECONDS,
-    drop_bloom_filters: bool = False,
     parallelism: int | None = None,
     threads: int = 1,
     on_error: str = "fail",
     resume: bool = True,
     progress: Any = True,
+    **decryption: Any,
 ) -> Result:
     """Decrypt the Parquet files of a tree into another, on a cluster; every module is authenticated.
 
     Parameters
     ----------
-    check_footer_integrity, allow_plaintext, algorithm, cache_seconds
-        As for ``DecryptionConfig.from_kms``.
     drop_bloom_filters : bool
         As for ``ags1.parquet.decrypt_file``.
-    spark, source, target, kms, include, exclude, others, aad_prefix, parallelism, threads, on_error, resume, progress
+    spark, source, target, kms, aad_prefix, include, exclude, others, parallelism, threads, on_error, resume, progress
         As for :func:`encrypt_parquet`; a finished file is a newer one that is not encrypted.
+    **decryption
+        Further arguments of ``DecryptionConfig.from_kms``: check_footer_integrity, allow_plaintext, algorithm,
+        cache_seconds.
 
     Raises
     ------
@@ -178,14 +155,7 @@ def decrypt_parquet(
     TypeError, ValueError, FormatError, Ags1Error, OSError
         As for :func:`encrypt_parquet`; an AuthenticationError names the file, column and page.
     """
-    reading = _reading(
-        kms,
-        aad_prefix,
-        check_footer_integrity=check_footer_integrity,
-        allow_plaintext=allow_plaintext,
-        algorithm=algorithm,
-        cache_seconds=cache_seconds,
-    )
+    reading = _reading(kms, aad_prefix, decryption)
     run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
     return run.transfer("decrypt", reading, None, others, resume, threads, drop_bloom_filters=drop_bloom_filters)
 
@@ -198,33 +168,23 @@ def rekey_parquet(
     kms: str,
     footer_key_id: str,
     column_key_ids: Mapping[str, Sequence[Any]] | None = None,
+    aad_prefix: str | bytes | None = None,
     new_kms: str | None = None,
+    old_aad_prefix: str | bytes | None = None,
+    old_algorithm: str | None = None,
+    check_footer_integrity: bool = True,
+    allow_plaintext: bool = False,
+    plaintext_columns: Iterable[Any] = (),
+    drop_bloom_filters: bool = False,
     include: Patterns = None,
     exclude: Patterns = None,
     others: str = "error",
-    old_aad_prefix: str | bytes | None = None,
-    check_footer_integrity: bool = True,
-    allow_plaintext: bool = False,
-    old_algorithm: str | None = None,
-    double_wrapping: bool = True,
-    data_key_bits: int = 128,
-    kek_bits: int = 128,
-    encrypt_all: bool = False,
-    algorithm: str = "AES_GCM_V1",
-    plaintext_footer: bool = False,
-    aad_prefix: str | bytes | None = None,
-    store_aad_prefix: bool = True,
-    kms_instance_id: str = "DEFAULT",
-    kms_instance_url: str = "DEFAULT",
-    cache_seconds: float = CACHE_SECONDS,
-    data_page_v2: str = "java",
-    plaintext_columns: Iterable[Any] = (),
-    drop_bloom_filters: bool = False,
     parallelism: int | None = None,
     threads: int = 1,
     on_error: str = "fail",
     resume: bool = True,
     progress: Any = True,
+    **encryption: Any,
 ) -> Result:
     """Encrypt the encrypted Parquet files of a tree in another way, into another tree, with new data keys.
 
@@ -235,12 +195,11 @@ def rekey_parquet(
     new_kms : str, optional
         URL of the one that the target's keys are wrapped by; by default the same.
     old_aad_prefix, old_algorithm, check_footer_integrity, allow_plaintext
-        What the source is read with, as for :func:`decrypt_parquet`.
+        What the source is read with, as for :func:`decrypt_parquet`; so is cache_seconds.
     plaintext_columns, drop_bloom_filters
         As for ``ags1.parquet.rekey_file``: a file of which other encrypted columns would become plaintext is an error.
-    spark, source, target, footer_key_id, column_key_ids, include, exclude, others, double_wrapping, data_key_bits, \
-kek_bits, encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, kms_instance_id, kms_instance_url, \
-cache_seconds, data_page_v2, parallelism, threads, on_error, resume, progress
+    spark, source, target, footer_key_id, column_key_ids, aad_prefix, include, exclude, others, parallelism, threads, \
+on_error, resume, progress, **encryption
         As for :func:`encrypt_parquet`.
 
     Returns
@@ -253,31 +212,15 @@ cache_seconds, data_page_v2, parallelism, threads, on_error, resume, progress
     TypeError, ValueError, KeyAccessError, FormatError, Ags1Error, OSError
         As for :func:`decrypt_parquet` and :func:`encrypt_parquet`.
     """
-    reading = _reading(
-        kms,
-        old_aad_prefix,
-        check_footer_integrity=check_footer_integrity,
-        allow_plaintext=allow_plaintext,
-        algorithm=old_algorithm,
-        cache_seconds=cache_seconds,
-    )
-    writing = _writing(
-        kms if new_kms is None else kms_reference(new_kms, "new_kms"),
-        footer_key_id,
-        column_key_ids,
-        aad_prefix,
-        double_wrapping=double_wrapping,
-        data_key_bits=data_key_bits,
-        kek_bits=kek_bits,
-        encrypt_all=encrypt_all,
-        algorithm=algorithm,
-        plaintext_footer=plaintext_footer,
-        store_aad_prefix=store_aad_prefix,
-        kms_instance_id=kms_instance_id,
-        kms_instance_url=kms_instance_url,
-        cache_seconds=cache_seconds,
-        data_page_v2=data_page_v2,
-    )
+    decryption = {
+        "algorithm": old_algorithm,
+        "check_footer_integrity": check_footer_integrity,
+        "allow_plaintext": allow_plaintext,
+        **{name: value for name, value in encryption.items() if name == "cache_seconds"},
+    }
+    reading = _reading(kms, old_aad_prefix, decryption)
+    new = kms_reference(kms) if new_kms is None else kms_reference(new_kms, "new_kms")
+    writing = _writing(new, footer_key_id, column_key_ids, aad_prefix, encryption)
     run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
     return run.transfer(
         "rekey",
@@ -296,21 +239,19 @@ def verify_parquet(
     source: Tree,
     *,
     kms: str | None = None,
-    include: Patterns = None,
-    exclude: Patterns = None,
+    aad_prefix: str | bytes | None = None,
     missing_keys: str = "error",
     require_encrypted: Iterable[Any] = (),
     allow_unauthenticated_pages: bool = False,
-    expected: Expected | None = None,
-    aad_prefix: str | bytes | None = None,
-    check_footer_integrity: bool = True,
     allow_plaintext: bool = False,
-    algorithm: str | None = None,
-    cache_seconds: float = CACHE_SECONDS,
+    expected: Expected | None = None,
+    include: Patterns = None,
+    exclude: Patterns = None,
     parallelism: int | None = None,
     threads: int = 1,
     on_error: str = "collect",
     progress: Any = True,
+    **decryption: Any,
 ) -> Result:
     """Authenticate every module of the Parquet files of a tree, on a cluster, without decoding a value.
 
@@ -327,8 +268,7 @@ def verify_parquet(
         an error, and so has one that does not belong to it.
     on_error : {"fail", "collect"}
         "collect" checks all files and reports; "fail" raises the first error.
-    spark, source, include, exclude, aad_prefix, check_footer_integrity, allow_plaintext, algorithm, cache_seconds, \
-parallelism, threads, progress
+    spark, source, aad_prefix, allow_plaintext, include, exclude, parallelism, threads, progress, **decryption
         As for :func:`decrypt_parquet`.
 
     Returns
@@ -345,16 +285,12 @@ parallelism, threads, progress
         As for :func:`decrypt_parquet`.
     """
     check_choice(missing_keys, ("error", "drop"), "missing_keys")
-    options = {
-        "check_footer_integrity": check_footer_integrity,
-        "allow_plaintext": allow_plaintext,
-        "algorithm": algorithm,
-        "cache_seconds": cache_seconds,
-    }
+    decryption["allow_plaintext"] = allow_plaintext
     if kms is None:
-        reading = Reading(None, (("allow_plaintext", True),) if allow_plaintext else ())
-    else:
-        reading = _reading(kms, aad_prefix, **options)
+        # Nobody is asked for keys that could be kept.
+        decryption.pop("cache_seconds", None)
+        aad_prefix = None
+    reading = _reading(kms, aad_prefix, decryption)
     run = Run(spark, source, None, include, exclude, parallelism, on_error, progress)
     return run.verify(
         reading,
@@ -369,8 +305,10 @@ parallelism, threads, progress
 # -- arguments -----------------------------------------------------------------------------------------------------
 
 
-def _writing(kms: str, footer_key_id: str, column_key_ids: Any, aad_prefix: Any, **options: Any) -> Writing:
+def _writing(kms: str, footer_key_id: str, column_key_ids: Any, aad_prefix: Any, encryption: dict[str, Any]) -> Writing:
     """What travels of the arguments for writing, after EncryptionConfig has checked them."""
+    if "internal_key_material" in encryption:
+        raise TypeError("internal_key_material is not for Spark: each file keeps its key material in itself")
     columns = None
     if column_key_ids is not None:
         if not isinstance(column_key_ids, Mapping):
@@ -379,21 +317,23 @@ def _writing(kms: str, footer_key_id: str, column_key_ids: Any, aad_prefix: Any,
             if isinstance(names, str) or not isinstance(names, Sequence):
                 raise TypeError(f"column_key_ids maps master key ids to lists of column names; {master!r} has none")
         columns = tuple((master, tuple(names)) for master, names in column_key_ids.items())
-    _check_prefix(aad_prefix, "aad_prefix")
-    writing = Writing(kms_reference(kms), footer_key_id, columns, tuple(sorted(options.items())), aad_prefix)
-    writing.config("x")
-    return writing
+    return _checked(Writing(kms, tuple(sorted(encryption.items())), aad_prefix, footer_key_id, columns))
 
 
-def _reading(kms: str, aad_prefix: Any, **options: Any) -> Reading:
-    _check_prefix(aad_prefix, "aad_prefix")
-    reading = Reading(kms_reference(kms), tuple(sorted(options.items())), aad_prefix)
-    reading.config("x")
-    return reading
+def _reading(kms: str | None, aad_prefix: Any, decryption: dict[str, Any]) -> Reading:
+    # A key among them would travel to the workers in Spark's plans.
+    unknown = sorted(decryption.keys() - _DECRYPTION)
+    if unknown:
+        raise TypeError(f"there is no argument {unknown[0]}; for reading there are {', '.join(sorted(_DECRYPTION))}")
+    return _checked(Reading(None if kms is None else kms_reference(kms), tuple(sorted(decryption.items())), aad_prefix))
 
 
-def _check_prefix(prefix: object, what: str) -> None:
+def _checked(config: Config) -> Config:
+    """The same, whose arguments are right: what is wrong is said before anything is read."""
+    prefix = config.aad_prefix
     if prefix is not None and not isinstance(prefix, (str, bytes)):
-        raise TypeError(f"{what} must be a str or bytes, not {type(prefix).__name__}")
+        raise TypeError(f"aad_prefix must be a str or bytes, not {type(prefix).__name__}")
     if prefix is not None and not prefix:
-        raise ValueError(f"{what} must not be empty: leave it out for files without")
+        raise ValueError("aad_prefix must not be empty: leave it out for files without")
+    config.config("x")
+    return config

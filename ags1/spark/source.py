@@ -88,6 +88,10 @@ Writing                 Default         Meaning
 ``null_value``          empty           csv: what is written for null
 ======================= =============== ========================================================================
 
+Lines that are gzip are read by one task a file, so ``max_file_bytes``, of the compressed text, says how far a read can
+be spread. Parquet files are plain ones inside of AGS1: those with Parquet's own encryption come of
+:func:`ags1.spark.encrypt_parquet`.
+
 Say ``mode("append")``, which adds a version with more files, or ``mode("overwrite")``, whose version has the new files
 alone: Spark refuses the other modes for Python sources, its default too. Nothing shows before the commit.
 
@@ -108,7 +112,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from ags1.spark._source_options import STREAM_OPTIONS, SourceOptions
+from ags1.spark._source_options import SourceOptions, StreamOptions
 from ags1.spark._source_reader import infer_schema, reader_for
 
 if TYPE_CHECKING:
@@ -146,7 +150,7 @@ class Ags1DataSource(DataSource):
     def schema(self) -> StructType:
         """Look into the data for its schema."""
         # Spark does not say whether it is for a stream.
-        return infer_schema(SourceOptions.parse(self.options, STREAM_OPTIONS))
+        return infer_schema(StreamOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader."""

@@ -13,14 +13,13 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyiceberg")
 
-from ags1 import AuthenticationError, FormatError, KeyAccessError
+from ags1 import AuthenticationError, KeyAccessError
 from ags1.iceberg import open_table
 from ags1.iceberg.table_walk import walk
 from ags1.kms import LocalKms, MemoryKms
 from ags1.spark import _engine
-from ags1.spark._iceberg_run import newest_metadata, properties_of
+from ags1.spark._iceberg_run import properties_of
 from ags1.spark._iceberg_work import Opening, TableVerifying
-from ags1.spark._locations import locate
 from ags1.spark.iceberg import verify_table
 from ags1.storage import Location
 from tests.checks import flip
@@ -207,31 +206,6 @@ def test_a_table_is_found_by_its_directory(spark: SparkSession, spark_tables: Sp
     table = spark_tables["bulk"]
     directory = str(local_path(table.metadata).parent.parent)
     assert verify_table(spark, directory, kms=kms, **QUIET).counts == {"ok": 6}
-
-
-@pytest.mark.parametrize(
-    ("names", "newest"),
-    [
-        (["00002-a.metadata.json", "00010-b.metadata.json", "00009-c.metadata.json"], "00010-b.metadata.json"),
-        (["v2.metadata.json", "v10.metadata.json", "version-hint.text"], "v10.metadata.json"),
-        (["00001-a.metadata.json", "snap-1-x.avro", "v.metadata.json"], "00001-a.metadata.json"),
-    ],
-)
-def test_the_newest_metadata_has_the_highest_number(tmp_path: Path, names: list[str], newest: str) -> None:
-    (tmp_path / "metadata").mkdir()
-    for name in names:
-        (tmp_path / "metadata" / name).touch()
-    assert newest_metadata(locate(tmp_path)) == newest
-
-
-def test_metadata_that_only_a_catalog_can_tell_apart_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no metadata\.json of an Iceberg table"):
-        newest_metadata(locate(tmp_path))
-    (tmp_path / "metadata").mkdir()
-    for name in ("00001-a.metadata.json", "00001-b.metadata.json"):
-        (tmp_path / "metadata" / name).touch()
-    with pytest.raises(FormatError, match=r"00001-a\.metadata\.json and 00001-b\.metadata\.json have the same number"):
-        newest_metadata(locate(tmp_path))
 
 
 def test_what_spark_says_of_a_storage_is_told_to_pyiceberg() -> None:

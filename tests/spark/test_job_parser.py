@@ -18,6 +18,7 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1._command_line import UsageError
+from ags1.parquet import DecryptionConfig, EncryptionConfig
 from ags1.spark.job import main
 from ags1.spark.job_parser import JOB_OPTIONS, command_parser, parse
 
@@ -98,12 +99,22 @@ def test_there_are_the_documented_commands() -> None:
     assert set(parsers()) == set(COMMANDS)
 
 
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Those of a function, and of the configuration to which it hands further ones."""
+    found = dict(inspect.signature(function).parameters)
+    for name, config in (("encryption", EncryptionConfig), ("decryption", DecryptionConfig)):
+        if found.pop(name, None) is not None:
+            further = inspect.signature(config.from_kms).parameters
+            found = {**{each: further[each] for each in further if each != "internal_key_material"}, **found}
+    return found
+
+
 @pytest.mark.parametrize("command", [name for name, function in COMMANDS.items() if function])
 def test_the_options_are_the_parameters_of_the_function_with_its_defaults(command: str) -> None:
     options = vars(parse([command, *ENOUGH[command].split()], PROG))
     assert options["function"] == COMMANDS[command]
     given = {name: value for name, value in options.items() if name not in JOB_OPTIONS}
-    parameters = inspect.signature(getattr(ags1.spark, options["function"])).parameters
+    parameters = parameters_of(getattr(ags1.spark, options["function"]))
     assert set(given) == set(parameters) - {"spark"}
     for name, parameter in parameters.items():
         has_default = parameter.default is not inspect.Parameter.empty

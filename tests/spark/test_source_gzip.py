@@ -162,7 +162,7 @@ def test_damaged_data_is_said_to_be(position: int) -> None:
     [
         (b"id,name\n", r"a\.gz: this is no gzip file, though its name ends in \.gz: rename it"),
         (bytes(20), "this is no gzip file"),
-        (gzip.compress(b"x", mtime=0) + b"\0rest", "no gzip data follows at byte 22"),
+        (gzip.compress(b"x", mtime=0) + b"\0rest", "what follows its gzip data is none"),
     ],
 )
 def test_what_is_no_gzip_is_said_to_be_none(data: bytes, message: str) -> None:

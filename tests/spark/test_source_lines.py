@@ -9,7 +9,7 @@ import pytest
 
 from ags1.errors import AuthenticationError
 from ags1.spark.decoders import Plain, _lines
-from ags1.spark.decoders._lines import chunks, first_line
+from ags1.spark.decoders._lines import chunks, first_of
 from tests.checks import KEY, damage
 from tests.spark.source_files import BLOCK, END, options, plain, rows, rows_cut_everywhere
 
@@ -97,8 +97,11 @@ def test_a_damaged_block_is_an_error_in_every_format() -> None:
 
 
 def test_the_first_line_is_the_first_with_something_in_it() -> None:
-    assert first_line(plain(b"\n\r\n a\nb").source, b"") == (3, b" a")
-    assert first_line(plain(b"\n\n").source, b"") is None
+    def first(data: bytes) -> tuple[int, bytes] | None:
+        return first_of(chunks(plain(data).source, 0, END, b"", 16))
+
+    assert first(b"\n\r\n a\nb") == (3, b" a")
+    assert first(b"\n\n") is None
 
 
 def test_compressed_text_is_not_taken_for_text() -> None:

@@ -8,8 +8,7 @@ from dataclasses import fields
 
 import pytest
 
-from ags1.spark._source_options import STREAM_OPTIONS, WRITE_ONLY, SourceOptions
-from ags1.spark._write_options import WriteOptions
+from ags1.spark._source_options import SourceOptions, StreamOptions, WriteOptions
 from tests.checks import KEY
 from tests.spark.source_files import options
 
@@ -84,8 +83,10 @@ def test_without_a_key_the_places_for_it_are_said() -> None:
         SourceOptions.parse({"path": "vault"})
 
 
-def test_options_of_others_are_passed_over() -> None:
-    assert SourceOptions.parse({"path": "v", "kms": "aws:", "compression": "zstd"}, {"compression"}).kms == "aws:"
+def test_a_stream_has_options_of_its_own() -> None:
+    given = {"path": "v", "kms": "aws:", "startingVersion": " Latest", "max_versions_per_batch": "3"}
+    made = StreamOptions.parse(given)
+    assert (made.kms, made.starting_version, made.max_versions_per_batch) == ("aws:", "latest", 3)
 
 
 def test_several_paths_come_as_commas_or_as_json() -> None:
@@ -119,7 +120,5 @@ def test_help_lists_every_option_with_its_default() -> None:
             assert found[1].removesuffix("m") == str(default >> 20 if found[1].endswith("m") else default), field.name
     for field in fields(WriteOptions):
         assert re.search(rf"^``{field.name}`` ", writing, re.MULTILINE), f"{field.name} is missing"
-    assert re.findall(r"^``(\w+)`` ", streaming, re.MULTILINE) == list(STREAM_OPTIONS)
-    assert set(WRITE_ONLY) == {field.name for field in fields(WriteOptions)} - {
-        field.name for field in fields(SourceOptions)
-    }
+    of_streams = {field.name for field in fields(StreamOptions)} - {field.name for field in fields(SourceOptions)}
+    assert set(re.findall(r"^``(\w+)`` ", streaming, re.MULTILINE)) == of_streams

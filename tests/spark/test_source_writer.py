@@ -26,9 +26,9 @@ import ags1.spark
 from ags1 import dataset
 from ags1.errors import ConflictError, FormatError
 from ags1.kms import load
+from ags1.spark._source_options import WriteOptions
 from ags1.spark._source_writer import Ags1Writer, Written, writer_for
 from ags1.spark._write_directories import escaped
-from ags1.spark._write_options import WriteOptions
 from tests.spark.trees import unfinished, versions
 
 if TYPE_CHECKING:
@@ -402,8 +402,8 @@ def parse(**options: str) -> WriteOptions:
         ({"secretKey": "x"}, "the option 'secretKey' is refused"),
         ({"kms": ""}, "the option kms must be a URL"),
         ({"decode": "binary"}, "the option decode must be one of text, json, csv, avro, arrow, parquet"),
-        ({"split_bytes": "1m"}, "'split_bytes' is for reading; a write"),
-        ({"colour": "red"}, "'colour' is unknown; a write|'colour' is unknown: a write"),
+        ({"split_bytes": "1m"}, "'split_bytes' is for reading: spark.read"),
+        ({"colour": "red"}, "has no option 'colour'; it has compression"),
         ({"compression": "snappy"}, "compression must be one of none, gzip for decode=json"),
         ({"sep": ";"}, "the option sep is for decode=csv"),
         ({"partition_by": "a,a"}, "names a column twice"),

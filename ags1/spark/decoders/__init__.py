@@ -9,15 +9,15 @@ import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ags1.errors import FormatError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Any
 
     import pyarrow as pa
 
     from ags1.spark._source_options import SourceOptions
-else:
-    Protocol = object
 
 __all__ = ["Decoder", "Plain", "decoder_for"]
 
@@ -44,8 +44,11 @@ class Plain:
     decryption: Any = None
 
 
-class Decoder(Protocol):
-    """How a format is read. Made from the options; holds no file."""
+class Decoder:
+    """How a format is read; of each format, there is one. Holds no file."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
 
     def infer(self, files: Iterable[Plain]) -> pa.Schema:
         """The schema of the data, from one file or some. `files` are opened one after the other as they are asked for.
@@ -53,8 +56,15 @@ class Decoder(Protocol):
         Raises
         ------
         FormatError
-            The data is not of this format.
+            The data is not of this format, or there is none.
         """
+        for file in files:
+            return self.schema_of(file)
+        raise FormatError("there is no file to take the schema from: give one with .schema(...)")
+
+    def schema_of(self, file: Plain) -> pa.Schema:
+        """The schema of one file."""
+        raise NotImplementedError
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
         """The rows of a range, in batches of exactly `schema`.
@@ -69,6 +79,7 @@ class Decoder(Protocol):
         rows : callable or None
             For Parquet: which row groups may have rows that are wanted.
         """
+        raise NotImplementedError
 
 
 def decoder_for(options: SourceOptions) -> Decoder:

@@ -10,7 +10,7 @@ Ranges that tile a file give every line exactly once, wherever they are cut, bet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Chunk", "chunks", "chunks_of_stream", "first_line", "first_of", "read_buffer", "refuse_compressed"]
+__all__ = ["Chunk", "chunks", "chunks_of_stream", "first_of", "read_buffer", "refuse_compressed"]
 
 _LF, _CR = 10, 13
 _BOM = b"\xef\xbb\xbf"
@@ -30,6 +30,7 @@ _STEP = 64 << 10
 _COMPRESSED = frozenset({"bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
 # Arrow's strings count bytes with 32 bits.
 _MAX_LINE = (1 << 31) - 1
+_NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,19 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def without_first(self) -> Chunk:
-        """The same without the first line."""
-        return Chunk(self.offset, self.data, self.starts[1:], self.ends[1:])
+    def some(self, kept: Any) -> Chunk:
+        """Some of the lines: a slice, or which."""
+        return Chunk(self.offset, self.data, self.starts[kept], self.ends[kept])
+
+    def halves(self) -> tuple[Chunk, Chunk]:
+        """The first half of the lines, and the second."""
+        half = len(self) // 2
+        return self.some(slice(0, half)), self.some(slice(half, None))
 
     def not_blank(self) -> Chunk:
         """The same without empty lines."""
         kept = self.ends > self.starts
-        return self if kept.all() else Chunk(self.offset, self.data, self.starts[kept], self.ends[kept])
+        return self if kept.all() else self.some(kept)
 
     def joined(self, between: bytes = b"") -> tuple[Any, Any]:
         """Bytes of all lines, and offsets of each and of the end; with `between`, one byte, behind each line."""
@@ -128,36 +134,24 @@ def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> It
         Bytes to read at once.
     """
     size = reader.size
-    if size == 0:
-        if start == 0 < end:
-            # It has a tag all the same.
-            reader.pread(0, 1)
-        return
+    if size == 0 and start == 0 < end:
+        # It has a tag all the same.
+        reader.pread(0, 1)
     end = min(end, size)
-    begin = _first_begin(reader, start, end, separator)
-    wanted, beyond = step, _STEP
-    while begin is not None and begin < end:
-        stop = begin + wanted if begin + wanted <= end else min(end + beyond, size)
-        buffer = read_buffer(reader, begin, stop - begin)
-        ends, lengths = _ends(np.frombuffer(buffer, np.uint8), separator, at_end=stop == size)
-        enough = len(ends) > 0
-        if stop > end:
-            # Only up to the line in which the range ends.
-            last = int(np.searchsorted(ends, end - begin))
-            enough = last < len(ends)
-            ends, lengths = ends[: last + 1], lengths[: last + 1]
-        if stop == size and not enough:
-            # The last line has no separator.
-            ends, lengths = np.append(ends, stop - begin), np.append(lengths, 0)
-        elif not enough:
-            wanted, beyond = 2 * wanted, 2 * beyond
-            continue
-        starts = np.concatenate(([0], ends[:-1]))
-        if begin == 0 and memoryview(buffer).cast("B")[:3] == _BOM:
-            starts[0] = 3
-        yield Chunk(begin, buffer, starts, ends - lengths)
-        begin += int(ends[-1])
-        wanted, beyond = step, _STEP
+    if start >= end:
+        return
+    position = begin = max(0, start - max(1, len(separator)))
+
+    def read(wanted: int) -> tuple[bytes, bool]:
+        nonlocal position
+        # Up to where blocks end, so that none is decrypted twice; and behind the range no more than is needed.
+        inside = position < end
+        most = min(wanted - position % step, end - position) if inside else min(wanted, max(_STEP, position - end))
+        data: bytes = reader.pread(position, most)
+        position += len(data)
+        return data, position == size
+
+    yield from _chunks(read, begin, start, end, separator, step)
 
 
 def chunks_of_stream(stream: Any, end: int, separator: bytes, step: int, most: int) -> Iterator[Chunk]:
@@ -180,40 +174,55 @@ def chunks_of_stream(stream: Any, end: int, separator: bytes, step: int, most: i
     LimitError
         A line has more.
     """
-    begin, wanted = 0, step
-    data = b""
-    at_end = False
-    while begin < end:
-        parts, size = [data], len(data)
-        while size < wanted and not at_end:
-            parts.append(stream.read(wanted - size))
-            size += len(parts[-1])
-            at_end = not parts[-1]
-        data = b"".join(parts)
+
+    def read(wanted: int) -> tuple[bytes, bool]:
+        data: bytes = stream.read(wanted)
+        return data, len(data) < wanted
+
+    return _chunks(read, 0, 0, end, separator, step, most, stream.name)
+
+
+def _chunks(
+    read: Callable[[int], tuple[bytes, bool]],
+    begin: int,
+    start: int,
+    end: int,
+    separator: bytes,
+    step: int,
+    most: int = _NO_LIMIT,
+    name: str = "",
+) -> Iterator[Chunk]:
+    """The lines that begin in a range, of what is read from `begin` on: piece by piece, and whether it was the last."""
+    data, wanted = b"", step
+    while True:
+        piece, at_end = read(wanted)
+        data = data + piece if data else piece
         if not data:
             return
         ends, lengths = _ends(np.frombuffer(data, np.uint8), separator, at_end=at_end)
         if at_end and (len(ends) == 0 or ends[-1] < len(data)):
             # The last line has no separator.
             ends, lengths = np.append(ends, len(data)), np.append(lengths, 0)
-        elif len(ends) == 0:
+        if len(ends) == 0:
+            # What began in front of the range, and goes on behind it, leaves none that begins inside.
+            if at_end or (begin < start and begin + len(data) > end + len(separator)):
+                return
             if len(data) > most:
                 raise LimitError(
-                    f"{stream.name}: from byte {begin} of the unpacked text on there is no line end in {len(data)} "
+                    f"{name}: from byte {begin} of the unpacked text on there is no line end in {len(data)} "
                     f"bytes, and the option max_unpacked_bytes is {most}: raise it, or give the right lineSep"
                 )
-            wanted = min(2 * len(data), max(most, len(data)) + 1)
+            wanted = min(max(step, len(data)), most + 1 - len(data))
             continue
         starts = np.concatenate(([0], ends[:-1]))
-        rest = data[int(ends[-1]) :]
-        following = begin + int(ends[-1])
-        if following > end:
-            count = int(np.searchsorted(starts, end - begin))
-            starts, ends, lengths = starts[:count], ends[:count], lengths[:count]
+        some = slice(*np.searchsorted(starts, (start - begin, end - begin)))
         if begin == 0 and data[:3] == _BOM:
             starts[0] = 3
-        yield Chunk(begin, pa.py_buffer(data), starts, ends - lengths)
-        begin, data, wanted = following, rest, step
+        if some.start < some.stop:
+            yield Chunk(begin, pa.py_buffer(data), starts[some], (ends - lengths)[some])
+        begin, data, wanted = begin + int(ends[-1]), data[int(ends[-1]) :], step
+        if at_end or begin >= end:
+            return
 
 
 def refuse_compressed(name: str) -> None:
@@ -232,38 +241,13 @@ def refuse_compressed(name: str) -> None:
         )
 
 
-def first_line(reader: Any, separator: bytes) -> tuple[int, bytes] | None:
-    """Offset and bytes of the first line that is not empty; None if there is none."""
-    return first_of(chunks(reader, 0, max(1, reader.size), separator, _STEP))
-
-
 def first_of(several: Iterable[Chunk]) -> tuple[int, bytes] | None:
-    """The same, of lines that are read already."""
+    """Offset and bytes of the first line that is not empty; None if there is none."""
     for chunk in several:
         kept = chunk.not_blank()
         if len(kept):
             return kept.offset + int(kept.starts[0]), next(kept.lines())
     return None
-
-
-def _first_begin(reader: Any, start: int, end: int, separator: bytes) -> int | None:
-    """Where the first line begins that begins in a range."""
-    if start == 0:
-        return 0
-    if start >= end:
-        return None
-    base = max(0, start - max(1, len(separator)))
-    size = _STEP
-    while True:
-        data = np.frombuffer(read_buffer(reader, base, size), np.uint8)
-        ends, _ = _ends(data, separator, at_end=base + len(data) == reader.size)
-        found = ends[np.searchsorted(ends, start - base) :]
-        if len(found):
-            begin = base + int(found[0])
-            return begin if begin < end else None
-        if base + len(data) >= min(reader.size, end + len(separator) + 1):
-            return None
-        size *= 2
 
 
 def _ends(data: Any, separator: bytes, *, at_end: bool) -> tuple[Any, Any]:

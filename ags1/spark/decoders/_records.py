@@ -10,13 +10,13 @@ import pyarrow as pa
 from ags1.errors import FormatError
 from ags1.spark._source_options import DROP, FAIL, SourceOptions
 from ags1.spark.decoders._lines import Chunk
-from ags1.spark.decoders._types import nulls
+from ags1.spark.decoders._types import check_nulls, nulls, without_columns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["assembled", "refuse", "split_schema"]
+__all__ = ["assembled", "refuse", "split_schema", "unique"]
 
 
 def split_schema(schema: pa.Schema, options: SourceOptions) -> tuple[pa.Schema, int]:
@@ -67,25 +67,15 @@ def assembled(
     batch = pa.RecordBatch.from_arrays(made, schema=schema)
     if bad is not None and options.mode == DROP:
         batch = batch.filter(pa.array(~bad))
-    _check_nulls(batch, data, name)
+    for field in data:
+        check_nulls(batch.column(batch.schema.get_field_index(field.name)), field, name)
     return batch
 
 
-def _check_nulls(batch: pa.RecordBatch, data: pa.Schema, name: str) -> None:
-    for field in data:
-        if not field.nullable and batch.column(batch.schema.get_field_index(field.name)).null_count:
-            raise FormatError(f"{name}: the column {field.name!r} has nulls, and the schema does not let it be null")
-
-
 def _texts(chunk: Chunk, bad: Any) -> pa.Array:
-    kept = Chunk(chunk.offset, chunk.data, chunk.starts[bad], chunk.ends[bad]).strings()
+    kept = chunk.some(bad).strings()
     places = np.cumsum(bad) - 1
     return kept.take(pa.array(places, mask=~bad))
-
-
-def without_columns(count: int) -> pa.RecordBatch:
-    """A batch of rows without columns, for queries that want those of the path only."""
-    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None], children=[]))
 
 
 def unique(names: Iterable[str]) -> list[str]:

@@ -13,15 +13,7 @@ from ags1.errors import LimitError
 from ags1.spark._source_options import SourceOptions
 from ags1.spark.decoders import Plain
 from ags1.spark.decoders._gzip import Gunzip, is_gzip
-from ags1.spark.decoders._lines import (
-    Chunk,
-    chunks,
-    chunks_of_stream,
-    first_line,
-    first_of,
-    read_buffer,
-    refuse_compressed,
-)
+from ags1.spark.decoders._lines import Chunk, chunks, chunks_of_stream, first_of, read_buffer, refuse_compressed
 
 __all__ = ["first_line_of", "lines_of", "sampled_lines_of", "text_of"]
 
@@ -41,26 +33,26 @@ def lines_of(file: Plain, start: int, end: int, options: SourceOptions) -> Itera
     """
     if not is_gzip(file.name):
         refuse_compressed(file.name)
-        yield from chunks(file.source, start, end, options.line_sep, options.batch_bytes)
-    elif start == 0 < end:
-        yield from _unpacked_lines(file, _END, options.batch_bytes, options)
+        return chunks(file.source, start, end, options.line_sep, options.batch_bytes)
+    return _from_start(file, _END, options.batch_bytes, options) if start == 0 < end else iter(())
 
 
 def sampled_lines_of(file: Plain, size: int, options: SourceOptions) -> Iterator[Chunk]:
     """The lines that begin in the first `size` bytes of the text."""
-    step = min(size, options.batch_bytes)
-    if is_gzip(file.name):
-        return _unpacked_lines(file, size, step, options)
-    refuse_compressed(file.name)
-    return chunks(file.source, 0, size, options.line_sep, step)
+    return _from_start(file, size, min(size, options.batch_bytes), options)
 
 
 def first_line_of(file: Plain, options: SourceOptions) -> tuple[int, bytes] | None:
     """Offset and bytes of the first line that is not empty; None if there is none."""
+    return first_of(_from_start(file, _END, _STEP, options))
+
+
+def _from_start(file: Plain, end: int, step: int, options: SourceOptions) -> Iterator[Chunk]:
     if is_gzip(file.name):
-        return first_of(_unpacked_lines(file, _END, _STEP, options))
+        stream = Gunzip(file.source, file.name)
+        return chunks_of_stream(stream, end, options.line_sep, step, options.max_unpacked_bytes)
     refuse_compressed(file.name)
-    return first_line(file.source, options.line_sep)
+    return chunks(file.source, 0, end, options.line_sep, step)
 
 
 def text_of(file: Plain, options: SourceOptions) -> pa.Buffer:
@@ -75,20 +67,11 @@ def text_of(file: Plain, options: SourceOptions) -> pa.Buffer:
         refuse_compressed(file.name)
         # An empty file has a tag, which this looks at.
         return read_buffer(file.source, 0, max(1, file.source.size))
-    stream = Gunzip(file.source, file.name)
-    parts: list[bytes] = []
-    left = options.max_unpacked_bytes
-    while part := stream.read(left + 1):
-        left -= len(part)
-        if left < 0:
-            raise LimitError(
-                f"{file.name}: it unpacks to more than {options.max_unpacked_bytes} bytes, which the option "
-                "max_unpacked_bytes lets a file have that is read as one piece, with wholetext or multiLine: raise it"
-            )
-        parts.append(part)
-    return pa.py_buffer(b"".join(parts))
-
-
-def _unpacked_lines(file: Plain, end: int, step: int, options: SourceOptions) -> Iterator[Chunk]:
-    stream = Gunzip(file.source, file.name)
-    return chunks_of_stream(stream, end, options.line_sep, step, options.max_unpacked_bytes)
+    most = options.max_unpacked_bytes
+    text = Gunzip(file.source, file.name).read(most + 1)
+    if len(text) > most:
+        raise LimitError(
+            f"{file.name}: it unpacks to more than {most} bytes, which the option max_unpacked_bytes lets a file have "
+            "that is read as one piece, with wholetext or multiLine: raise it"
+        )
+    return pa.py_buffer(text)

@@ -16,7 +16,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["conformed", "nulls", "parsed", "parsed_or_null", "spark_schema", "spark_type"]
+__all__ = [
+    "check_nulls",
+    "conformed",
+    "find",
+    "nulls",
+    "parsed",
+    "parsed_or_null",
+    "spark_schema",
+    "spark_type",
+    "without_columns",
+]
 
 _MAX_PRECISION = 38
 # Cast errors are ArrowInvalid, which is a ValueError; a cast that Arrow lacks is ArrowNotImplementedError.
@@ -151,15 +161,20 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str, time_zone: st
                 f"{name}: the column {field.name!r} is of the type {column.type} there, and not all of its values "
                 f"can be had as {field.type}"
             ) from None
-        if not field.nullable and made.null_count:
-            raise FormatError(f"{name}: the column {field.name!r} has nulls, and the schema does not let it be null")
+        check_nulls(made, field, name)
         columns.append(made)
-    if not columns:
-        # A batch without columns has a number of rows all the same.
-        return pa.RecordBatch.from_struct_array(
-            pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None], children=[])
-        )
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=schema) if columns else without_columns(batch.num_rows)
+
+
+def check_nulls(column: pa.Array, field: pa.Field, name: str) -> None:
+    """Refuse nulls where a schema does not let them be."""
+    if not field.nullable and column.null_count:
+        raise FormatError(f"{name}: the column {field.name!r} has nulls, and the schema does not let it be null")
+
+
+def without_columns(count: int) -> pa.RecordBatch:
+    """A batch of rows without columns, for queries that want those of the path only."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None], children=[]))
 
 
 def find(schema: pa.Schema, name: str) -> int | None:

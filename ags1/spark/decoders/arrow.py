@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from ags1.errors import FormatError
-from ags1.spark._source_options import SourceOptions
-from ags1.spark.decoders import Plain
+from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._types import conformed, find, spark_schema
 
 TYPE_CHECKING = False
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["make", "owned_part", "sliced"]
 
 _MAGIC = b"ARROW1"
-
-
-def make(options: SourceOptions) -> _Arrow:
-    """The decoder."""
-    return _Arrow(options)
 
 
 def owned_part(index: int, count: int, size: int, start: int, end: int) -> bool:
@@ -44,15 +38,10 @@ def sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(begin, step)
 
 
-class _Arrow:
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
-    def infer(self, files: Iterable[Plain]) -> pa.Schema:
-        for file in files:
-            opened, _ = _open(file, None)
-            return spark_schema(opened.schema, file.name)
-        raise FormatError("there is no Arrow file to take the schema from: give one with .schema(...)")
+class _Arrow(Decoder):
+    def schema_of(self, file: Plain) -> pa.Schema:
+        opened, _ = _open(file, None)
+        return spark_schema(opened.schema, file.name)
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
         size = file.source.size
@@ -99,3 +88,6 @@ def _open(file: Plain, wanted: pa.Schema | None) -> tuple[Any, bool]:
 def _opened(opener: Any, source: Any, options: Any) -> Any:
     source.seek(0)
     return opener(pa.PythonFile(source, mode="r"), options=options)
+
+
+make = _Arrow

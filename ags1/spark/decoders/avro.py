@@ -7,16 +7,16 @@ become objects of Python's on the way. Types are those of Spark's own Avro sourc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from ags1.avro import _Container, iter_blocks, read_header
+from ags1.avro import _Container, _varint, iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError
-from ags1.spark._source_options import SourceOptions
-from ags1.spark.decoders import Plain
+from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._types import conformed, find, spark_schema
 
 __all__ = ["make", "schema_of"]
@@ -45,11 +45,6 @@ _LOGICAL = {
 }
 
 
-def make(options: SourceOptions) -> _Avro:
-    """The decoder."""
-    return _Avro(options)
-
-
 def schema_of(avro: Any, name: str) -> pa.Schema:
     """The Arrow schema of an Avro schema, as JSON has it.
 
@@ -64,15 +59,10 @@ def schema_of(avro: Any, name: str) -> pa.Schema:
     return pa.schema(list(found.arrow))
 
 
-class _Avro:
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
-    def infer(self, files: Iterable[Plain]) -> pa.Schema:
-        for file in files:
-            found = schema_of(_schema_json(read_header(file.source), file.name), file.name)
-            return spark_schema(found, file.name)
-        raise FormatError("there is no Avro file to take the schema from: give one with .schema(...)")
+class _Avro(Decoder):
+    def schema_of(self, file: Plain) -> pa.Schema:
+        found = schema_of(_schema_json(read_header(file.source), file.name), file.name)
+        return spark_schema(found, file.name)
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
         import fastavro
@@ -112,12 +102,12 @@ def _indices(have: pa.Schema, wanted: pa.Schema) -> list[int]:
 
 def _batch(records: list[Any], fields: list[pa.Field], found: _Type) -> pa.RecordBatch:
     columns = []
-    for field in fields:
-        convert = found.converters.get(field.name)
-        values = [record[field.name] for record in records]
+    for each in fields:
+        convert = found.converters.get(each.name)
+        values = [record[each.name] for record in records]
         if convert is not None:
             values = [convert(value) for value in values]
-        columns.append(pa.array(values, field.type))
+        columns.append(pa.array(values, each.type))
     kind = pa.struct(fields)
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(kind, len(records), [None], children=columns))
 
@@ -134,22 +124,17 @@ def _schema_json(header: Any, name: str) -> Any:
 def _header(metadata: dict[str, bytes], marker: bytes) -> bytes:
     """A container's header with other metadata."""
     out = bytearray(b"Obj\x01")
-    out += _number(len(metadata))
+    out += _varint(len(metadata))
     for key, value in metadata.items():
         name = key.encode()
-        out += _number(len(name)) + name + _number(len(value)) + value
+        out += _varint(len(name)) + name + _varint(len(value)) + value
     return bytes(out) + b"\x00" + marker
-
-
-def _number(value: int) -> bytes:
-    from ags1.avro import _varint
-
-    return _varint(value)
 
 
 # -- types -------------------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class _Type:
     """An Avro type: what Arrow has for it, the schema that fastavro is given, and how values are changed between.
 
@@ -164,17 +149,16 @@ class _Type:
         Of a record: of its fields that have one.
     tagged : bool
         Whether there is a union in it whose branches must be told apart.
+    name : str or None
+        Of a named type.
     """
 
-    __slots__ = ("arrow", "convert", "converters", "name", "plain", "tagged")
-
-    def __init__(self, arrow: pa.DataType, plain: Any, convert: Callable[[Any], Any] | None = None) -> None:
-        self.arrow = arrow
-        self.plain = plain
-        self.convert = convert
-        self.converters: dict[str, Callable[[Any], Any]] = {}
-        self.tagged = False
-        self.name: str | None = None
+    arrow: pa.DataType
+    plain: Any
+    convert: Callable[[Any], Any] | None = None
+    converters: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+    tagged: bool = False
+    name: str | None = None
 
 
 class _Types:
@@ -224,26 +208,24 @@ class _Types:
     @staticmethod
     def _array(items: _Type) -> _Type:
         convert = items.convert
-        made = _Type(
+        return _Type(
             pa.list_(pa.field("element", items.arrow)),
             {"type": "array", "items": items.plain},
             None if convert is None else lambda value: [convert(each) for each in value],
+            tagged=items.tagged,
         )
-        made.tagged = items.tagged
-        return made
 
     @staticmethod
     def _map(values: _Type) -> _Type:
         convert = values.convert
-        made = _Type(
+        return _Type(
             pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", values.arrow)),
             {"type": "map", "values": values.plain},
             (lambda value: list(value.items()))
             if convert is None
             else lambda value: [(key, convert(each)) for key, each in value.items()],
+            tagged=values.tagged,
         )
-        made.tagged = values.tagged
-        return made
 
     def _definition(self, avro: dict[str, Any], kind: str, namespace: str, depth: int) -> _Type:
         name = avro.get("name")
@@ -283,14 +265,8 @@ class _Types:
             tagged = tagged or found.tagged
             if found.convert is not None:
                 converters[field_name] = found.convert
-        made = _Type(pa.struct(arrow), {"type": "record", "name": name, "fields": plain})
-        made.converters = converters
-        made.tagged = tagged
-        if converters:
-            made.convert = lambda value: {
-                key: converters[key](each) if key in converters else each for key, each in value.items()
-            }
-        return made
+        convert = _of_fields(converters) if converters else None
+        return _Type(pa.struct(arrow), {"type": "record", "name": name, "fields": plain}, convert, converters, tagged)
 
     def _reference(self, name: str, namespace: str) -> _Type:
         for full in (f"{namespace}.{name}" if namespace and "." not in name else name, name):
@@ -298,9 +274,7 @@ class _Types:
                 known = self._named[full]
                 if known is None:
                     raise FormatError(f"{self._file}: the Avro record {name!r} contains itself: Spark has no such type")
-                made = _Type(known.arrow, full, known.convert)
-                made.converters, made.tagged, made.name = known.converters, known.tagged, known.name
-                return made
+                return replace(known, plain=full)
         raise FormatError(f"{self._file}: the Avro schema names the type {name!r}, but does not define it")
 
     def _union(self, avro: list[Any], namespace: str, depth: int) -> _Type:
@@ -309,25 +283,23 @@ class _Types:
         real = [each for each in branches if not pa.types.is_null(each.arrow)]
         tagged = any(each.tagged for each in branches)
         if len(real) <= 1:
-            made = _Type(real[0].arrow if real else pa.null(), plain)
             convert = real[0].convert if real else None
             if real and real[0].name is not None:
                 convert = _untagged(convert)
-            if convert is not None:
-                made.convert = lambda value: None if value is None else convert(value)
-            made.tagged = tagged
-            return made
+            optional = None if convert is None else lambda value: None if value is None else convert(value)
+            return _Type(real[0].arrow if real else pa.null(), plain, optional, tagged=tagged)
         kinds = {each.arrow for each in real}
         if kinds == {pa.int32(), pa.int64()}:
             return _Type(pa.int64(), plain)
         if kinds == {pa.float32(), pa.float64()}:
             return _Type(pa.float64(), plain)
         # As Spark has it: a struct with a member for each branch, of which one is not null.
-        made = _Type(
-            pa.struct([(f"member{index}", each.arrow) for index, each in enumerate(real)]), plain, _member_of(real)
-        )
-        made.tagged = True
-        return made
+        members = pa.struct([(f"member{index}", each.arrow) for index, each in enumerate(real)])
+        return _Type(members, plain, _member_of(real), tagged=True)
+
+
+def _of_fields(converters: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    return lambda value: {key: converters[key](each) if key in converters else each for key, each in value.items()}
 
 
 def _untagged(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
@@ -381,3 +353,6 @@ def _is_of(value: Any, kind: pa.DataType) -> bool:
     if isinstance(value, bytes):
         return bool(types.is_binary(kind))
     return bool(types.is_list(kind) if isinstance(value, list) else types.is_map(kind))
+
+
+make = _Avro

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from ags1.spark._source_options import SourceOptions
-from ags1.spark.decoders import Plain
+from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._lines import read_buffer
 
 TYPE_CHECKING = False
@@ -23,15 +22,7 @@ METADATA_SCHEMA = pa.schema(
 )
 
 
-def make(options: SourceOptions) -> _Binary:
-    """The decoder."""
-    return _Binary(options)
-
-
-class _Binary:
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
+class _Binary(Decoder):
     def infer(self, files: Iterable[Plain]) -> pa.Schema:
         return SCHEMA if self._options.content else METADATA_SCHEMA
 
@@ -73,3 +64,6 @@ class _Binary:
                 ends = np.minimum(np.arange(count + 1, dtype=np.int64) * piece, data.size).astype(np.int32)
                 columns.append(pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), data]))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+make = _Binary

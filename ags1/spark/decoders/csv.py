@@ -16,7 +16,7 @@ import pyarrow.csv
 
 from ags1.errors import FormatError
 from ags1.spark._source_options import SourceOptions
-from ags1.spark.decoders import Plain
+from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._lines import Chunk
 from ags1.spark.decoders._records import assembled, split_schema, unique
 from ags1.spark.decoders._text_files import first_line_of, lines_of, sampled_lines_of, text_of
@@ -28,15 +28,7 @@ _FEW_LINES = 64
 _GUESSES = (pa.int32(), pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us", tz="UTC"))
 
 
-def make(options: SourceOptions) -> _Csv:
-    """The decoder."""
-    return _Csv(options)
-
-
-class _Csv:
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
+class _Csv(Decoder):
     # -- schema --------------------------------------------------------------------------------------------------------
 
     def infer(self, files: Iterable[Plain]) -> pa.Schema:
@@ -104,10 +96,8 @@ class _Csv:
         elif len(chunk) <= _FEW_LINES:
             yield chunk, *self._slowly(chunk, width)
         else:
-            half = len(chunk) // 2
-            for part in (slice(0, half), slice(half, None)):
-                some = Chunk(chunk.offset, chunk.data, chunk.starts[part], chunk.ends[part])
-                yield from self._parts(some, width)
+            for half in chunk.halves():
+                yield from self._parts(half, width)
 
     def _quickly(self, chunk: Chunk, width: int) -> list[pa.Array] | None:
         options = self._options
@@ -248,7 +238,7 @@ class _Opened:
         for chunk in several:
             kept = chunk.not_blank()
             if self._options.header and len(kept) and kept.offset + int(kept.starts[0]) == self._offset:
-                kept = kept.without_first()
+                kept = kept.some(slice(1, None))
             if len(kept):
                 yield kept
 
@@ -287,3 +277,6 @@ def _record_bounds(text: bytes, options: SourceOptions) -> tuple[list[int], list
     else:
         starts.pop()
     return starts, ends
+
+
+make = _Csv

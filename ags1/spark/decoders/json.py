@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.json
 
 from ags1.errors import FormatError
-from ags1.spark._source_options import DROP, FAIL, PERMISSIVE, SourceOptions
-from ags1.spark.decoders import Plain
+from ags1.spark._source_options import DROP, FAIL, PERMISSIVE
+from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._lines import Chunk
-from ags1.spark.decoders._records import assembled, refuse, split_schema, without_columns
+from ags1.spark.decoders._records import assembled, refuse, split_schema
 from ags1.spark.decoders._text_files import lines_of, sampled_lines_of, text_of
-from ags1.spark.decoders._types import conformed, parsed
+from ags1.spark.decoders._types import conformed, parsed, without_columns
 
 __all__ = ["make"]
 
@@ -32,15 +32,7 @@ _FEW_LINES = 64
 _BAD = object()
 
 
-def make(options: SourceOptions) -> _Json:
-    """The decoder."""
-    return _Json(options)
-
-
-class _Json:
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
+class _Json(Decoder):
     # -- schema --------------------------------------------------------------------------------------------------------
 
     def infer(self, files: Iterable[Plain]) -> pa.Schema:
@@ -104,10 +96,8 @@ class _Json:
             if batch is not None:
                 yield batch
         else:
-            half = len(chunk) // 2
-            for part in (slice(0, half), slice(half, None)):
-                some = Chunk(chunk.offset, chunk.data, chunk.starts[part], chunk.ends[part])
-                yield from self._batches(name, some, data, quick, schema)
+            for half in chunk.halves():
+                yield from self._batches(name, half, data, quick, schema)
 
     def _quickly(self, chunk: Chunk, data: pa.Schema, quick: pa.Schema) -> list[pa.Array] | None:
         octets = np.frombuffer(chunk.data, np.uint8)
@@ -137,7 +127,7 @@ class _Json:
         lines = list(chunk.lines())
         kept = np.array([not line.isspace() for line in lines], bool)
         if not kept.all():
-            chunk = Chunk(chunk.offset, chunk.data, chunk.starts[kept], chunk.ends[kept])
+            chunk = chunk.some(kept)
             lines = [line for line in lines if not line.isspace()]
         if not lines:
             return None
@@ -384,3 +374,6 @@ def _arrow_of(found: Any) -> pa.DataType:
     if isinstance(found, list):
         return pa.list_(pa.field("element", _arrow_of(found[1])))
     return {"boolean": pa.bool_(), "long": pa.int64(), "double": pa.float64()}.get(found, pa.string())
+
+
+make = _Json

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import ags1.parquet.view as _view
 from ags1.errors import Ags1Error, FormatError
 from ags1.spark._source_options import SourceOptions
-from ags1.spark.decoders import Plain
-from ags1.spark.decoders._types import conformed, find, spark_schema
+from ags1.spark.decoders import Decoder, Plain
+from ags1.spark.decoders._types import conformed, find, spark_schema, without_columns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,20 +24,10 @@ __all__ = ["make"]
 _MAX_ROWS = 1 << 16
 
 
-def make(options: SourceOptions) -> _Parquet:
-    """The decoder."""
-    return _Parquet(options)
-
-
-class _Parquet:
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
-    def infer(self, files: Iterable[Plain]) -> pa.Schema:
-        for file in files:
-            with _Opened(file, self._options, self._options.columns or None) as opened:
-                return spark_schema(opened.file.schema_arrow, file.name)
-        raise FormatError("there is no Parquet file to take the schema from: give one with .schema(...)")
+class _Parquet(Decoder):
+    def schema_of(self, file: Plain) -> pa.Schema:
+        with _Opened(file, self._options, self._options.columns or None) as opened:
+            return spark_schema(opened.file.schema_arrow, file.name)
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
         with _Opened(file, self._options, schema.names) as opened:
@@ -81,8 +71,7 @@ def _empty_rows(count: int, schema: pa.Schema, name: str) -> Iterator[pa.RecordB
     """Rows of a row group of which no column is wanted, or which has none of them."""
     while count > 0:
         some = min(count, _MAX_ROWS)
-        empty = pa.Array.from_buffers(pa.struct([]), some, [None], children=[])
-        yield conformed(pa.RecordBatch.from_struct_array(empty), schema, name)
+        yield conformed(without_columns(some), schema, name)
         count -= some
 
 
@@ -125,3 +114,6 @@ class _Opened:
 
     def __exit__(self, *exception: object) -> None:
         self._view.close()
+
+
+make = _Parquet

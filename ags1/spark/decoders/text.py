@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ags1.errors import FormatError
 from ags1.spark._source_options import SourceOptions
-from ags1.spark.decoders import Plain
+from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._text_files import lines_of, text_of
 from ags1.spark.decoders._types import conformed
 
@@ -22,15 +22,7 @@ _SCHEMA = pa.schema([("value", pa.string())])
 _MAX_TEXT = (1 << 31) - 1
 
 
-def make(options: SourceOptions) -> _Text:
-    """The decoder."""
-    return _Text(options)
-
-
-class _Text:
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
+class _Text(Decoder):
     def infer(self, files: Iterable[Plain]) -> pa.Schema:
         return _SCHEMA
 
@@ -54,3 +46,6 @@ def _whole(file: Plain, options: SourceOptions) -> pa.Array:
     text = memoryview(text_of(file, options)).cast("B")
     begin = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
     return pa.array([bytes(text[begin:]).decode("utf-8", "replace")], pa.string())
+
+
+make = _Text

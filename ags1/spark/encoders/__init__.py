@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ags1.spark._write_options import WriteOptions
+    from ags1.spark._source_options import WriteOptions
 else:
     Protocol = object
 

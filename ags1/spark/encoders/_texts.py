@@ -9,11 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ags1.spark.encoders import FileEncoder
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["GZIP", "Lines", "has_text", "joined", "text_of", "write_lines"]
+    from ags1.spark._source_options import WriteOptions
+
+__all__ = ["LineFormat", "has_text", "is_octets", "joined", "text_of"]
 
 GZIP = "gzip"
 _LEVEL = 6
@@ -73,41 +77,68 @@ def joined(parts: list[Any], separator: str) -> pa.Array:
     return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
 
 
-def write_lines(file: Any, lines: pa.Array) -> None:
-    """Write texts, each with a line end."""
-    if len(lines) == 0:
-        return
-    ended = pc.binary_join_element_wise(lines, "\n", "")
-    # The texts of an array lie one behind the other: nothing is copied.
-    offsets = np.frombuffer(ended.buffers()[1], np.int32)[ended.offset : ended.offset + len(ended) + 1]
-    data = ended.buffers()[2]
-    if data is not None:
-        file.write(memoryview(data).cast("B")[int(offsets[0]) : int(offsets[-1])])
+class LineFormat:
+    """A format of lines of text, which may be compressed with gzip. It can be pickled.
 
-
-class Lines:
-    """A file of lines, compressed if that is wanted.
-
-    Parameters
+    Attributes
     ----------
-    file : binary file
-        Where they go.
-    compression : str
-        "none" or "gzip".
+    ending : str
+        Of the names of its files.
     """
 
-    def __init__(self, file: Any, compression: str) -> None:
-        self._file = file
-        self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW) if compression == GZIP else None
+    ending: str
 
-    def write(self, data: Any) -> None:
-        """Add bytes."""
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    @property
+    def extension(self) -> str:
+        """Ending of the names of files, with that of the compression."""
+        return f"{self.ending}.gz" if self._options.compression == GZIP else self.ending
+
+    def open(self, file: Any, gathered_bytes: int) -> _LineFile:
+        """Begin a file."""
+        made = _LineFile(file, self, is_packed=self._options.compression == GZIP)
+        made.write_lines(self.head())
+        return made
+
+    def head(self) -> pa.Array:
+        """Lines in front of all rows."""
+        return _NOTHING
+
+    def lines(self, batch: pa.RecordBatch) -> pa.Array:
+        """A line for each row."""
+        raise NotImplementedError
+
+
+_NOTHING = pa.array([], pa.string())
+
+
+class _LineFile(FileEncoder):
+    def __init__(self, file: Any, made: LineFormat, *, is_packed: bool) -> None:
+        self._file = file
+        self._format = made
+        self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW) if is_packed else None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.write_lines(self._format.lines(batch))
+
+    def write_lines(self, lines: pa.Array) -> None:
+        """Write texts, each with a line end."""
+        if len(lines) == 0:
+            return
+        ended = pc.binary_join_element_wise(lines, "\n", "")
+        data = ended.buffers()[2]
+        # The texts of an array lie one behind the other: nothing is copied.
+        offsets = np.frombuffer(ended.buffers()[1], np.int32)[ended.offset : ended.offset + len(ended) + 1]
+        self._write(memoryview(data).cast("B")[int(offsets[0]) : int(offsets[-1])])
+
+    def close(self) -> None:
         if self._packer is not None:
+            self._write(self._packer.flush(), is_packed=True)
+
+    def _write(self, data: Any, *, is_packed: bool = False) -> None:
+        if self._packer is not None and not is_packed:
             data = self._packer.compress(data)
         if len(data):
             self._file.write(data)
-
-    def close(self) -> None:
-        """Write what is left in the compressor."""
-        if self._packer is not None:
-            self._file.write(self._packer.flush())

@@ -6,21 +6,20 @@ of ISO 8601, bytes are base64, maps are objects.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from json.encoder import encode_basestring
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ags1.spark.encoders import FileEncoder, refuse
-from ags1.spark.encoders._texts import GZIP, Lines, has_text, joined, text_of, write_lines
+from ags1.spark.encoders import refuse
+from ags1.spark.encoders._texts import LineFormat, has_text, joined, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from ags1.spark._write_options import WriteOptions
+    from ags1.spark._source_options import WriteOptions
 
 __all__ = ["make"]
 
@@ -32,7 +31,7 @@ def make(options: WriteOptions, schema: pa.Schema) -> _Json:
     for field in schema:
         if not _is_known(field.type):
             raise refuse(field, "JSON", "cast it to a string, or use decode=parquet")
-    return _Json(options.compression)
+    return _Json(options)
 
 
 def _is_known(kind: pa.DataType) -> bool:
@@ -46,27 +45,11 @@ def _is_known(kind: pa.DataType) -> bool:
     return has_text(kind) or types.is_null(kind)
 
 
-@dataclass(frozen=True)
-class _Json:
-    compression: str
+class _Json(LineFormat):
+    ending = ".json"
 
-    @property
-    def extension(self) -> str:
-        return ".json.gz" if self.compression == GZIP else ".json"
-
-    def open(self, file: Any, gathered_bytes: int) -> _JsonFile:
-        return _JsonFile(Lines(file, self.compression))
-
-
-class _JsonFile(FileEncoder):
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        write_lines(self._lines, _objects(batch.schema.names, batch.columns, batch.num_rows))
-
-    def close(self) -> None:
-        self._lines.close()
+    def lines(self, batch: pa.RecordBatch) -> pa.Array:
+        return _objects(batch.schema.names, batch.columns, batch.num_rows)
 
 
 def _objects(names: Sequence[str], columns: list[pa.Array], count: int) -> pa.Array:

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.spark._write_options import WriteOptions
+    from ags1.spark._source_options import WriteOptions
 
 __all__ = ["make"]
 
