@@ -38,7 +38,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-__all__ = ["Done", "Run", "RunKeys", "RunReference", "interrupted", "remove_record"]
+__all__ = ["Done", "Run", "RunKeys", "RunReference", "interrupted", "remove_record", "write_record"]
 
 _LABEL = b"ags1 file of a run"
 _MAX_RECORD = 64 << 20
@@ -308,14 +308,9 @@ class Run:
         OSError
             The record cannot be written.
         """
-        if not done:
-            return
-        self._records += 1
-        name = f"{RUNS}/{self.id}/done-{self._records:06d}.ags1"
-        plain = json.dumps([each.to_json() for each in done], separators=(",", ":")).encode("ascii")
-        metadata = self.keys.object_key(self.keys.reference.default, name)
-        data = encrypt(plain, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
-        self._create(name, data)
+        if done:
+            self._records += 1
+            write_record(self._location, self.keys, f"{self._records:06d}", done)
 
     def forget(self) -> None:
         """Remove the record, after the commit."""
@@ -323,15 +318,39 @@ class Run:
             remove_record(self._location, self.id)
 
     def _write(self, name: str, fields: dict[str, Any]) -> None:
-        self._create(f"{RUNS}/{self.id}/{name}", json.dumps(fields, indent=2).encode("ascii") + b"\n")
+        _create(self._location.join(f"{RUNS}/{self.id}/{name}"), json.dumps(fields, indent=2).encode("ascii") + b"\n")
 
-    def _create(self, name: str, data: bytes) -> None:
-        place = self._location.join(name)
-        make_parent(place)
-        with open_output(place, expected=len(data)) as output:
-            output.write(data)
-            # A record that a power cut takes away, or cuts short, is not believed: that costs work, and no file.
-            output.commit()
+
+def write_record(location: Location, keys: RunKeys, label: str, done: Sequence[Done]) -> None:
+    """Write that some files of a run are complete: its driver, or a worker that has the keys.
+
+    Parameters
+    ----------
+    location : Location
+        The dataset.
+    label : str
+        What no other record of the run has in its name.
+    done : sequence of Done
+        They are durable.
+
+    Raises
+    ------
+    OSError
+        The record cannot be written.
+    """
+    name = f"{RUNS}/{keys.reference.run}/done-{label}.ags1"
+    plain = json.dumps([each.to_json() for each in done], separators=(",", ":")).encode("ascii")
+    metadata = keys.object_key(keys.reference.default, name)
+    data = encrypt(plain, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
+    _create(location.join(name), data)
+
+
+def _create(place: Location, data: bytes) -> None:
+    make_parent(place)
+    with open_output(place, expected=len(data)) as output:
+        output.write(data)
+        # A record that a power cut takes away, or cuts short, is not believed: that costs work, and no file.
+        output.commit()
 
 
 @dataclass

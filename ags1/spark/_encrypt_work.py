@@ -1,11 +1,15 @@
-"""Encryption in a task: the worker of :mod:`ags1.dataset`, and a sync of what it wrote before the task is over."""
+"""Encryption in a task: the worker of :mod:`ags1.dataset`, a sync of what it wrote, and a record of that."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
+from ags1._gcm import random_bytes
 from ags1.dataset.names import new_object_name
+from ags1.dataset.runs import Done as Recorded
+from ags1.dataset.runs import RunKeys, write_record
 from ags1.dataset.worker import EncryptUnit, EncryptWorker
 from ags1.dataset.worker import Outcome as Done
 from ags1.layout import encrypted_length
@@ -64,7 +68,21 @@ class EncryptWork:
         except OSError as error:
             # The disk has lost something of all this, and does not say what.
             found = [each if each.error is not None else each._replace(done=None, error=error) for each in found]
+        self._record(keys, found)
         yield from (self._row(each) for each in found)
+
+    def _record(self, keys: RunKeys, found: list[Done]) -> None:
+        """Note the files that are complete, for the next run if this one is interrupted."""
+        whole = [
+            Recorded(each.unit.path, each.unit.key_class, each.done, each.unit.identity, each.unit.mode)
+            for each in found
+            # Of the ranges of a big file, the driver alone knows when all are there.
+            if each.done is not None and each.unit.whole < 0
+        ]
+        if whole:
+            # A record that is missing costs work, and no file.
+            with suppress(OSError):
+                write_record(self.target, keys, random_bytes(6).hex(), whole)
 
     def _row(self, done: Done) -> Outcome:
         unit: EncryptUnit = done.unit

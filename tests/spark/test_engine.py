@@ -21,9 +21,9 @@ pytest.importorskip("pyspark")
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.spark import _engine, _progress
+from ags1.spark import _planning, _progress
 from ags1.spark._engine import Engine, Outcome
-from ags1.spark._planning import Unit
+from ags1.spark._planning import Unit, gathered
 from ags1.spark._progress import Counters, Meter
 from ags1.spark._results import Recorder
 from ags1.spark._sealing import Opener, Sealer, kms_client, kms_reference
@@ -81,8 +81,8 @@ def test_an_executor_that_the_kms_refuses_ends_the_run_as_such(spark: SparkSessi
 
 
 def test_no_wave_waits_for_the_next_and_none_is_lost(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_engine, "_WAVE_UNITS", 4)
-    monkeypatch.setattr(_engine, "_FIRST_WAVE_UNITS", 4)
+    monkeypatch.setattr(_planning, "_WAVE_UNITS", 4)
+    monkeypatch.setattr(_planning, "_FIRST_WAVE_UNITS", 4)
     units: list[Unit] = [Unit(f"{index:02}", 1) for index in range(11)]
     engine = Engine(spark, Echo(), progress=False)
     waves = [[each.path for each in wave] for wave in engine.run(units)]
@@ -100,10 +100,8 @@ def test_a_listing_that_fails_ends_the_run(spark: SparkSession) -> None:
 
 
 def test_a_wave_is_some_seconds_of_work() -> None:
-    engine = object.__new__(Engine)
-    engine.slots = 2
     units = [Unit(f"{index:02}", 1 << 30) for index in range(64)]
-    assert [len(wave) for wave in Engine._gathered(engine, units)] == [16, 16, 16, 16]
+    assert [len(wave) for wave in gathered(units, 2)] == [16, 16, 16, 16]
 
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 8))
@@ -112,11 +110,9 @@ def test_the_ranges_of_a_file_stay_in_one_wave(counts: list[int], most: int) -> 
     for index, count in enumerate(counts):
         units += [Unit(str(index), 1, {}, start, count) for start in range(count)] or [Unit(str(index), 1)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_engine, "_WAVE_UNITS", most)
-        patched.setattr(_engine, "_FIRST_WAVE_UNITS", max(1, most // 2))
-        engine = object.__new__(Engine)
-        engine.slots = 1
-        waves = list(Engine._gathered(engine, units))
+        patched.setattr(_planning, "_WAVE_UNITS", most)
+        patched.setattr(_planning, "_FIRST_WAVE_UNITS", max(1, most // 2))
+        waves = list(gathered(units, 1))
     assert [unit for wave in waves for unit in wave] == units
     paths = [{unit.path for unit in wave} for wave in waves]
     assert all(paths)

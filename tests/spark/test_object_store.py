@@ -190,7 +190,7 @@ def kill(lake: Lake, source: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """Run until the first wave of tasks was recorded and the others are done; return how many files that were."""
     with monkeypatch.context() as patched:
         run, count = Engine.run, 0
-        patched.setattr("ags1.spark._engine._FIRST_WAVE_UNITS", 40)
+        patched.setattr("ags1.spark._planning._FIRST_WAVE_UNITS", 40)
 
         def dying(engine: Engine, units: Any) -> Any:
             nonlocal count

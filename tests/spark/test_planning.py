@@ -18,22 +18,21 @@ from ags1.spark._planning import (
     cut,
     pack,
     plan,
-    range_length,
     weight_of,
 )
 from tests.checks import MIB
 
 GIB = 1 << 30
 
-sizes = st.integers(0, 100) | st.integers(0, 5_000) | st.sampled_from((0, 1, 15, 16, 17, 4096))
+sizes = st.integers(0, 100) | st.integers(0, 50 * MIB) | st.sampled_from((0, 1, MIB - 1, MIB, MIB + 1, 9 * MIB))
 trees = st.lists(sizes, max_size=60).map(lambda found: [(f"{index:03}", size) for index, size in enumerate(found)])
 
 
-@given(trees, st.integers(1, 2_000), st.integers(1, 20), st.integers(1, 300))
+@given(trees, st.integers(1, 20 * MIB), st.integers(1, 20))
 def test_every_byte_of_every_file_is_in_exactly_one_unit(
-    files: list[tuple[str, int]], part_bytes: int, bins: int, block_length: int
+    files: list[tuple[str, int]], part_bytes: int, bins: int
 ) -> None:
-    planned = plan(files, part_bytes, bins, block_length=block_length)
+    planned = plan(files, part_bytes, bins)
     assert len(planned) <= bins
     assert all(planned)
     units = sorted((unit for each in planned for unit in each), key=lambda unit: (unit.path, unit.start))
@@ -47,25 +46,23 @@ def test_every_byte_of_every_file_is_in_exactly_one_unit(
         assert sum(unit.size for unit in ranges) == size
         assert {unit.whole for unit in ranges} == ({size} if len(ranges) > 1 else {-1})
         # Ranges begin where blocks do, and only the last one ends elsewhere.
-        assert all(unit.start % block_length == 0 for unit in ranges)
+        assert all(unit.start % MIB == 0 for unit in ranges)
         assert len({unit.size for unit in ranges[:-1]}) <= 1
         assert all(unit.size > 0 for unit in ranges) or size == 0
 
 
-@given(st.integers(0, 1 << 50), st.integers(1, 1 << 40), st.sampled_from((1, 4096, MIB, 3_000_000)))
-def test_no_file_has_more_ranges_than_an_upload_has_parts(size: int, part_bytes: int, block_length: int) -> None:
-    step = range_length(size, part_bytes, block_length)
-    assert step % block_length == 0
-    assert step >= min(part_bytes, size)
-    assert -(-size // step) <= 9_000
-
-
 def test_the_smallest_and_the_largest_files() -> None:
-    assert [unit.is_range for unit in cut(Unit("empty", 0), PART_BYTES)] == [False]
-    assert [unit.is_range for unit in cut(Unit("one range", PART_BYTES), PART_BYTES)] == [False]
-    assert [unit.size for unit in cut(Unit("two", PART_BYTES + 1), PART_BYTES)] == [PART_BYTES, 1]
-    assert len(list(cut(Unit("large", 200 * GIB), PART_BYTES))) == 800
-    assert 8_000 < len(list(cut(Unit("huge", 5 << 40), 1))) <= 9_000
+    def ranges(size: int, part_bytes: int = PART_BYTES) -> list[Unit]:
+        return list(cut("file", size, part_bytes))
+
+    assert [unit.whole for unit in ranges(0)] == [unit.whole for unit in ranges(PART_BYTES)] == [-1]
+    assert [(unit.size, unit.whole) for unit in ranges(PART_BYTES + 1)] == [
+        (PART_BYTES, PART_BYTES + 1),
+        (1, PART_BYTES + 1),
+    ]
+    assert len(ranges(200 * GIB)) == 800
+    # A name has a number of five digits for each.
+    assert 50_000 < len(ranges(5 << 40, 1)) <= 99_999
 
 
 @given(st.lists(st.integers(0, 20 * MIB), min_size=1, max_size=200), st.integers(1, 16))

@@ -6,10 +6,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ags1.dataset.runs import RunKeys
 from ags1.dataset.worker import EncryptUnit
+from ags1.dataset.worker import Outcome as Done
 from ags1.errors import KeyAccessError
 from ags1.spark._encrypt_work import EncryptWork
 from ags1.spark._engine import Outcome
@@ -70,8 +72,18 @@ class Interrupted(EncryptWork):
     path: str = ""
     fault: str = "kill"
     signals: str = ""
+    found: list[Done] = field(default_factory=list)
 
     def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
+        yield from self._one_by_one(units, tell)
+        super()._record(self.opener.keys(), self.found)
+
+    def _record(self, keys: RunKeys, found: list[Done]) -> None:
+        # The task is not over yet.
+        self.found += found
+
+    def _one_by_one(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
+        self.found = []
         for unit in units:
             yield from super().run([unit], tell)
             if (unit.path, unit.start) != (self.path, 0) or attempt() > 0:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
-
     import pyarrow as pa
 
     from ags1.spark._source_options import WriteOptions
-else:
-    Protocol = object
 
 __all__ = ["Encoding", "FileEncoder", "encoding_for", "refuse"]
 
@@ -36,21 +34,20 @@ class FileEncoder(ABC):
         """Write nothing any more."""
 
 
-class Encoding(Protocol):
-    """A format. It can be pickled, and has nothing open."""
+class Encoding(NamedTuple):
+    """A format. It can be pickled, and has nothing open.
+
+    Attributes
+    ----------
+    extension : str
+        Ending of the names of files.
+    open : callable
+        Begins a file: gets a binary file with a method ``write``, and about how much Arrow memory may wait for being
+        written together.
+    """
 
     extension: str
-
-    def open(self, file: Any, gathered_bytes: int) -> FileEncoder:
-        """Begin a file.
-
-        Parameters
-        ----------
-        file : binary file
-            With a method ``write``.
-        gathered_bytes : int
-            About how much Arrow memory may wait for being written together.
-        """
+    open: Callable[[Any, int], FileEncoder]
 
 
 def encoding_for(options: WriteOptions, schema: pa.Schema) -> Encoding:

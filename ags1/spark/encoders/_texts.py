@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ags1.spark.encoders import FileEncoder
+from ags1.spark.encoders import Encoding, FileEncoder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,9 +19,8 @@ if TYPE_CHECKING:
 
     from ags1.spark._source_options import WriteOptions
 
-__all__ = ["LineFormat", "has_text", "is_octets", "joined", "text_of"]
+__all__ = ["has_text", "is_octets", "joined", "of_lines", "text_of"]
 
-GZIP = "gzip"
 _LEVEL = 6
 _GZIP_WINDOW = 31
 
@@ -77,68 +78,47 @@ def joined(parts: list[Any], separator: str) -> pa.Array:
     return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
 
 
-class LineFormat:
-    """A format of lines of text, which may be compressed with gzip. It can be pickled.
-
-    Attributes
-    ----------
-    ending : str
-        Of the names of its files.
-    """
-
-    ending: str
-
-    def __init__(self, options: WriteOptions) -> None:
-        self._options = options
-
-    @property
-    def extension(self) -> str:
-        """Ending of the names of files, with that of the compression."""
-        return f"{self.ending}.gz" if self._options.compression == GZIP else self.ending
-
-    def open(self, file: Any, gathered_bytes: int) -> _LineFile:
-        """Begin a file."""
-        made = _LineFile(file, self, is_packed=self._options.compression == GZIP)
-        made.write_lines(self.head())
-        return made
-
-    def head(self) -> pa.Array:
-        """Lines in front of all rows."""
-        return _NOTHING
-
-    def lines(self, batch: pa.RecordBatch) -> pa.Array:
-        """A line for each row."""
-        raise NotImplementedError
-
-
 _NOTHING = pa.array([], pa.string())
 
 
+def of_lines(
+    options: WriteOptions, ending: str, lines: Callable[[pa.RecordBatch], pa.Array], head: pa.Array = _NOTHING
+) -> Encoding:
+    """A format of lines of text, which may be compressed with gzip.
+
+    Parameters
+    ----------
+    ending : str
+        Of the names of its files.
+    lines : callable
+        Returns a line for each row. It can be pickled.
+    head : pyarrow.Array
+        Lines in front of all rows.
+    """
+    is_packed = options.compression == "gzip"
+    return Encoding(f"{ending}.gz" if is_packed else ending, partial(_LineFile, is_packed, lines, head))
+
+
 class _LineFile(FileEncoder):
-    def __init__(self, file: Any, made: LineFormat, *, is_packed: bool) -> None:
+    def __init__(self, is_packed: bool, lines: Any, head: pa.Array, file: Any, gathered_bytes: int) -> None:
         self._file = file
-        self._format = made
+        self._lines = lines
         self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW) if is_packed else None
+        self._write_lines(head)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self.write_lines(self._format.lines(batch))
+        self._write_lines(self._lines(batch))
 
-    def write_lines(self, lines: pa.Array) -> None:
-        """Write texts, each with a line end."""
+    def _write_lines(self, lines: pa.Array) -> None:
         if len(lines) == 0:
             return
         ended = pc.binary_join_element_wise(lines, "\n", "")
         data = ended.buffers()[2]
         # The texts of an array lie one behind the other: nothing is copied.
         offsets = np.frombuffer(ended.buffers()[1], np.int32)[ended.offset : ended.offset + len(ended) + 1]
-        self._write(memoryview(data).cast("B")[int(offsets[0]) : int(offsets[-1])])
+        texts = memoryview(data).cast("B")[int(offsets[0]) : int(offsets[-1])]
+        self._file.write(texts if self._packer is None else self._packer.compress(texts))
 
     def close(self) -> None:
         if self._packer is not None:
-            self._write(self._packer.flush(), is_packed=True)
-
-    def _write(self, data: Any, *, is_packed: bool = False) -> None:
-        if self._packer is not None and not is_packed:
-            data = self._packer.compress(data)
-        if len(data):
-            self._file.write(data)
+            self._file.write(self._packer.flush())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
-from ags1.spark.encoders import FileEncoder
+from ags1.spark.encoders import Encoding, FileEncoder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,22 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["make"]
 
 
-def make(options: WriteOptions, schema: pa.Schema) -> _Arrow:
+def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
     """The format."""
-    return _Arrow(options.compression)
-
-
-@dataclass(frozen=True)
-class _Arrow:
-    compression: str
-    extension: str = ".arrow"
-
-    def open(self, file: Any, gathered_bytes: int) -> _ArrowFile:
-        return _ArrowFile(file, None if self.compression == "none" else self.compression)
+    return Encoding(".arrow", partial(_ArrowFile, None if options.compression == "none" else options.compression))
 
 
 class _ArrowFile(FileEncoder):
-    def __init__(self, file: Any, compression: str | None) -> None:
+    def __init__(self, compression: str | None, file: Any, gathered_bytes: int) -> None:
         self._file = pa.PythonFile(file, mode="w")
         self._options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
         self._writer: Any = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
-from ags1.spark.encoders import FileEncoder, refuse
+from ags1.spark.encoders import Encoding, FileEncoder, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _STEP = 4096
 _SYNC_INTERVAL = 64 << 10
 
 
-def make(options: WriteOptions, schema: pa.Schema) -> _Avro:
+def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
     """The format."""
     fields = []
     for field in schema:
@@ -34,7 +34,8 @@ def make(options: WriteOptions, schema: pa.Schema) -> _Avro:
         except TypeError as error:
             raise refuse(field, "Avro", f"{error}; cast it, or use decode=parquet") from None
     record = {"type": "record", "name": "topLevelRecord", "fields": fields}
-    return _Avro(options.compression, json.dumps(record))
+    codec = "null" if options.compression == "none" else options.compression
+    return Encoding(".avro", partial(_AvroFile, codec, json.dumps(record)))
 
 
 def _field(name: str, kind: pa.DataType, path: str) -> dict[str, Any]:
@@ -133,25 +134,14 @@ def _microseconds(value: Any) -> int:
     return int(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
 
 
-@dataclass(frozen=True)
-class _Avro:
-    compression: str
-    schema: str
-    extension: str = ".avro"
-
-    def open(self, file: Any, gathered_bytes: int) -> _AvroFile:
-        return _AvroFile(file, self)
-
-
 class _AvroFile(FileEncoder):
-    def __init__(self, file: Any, made: _Avro) -> None:
+    def __init__(self, codec: str, schema: str, file: Any, gathered_bytes: int) -> None:
         try:
             from fastavro.write import Writer
         except ImportError as error:
             raise ImportError("writing Avro needs fastavro: pip install 'ags1[avro]'") from error
-        codec = "null" if made.compression == "none" else made.compression
         output: Any = _Flushed(file)
-        self._writer = Writer(output, json.loads(made.schema), codec=codec, sync_interval=_SYNC_INTERVAL)
+        self._writer = Writer(output, json.loads(schema), codec=codec, sync_interval=_SYNC_INTERVAL)
 
     def write(self, batch: pa.RecordBatch) -> None:
         convert = [_converter(field.type) for field in batch.schema]

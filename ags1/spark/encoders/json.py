@@ -11,8 +11,8 @@ from json.encoder import encode_basestring
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ags1.spark.encoders import refuse
-from ags1.spark.encoders._texts import LineFormat, has_text, joined, text_of
+from ags1.spark.encoders import Encoding, refuse
+from ags1.spark.encoders._texts import has_text, joined, of_lines, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ __all__ = ["make"]
 _ESCAPED = r'["\\\x00-\x1f]'
 
 
-def make(options: WriteOptions, schema: pa.Schema) -> _Json:
+def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
     """The format."""
     for field in schema:
         if not _is_known(field.type):
             raise refuse(field, "JSON", "cast it to a string, or use decode=parquet")
-    return _Json(options)
+    return of_lines(options, ".json", _lines)
 
 
 def _is_known(kind: pa.DataType) -> bool:
@@ -45,11 +45,8 @@ def _is_known(kind: pa.DataType) -> bool:
     return has_text(kind) or types.is_null(kind)
 
 
-class _Json(LineFormat):
-    ending = ".json"
-
-    def lines(self, batch: pa.RecordBatch) -> pa.Array:
-        return _objects(batch.schema.names, batch.columns, batch.num_rows)
+def _lines(batch: pa.RecordBatch) -> pa.Array:
+    return _objects(batch.schema.names, batch.columns, batch.num_rows)
 
 
 def _objects(names: Sequence[str], columns: list[pa.Array], count: int) -> pa.Array:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
-from ags1.spark.encoders import FileEncoder, refuse
+from ags1.spark.encoders import Encoding, FileEncoder, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["make"]
 
 
-def make(options: WriteOptions, schema: pa.Schema) -> _Parquet:
+def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
     """The format."""
     for field in schema:
         if not _is_known(field.type):
             raise refuse(field, "Parquet", "cast it, or use decode=arrow")
-    return _Parquet(options.compression)
+    return Encoding(".parquet", partial(_ParquetFile, options.compression))
 
 
 def _is_known(kind: pa.DataType) -> bool:
@@ -37,17 +37,8 @@ def _is_known(kind: pa.DataType) -> bool:
     return not types.is_interval(kind)
 
 
-@dataclass(frozen=True)
-class _Parquet:
-    compression: str
-    extension: str = ".parquet"
-
-    def open(self, file: Any, gathered_bytes: int) -> _ParquetFile:
-        return _ParquetFile(file, self.compression, gathered_bytes)
-
-
 class _ParquetFile(FileEncoder):
-    def __init__(self, file: Any, compression: str, gathered_bytes: int) -> None:
+    def __init__(self, compression: str, file: Any, gathered_bytes: int) -> None:
         self._file = pa.PythonFile(file, mode="w")
         self._compression = compression
         self._gathered_bytes = gathered_bytes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ags1.spark.encoders._texts import LineFormat
+from ags1.spark.encoders import Encoding
+from ags1.spark.encoders._texts import of_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,18 +15,15 @@ if TYPE_CHECKING:
 __all__ = ["make"]
 
 
-def make(options: WriteOptions, schema: pa.Schema) -> _Text:
+def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
     """The format."""
     if len(schema) != 1 or not (
         pa.types.is_string(schema.field(0).type) or pa.types.is_large_string(schema.field(0).type)
     ):
         shown = ", ".join(f"{field.name} {field.type}" for field in schema)
         raise ValueError(f"decode=text writes one column of strings, not {shown}: select one, or use decode=json")
-    return _Text(options)
+    return of_lines(options, ".txt", _lines)
 
 
-class _Text(LineFormat):
-    ending = ".txt"
-
-    def lines(self, batch: pa.RecordBatch) -> pa.Array:
-        return pc.fill_null(batch.column(0).cast(pa.string()), "")
+def _lines(batch: pa.RecordBatch) -> pa.Array:
+    return pc.fill_null(batch.column(0).cast(pa.string()), "")
