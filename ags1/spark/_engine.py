@@ -39,7 +39,7 @@ else:
 __all__ = ["Engine", "Outcome", "Work", "check_arguments"]
 
 _WAVES_AT_ONCE = 2
-_BATCH_ROWS = 10_000
+_BATCH_ROWS = 4_000
 _NO_FILE = ""
 """Path of the row of a task that could not begin."""
 # Pickled, some in a row: names that are no UTF-8 stay what they are, and Spark has one value to convert.

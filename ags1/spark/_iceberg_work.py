@@ -5,11 +5,9 @@ The key metadata reach a worker sealed, as the units do whose work says so, and 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ags1.iceberg.deletion_vectors import DeletionVector
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
 from ags1.iceberg.file_keys import KnownFile
 from ags1.iceberg.table_verification import Checked, FileChecker
@@ -90,33 +88,22 @@ class TableVerifying:
         checker: FileChecker = of_process(
             (self.opening, self.threads), lambda: FileChecker(self.opening.file_io(), self.threads)
         )
-        return outcome_of(unit.path, unit.size, checker.check(_file_of(unit), advance), unit.data.get("conflict"))
+        file = _file_of(unit)
+        return outcome_of(unit.path, unit.size, checker.check(file, advance), file.conflict)
 
 
 def unit_of(file: TableFile) -> Unit:
     """The unit for a file. It contains the file's key, so it must travel sealed."""
     known = file.known
-    data: dict[str, Any] = {
-        "kind": known.kind,
-        "format": known.file_format,
-        "hint": known.length_hint,
-        "promised": known.encrypted_table,
-    }
-    if known.key_metadata is not None:
-        data["key_metadata"] = base64.b64encode(known.key_metadata.encode()).decode()
-    if file.vectors:
-        data["vectors"] = [[each.data_file, each.offset, each.size, each.cardinality] for each in file.vectors]
-    if file.conflict is not None:
-        data["conflict"] = file.conflict
-    return Unit(file.path, file.size, data)
+    key = None if known.key_metadata is None else known.key_metadata.encode()
+    about = (known.kind, known.file_format, key, known.length_hint, known.encrypted_table)
+    return Unit(file.path, file.size, (about, file.vectors, file.conflict))
 
 
 def _file_of(unit: Unit) -> TableFile:
-    data = unit.data
-    key = data.get("key_metadata")
-    key_metadata = None if key is None else KeyMetadata.decode(base64.b64decode(key))
-    file = TableFile(KnownFile(unit.path, data["kind"], data["format"], key_metadata, data["hint"], data["promised"]))
-    file.vectors = [DeletionVector(unit.path, *each) for each in data.get("vectors", ())]
+    (kind, form, key, *more), vectors, conflict = unit.data
+    file = TableFile(KnownFile(unit.path, kind, form, None if key is None else KeyMetadata.decode(key), *more))
+    file.vectors, file.conflict = vectors, conflict
     return file
 
 

@@ -7,12 +7,12 @@ Nothing in memory grows with the number of files: what is listed, and what is pu
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import chain, islice
 
 from ags1._gcm import Key
@@ -130,7 +130,7 @@ class Run:
             with closing(self._engine(work).run(files)) as waves:
                 for outcomes in waves:
                     put_off = [each for each in outcomes if _is_put_off(each)]
-                    later.fill(Unit(each.path, *each.detail["later"]) for each in put_off)
+                    later.fill(each.detail for each in put_off)
                     self._record(recorder, [each for each in outcomes if not _is_put_off(each)])
             if recorder.result.ok:
                 copying = Copying("copy", self._source, self._target, resume)
@@ -204,7 +204,7 @@ class Run:
         refusal = None
         for unit in list(islice(likely, _TRIED)) or list(islice(files, _TRIED)):
             try:
-                place = place_of(self._source, unit.data["source"])
+                place = place_of(self._source, unit.data[0])
                 opened = open_source(place)
                 try:
                     if not isinstance(opened, PipeSource):
@@ -290,17 +290,19 @@ class _Spool:
     """Files of a tree on the driver's disk: there may be more than its memory holds."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile("w+", encoding="ascii")  # noqa: SIM115
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
 
     def fill(self, units: Iterable[Unit]) -> None:
         """Put files down, behind those that there are."""
         self._file.seek(0, os.SEEK_END)
-        self._file.writelines(f"{json.dumps((each.path, each.size, each.data))}\n" for each in units)
+        for each in units:
+            pickle.dump(each, self._file)
 
     def __iter__(self) -> Iterator[Unit]:
         self._file.seek(0)
-        for line in self._file:
-            yield Unit(*json.loads(line))
+        with suppress(EOFError):
+            while True:
+                yield pickle.load(self._file)
 
     def __enter__(self) -> Self:
         return self
@@ -338,7 +340,7 @@ def _check_threads(threads: int) -> None:
 
 
 def _is_put_off(outcome: Outcome) -> bool:
-    return isinstance(outcome.detail, dict) and "later" in outcome.detail
+    return isinstance(outcome.detail, Unit)
 
 
 def _is_clear(unit: Unit) -> bool:

@@ -150,16 +150,12 @@ def prefix_of(given: str | bytes, name: str) -> bytes:
 
 def unit_of(path: str, source: str, identity: SourceIdentity) -> Unit:
     """The unit of a file that was listed; `source` is its name in the source."""
-    return Unit(path, identity.size, {"source": source, "identity": identity.to_json()})
-
-
-def _identity(unit: Unit) -> SourceIdentity:
-    return SourceIdentity.from_json(unit.data["identity"])
+    return Unit(path, identity.size, (source, identity))
 
 
 def _check_unchanged(place: Location, unit: Unit) -> None:
     """Refuse a source that was replaced since it was listed."""
-    now, before = status(place), _identity(unit)
+    now, before = status(place), unit.data[1]
     etags = now.etag and before.etag
     same = now.etag == before.etag if etags else now.modified == before.mtime_ns
     if now.size != unit.size or not same:
@@ -262,7 +258,7 @@ class _TreeWork:
         raise NotImplementedError
 
     def _place(self, unit: Unit) -> Location:
-        return place_of(self.source, unit.data["source"])
+        return place_of(self.source, unit.data[0])
 
     def _classify(self, unit: Unit) -> tuple[str, str]:
         place: Any = self._place(unit)
@@ -366,7 +362,7 @@ class Transferring(_TreeWork):
         kind, reason = self._classify(unit)
         if kind == COPY or (kind == OTHER and self.others == "copy"):
             # After all others, and not here: a marker says that everything is there.
-            return Outcome(unit.path, status=LEFT_OUT, detail={"later": (unit.size, unit.data)})
+            return Outcome(unit.path, status=LEFT_OUT, detail=unit)
         if kind == OTHER and self.others == "error":
             raise FormatError(f"{unit.path}: {reason}; others='copy' copies such files, others='skip' leaves them out")
         if kind in (OTHER, LEAVE_OUT):
@@ -427,7 +423,7 @@ class Transferring(_TreeWork):
 
 def _newer(target: Location, unit: Unit) -> Entry | None:
     """A file of a target, if there is one that is newer than its source was when it was listed."""
-    before = _identity(unit).mtime_ns
+    before = unit.data[1].mtime_ns
     try:
         there = status(target)
     except (OSError, ValueError):

@@ -33,7 +33,7 @@ _GROUPS_PER_BIN = 64
 _FIRST_WAVE_UNITS = 4_000
 _WAVE_UNITS = 100_000
 _WAVE_GROWTH = 4
-# Some seconds of work for each slot. What is done is recorded when a wave is over: a killed driver loses two of them.
+# Some seconds of work for each slot. Files that were cut are recorded when a wave is over: a killed driver loses those.
 _WAVE_WEIGHT = 8 << 30
 
 

@@ -240,6 +240,19 @@ def test_wrong_arguments_are_told_before_anything_runs(
     assert not (tmp_path / "vault").exists()
 
 
+def test_no_key_is_an_argument(spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str) -> None:
+    # It would travel in Spark's plans.
+    key: dict[str, Any] = {"footer_key": bytes(16)}
+    with pytest.raises(TypeError, match="there is no argument footer_key; for reading there are algorithm"):
+        decrypt_parquet(spark, lake, tmp_path / "plain", kms=kms_url, **key)
+    with pytest.raises(TypeError, match="there is no argument footer_key"):
+        verify_parquet(spark, lake, allow_plaintext=True, **key)
+    with pytest.raises(TypeError, match="footer_key"):
+        encrypt(spark, lake, tmp_path / "vault", kms_url, **key)
+    with pytest.raises(TypeError, match="internal_key_material is not for Spark"):
+        encrypt(spark, lake, tmp_path / "vault", kms_url, internal_key_material=False)
+
+
 def test_trees_must_not_overlap_but_for_a_target_in_its_source(
     spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str
 ) -> None:
