@@ -7,7 +7,6 @@ keys come by reference.
 
 from __future__ import annotations
 
-import codecs
 import difflib
 import json
 import re
@@ -41,7 +40,6 @@ _CALLED = {
 _ALIASES = {
     "corruptcolumn": "columnnameofcorruptrecord",
     "delimiter": "sep",
-    "charset": "encoding",
     "lineseparator": "linesep",
     "paths": "path",
 }
@@ -145,16 +143,6 @@ def _pushdown(text: str) -> bool:
     return value == "once"
 
 
-def _utf8(text: str) -> str:
-    try:
-        name = codecs.lookup(text).name
-    except LookupError:
-        name = ""
-    if name not in ("utf-8", "ascii", "utf-8-sig"):
-        raise ValueError(f"must be UTF-8, not {text!r}: read the files with decode=binary, and convert them")
-    return "utf-8"
-
-
 def _separator(text: str) -> bytes:
     if not text:
         raise ValueError("must not be empty")
@@ -240,7 +228,6 @@ class SourceOptions:
     max_unpacked_bytes: int = _option(256 * MIB, _size, LINE_DECODES)
     line_sep: bytes = _option(b"", _separator, LINE_DECODES)
     """b"" for any of LF, CR LF and CR."""
-    encoding: str = _option("utf-8", _utf8, LINE_DECODES)
     wholetext: bool = _option(False, _flag, frozenset({"text"}))
     multiline: bool = _option(False, _flag, _RECORDS)
     header: bool = _option(False, _flag, _CSV)

@@ -255,18 +255,17 @@ def _metadata_rows(
                 continue
             length, block_length = plain.source.size, plain.source.block_length
             _close(plain)
-        values = {
-            "path": pa.scalar(_text(file.path), pa.string()),
-            "length": pa.scalar(length, pa.int64()),
-            "file_length": pa.scalar(file.file_length, pa.int64()),
-            "blocks": pa.scalar(layout.block_count(length, block_length), pa.int64()),
-            **_constants(file, schema, options),
+        row = {
+            "path": _text(file.path),
+            "length": length,
+            "file_length": file.file_length,
+            "blocks": layout.block_count(length, block_length),
+            **{name: value.as_py() for name, value in _constants(file, schema, options).items()},
         }
-        unknown = [name for name in schema.names if name not in values]
+        unknown = [name for name in schema.names if name not in row]
         if unknown:
             raise ValueError(f"with content=false there is no column {', '.join(unknown)}")
-        columns = [pa.repeat(values[field.name], 1).cast(field.type) for field in schema]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield pa.RecordBatch.from_pylist([row], schema=schema)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -229,7 +229,7 @@ class _Files:
         self._options = options
         self._encoding = encoding
         self._stem = stem
-        self._keys: RunKeys | None = None
+        self._keys = run_keys(run, options.kms)
         # In the order in which they were last used.
         self._open: dict[str, _File] = {}
         self._count = 0
@@ -256,9 +256,6 @@ class _Files:
                 self._finish(directory)
 
     def _new(self, directory: str) -> _File:
-        if self._keys is None:
-            # Only a task with rows asks the KMS.
-            self._keys = run_keys(self._run, self._options.kms)
         path = f"{directory}{self._stem}-c{self._count:03d}{self._encoding.extension}"
         self._count += 1
         gathered = _GATHERED_OF_MANY if self._options.partition_by else _GATHERED

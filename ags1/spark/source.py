@@ -54,7 +54,6 @@ Reading                 Default         Meaning
 ``time_zone``           UTC             json, csv: of times without one
 ``multiline``           false           json, csv: a document, or values with line ends; files are not cut
 ``line_sep``            any line end    text, json, csv: what ends a line
-``encoding``            utf-8           text, json, csv: there is no other
 ``max_unpacked_bytes``  256m            text, json, csv: what a line of a gzip file, or one that is read as one piece,
                                         may unpack to
 ``wholetext``           false           text: a row for each file
@@ -68,7 +67,7 @@ Reading                 Default         Meaning
 ``allow_plaintext``     false           parquet, outside of AGS1: files that are not encrypted are read too
 ======================= =============== ========================================================================
 
-``.gz`` files of text, JSON and CSV are unpacked, a file by one task; other compressed text is refused.
+Text, JSON and CSV are UTF-8. Their ``.gz`` files are unpacked, a file by one task; other compressed text is refused.
 
 ======================= =============== ========================================================================
 Writing                 Default         Meaning
