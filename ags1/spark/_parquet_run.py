@@ -367,6 +367,7 @@ def _refuse_overlap(source: Location, target: Location) -> None:
 
 def _try_to_wrap(writing: Writing) -> None:
     """Have each master key wrap something: a KMS that refuses would make every file fail in its turn."""
+    assert writing.kms is not None
     service = as_key_service(kms_client(writing.kms))
     for master_key_id in writing.master_key_ids:
         service.wrap(Key.generate(128), master_key_id)
