@@ -390,7 +390,7 @@ def test_verifying_names_every_file_that_fails_and_why(lake: Lake) -> None:
     changed, unencrypted = found["a.parquet"], found["p=1/000000_0"]
     assert (changed.status, changed.kind) == ("error", "AuthenticationError")
     assert "page" in str(changed.error)
-    assert "column number" in str(changed.error)
+    assert "column 'number'" in str(changed.error)
     assert (unencrypted.status, unencrypted.kind) == ("not protected", "AuthenticationError")
     assert "not encrypted" in str(unencrypted.error)
 
