@@ -397,7 +397,7 @@ def test_what_cannot_be_begun_has_the_exit_code_of_its_error(spark_job: Job, sou
             3,
             "there is no key of that id; there are lake, lake2",
         ),
-        (("verify-table", tmp_path), 4, "there is no metadata.json of an Iceberg table"),
+        (("verify-table", tmp_path), 4, "there are no metadata files in"),
     ):
         answer = spark_job(*arguments)
         assert (answer.code, answer.out) == (code, "")
