@@ -86,5 +86,5 @@ def test_the_job_prints_the_report_and_exits_as_the_command_does(
     record = json.loads(capsys.readouterr().out)
     assert (record["command"], record["ok"]) == ("audit", True)
     assert {each["name"]: each["protection"] for each in record["files"]}["kms.parquet"] == "encrypted"
-    assert main(["audit", str(lake / "nowhere")], spark=spark) == 3
+    assert main(["audit", str(lake / "nowhere")], spark=spark) == 4
     assert "No such file" in capsys.readouterr().err
