@@ -1,12 +1,10 @@
-"""A process that runs Spark with Iceberg: makes the tables, or reads metadata that it is asked for.
+"""A process that runs Spark with Iceberg, and makes the tables.
 
     python -m tests.iceberg_tables.spark_process make DIRECTORY CLASS_PATH
     python -m tests.iceberg_tables.spark_process bulk DIRECTORY CLASS_PATH ROWS
-    python -m tests.iceberg_tables.spark_process serve DIRECTORY CLASS_PATH
 
-``serve`` reads one line of JSON from standard input for each line of JSON that it prints. Its metastore is one that
-other processes reach too, by Thrift. It is a process of its own because a JVM does not leave the process that started
-it, and because Spark's Python needs its environment set before it starts.
+It is a process of its own because a JVM does not leave the process that started it, and because Spark's Python needs
+its environment set before it starts. Every change of this file has all tables made anew.
 """
 
 from __future__ import annotations
@@ -15,11 +13,8 @@ import datetime
 import decimal
 import json
 import os
-import socket
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +33,28 @@ _EXACT = decimal.Context(prec=40, traps=[decimal.Inexact])
 
 
 class Lake:
-    """An Iceberg catalog in a directory: a Hive metastore in this process's memory, and a KMS with fixed keys.
+    """An Iceberg catalog in a directory: a Hive metastore in this process's memory, and a KMS with fixed keys."""
 
-    With `metastore_port`, the metastore is a server there, which the catalog uses as others do.
-    """
-
-    def __init__(self, directory: Path, class_path: str, metastore_port: int | None = None) -> None:
+    def __init__(self, directory: Path, class_path: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.namespace = NAMESPACE
-        self._registered = 0
-        self.spark = _session(directory, class_path, metastore_port)
+        self.spark = _session(directory, class_path, self.metastore_settings())
         self.jvm = self.spark._jvm
-        if metastore_port is not None:
-            self._start_metastore(metastore_port)
+        self.start_metastore()
         files = self.jvm.org.apache.hadoop.fs.FileSystem.getLocal(self.spark._jsc.hadoopConfiguration())
         # Hadoop would keep a checksum beside every file: damage is for Iceberg to find.
         files.setWriteChecksum(False)
         files.setVerifyChecksum(False)
         self.sql(f"CREATE NAMESPACE {CATALOG}.{NAMESPACE}")
         self.sql(f"USE {CATALOG}.{NAMESPACE}")
+
+    def metastore_settings(self) -> dict[str, str]:
+        """Settings of Spark: this metastore has no tables of locks."""
+        return {"spark.hadoop.iceberg.engine.hive.lock-enabled": "false"}
+
+    def start_metastore(self) -> None:
+        """Start what the catalog connects to; the one in memory starts by itself."""
 
     def sql(self, statement: str) -> list[Any]:
         """Run a statement; return its rows."""
@@ -101,17 +98,10 @@ class Lake:
         """Iceberg's Java object for a table."""
         return self._catalog().loadTable(self._identifier(name))
 
-    def read_metadata(self, metadata: str, version: int | str | None = None, columns: str = "*") -> dict[str, Any]:
-        """Read a table by its metadata alone, as a catalog does that is told of it."""
-        self._registered += 1
-        name = f"registered_{self._registered}"
-        self.sql(f"CALL {CATALOG}.system.register_table(table => '{NAMESPACE}.{name}', metadata_file => '{metadata}')")
-        return self.rows(name, version, columns)
-
     def rows(self, name: str, version: int | str | None = None, columns: str = "*") -> dict[str, Any]:
         """The columns' names and the rows of a table, a snapshot, a branch or a tag, in the canonical form."""
         clause = "" if version is None else f" VERSION AS OF {version!r}"
-        return _collected(self.spark.sql(f"SELECT {columns} FROM {name}{clause}"))
+        return collected(self.spark.sql(f"SELECT {columns} FROM {name}{clause}"))
 
     def record(self, name: str, features: Sequence[str]) -> dict[str, Any]:
         """Write down all that tests compare with: every snapshot's rows, and the newest one's files.
@@ -152,27 +142,6 @@ class Lake:
             "files": [],
         }
 
-    def _start_metastore(self, port: int) -> None:
-        hive = self.jvm.org.apache.hadoop.hive
-        kind = self.jvm.java.lang.Class.forName("org.apache.hadoop.hive.conf.HiveConf")
-        conf = hive.conf.HiveConf(self.spark._jsc.hadoopConfiguration(), kind)
-        # Spark comes without the pool that Hive's locks would use.
-        conf.set("datanucleus.connectionPoolingType", "none")
-        # The tables of locks are not among those that are made automatically.
-        hive.metastore.txn.TxnDbUtil.prepDb(conf)
-        bridge = hive.shims.ShimLoader.getHadoopThriftAuthBridge()
-        serve = threading.Thread(
-            target=hive.metastore.HiveMetaStore.startMetaStore, args=(port, bridge, conf), daemon=True
-        )
-        serve.start()
-        while serve.is_alive():
-            try:
-                socket.create_connection(("127.0.0.1", port), 10).close()
-                return
-            except ConnectionRefusedError:
-                time.sleep(0.05)
-        raise RuntimeError("the metastore ended at its start")
-
     def _catalog(self) -> Any:
         return self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(self.spark._jsparkSession, CATALOG)
 
@@ -180,7 +149,7 @@ class Lake:
         return self.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(f"{NAMESPACE}.{name}")
 
 
-def _session(directory: Path, class_path: str, metastore_port: int | None) -> SparkSession:
+def _session(directory: Path, class_path: str, metastore_settings: dict[str, str]) -> SparkSession:
     catalog = f"spark.sql.catalog.{CATALOG}"
     keys = ",".join(f"{key_id}={key.hex()}" for key_id, key in MASTER_KEYS.items())
     scratch = str(directory / "scratch")
@@ -210,13 +179,8 @@ def _session(directory: Path, class_path: str, metastore_port: int | None) -> Sp
         # Columns that move look to Hive as if their types changed.
         "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
     }
-    if metastore_port is None:
-        # The tables of Hive's locks are not among those that are made automatically.
-        settings["spark.hadoop.iceberg.engine.hive.lock-enabled"] = "false"
-    else:
-        settings[f"{catalog}.uri"] = f"thrift://127.0.0.1:{metastore_port}"
     builder = SparkSession.builder.master("local[2]").appName("ags1-tests")
-    for name, value in settings.items():
+    for name, value in {**settings, **metastore_settings}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -243,7 +207,8 @@ def _listed(properties: dict[str, str]) -> str:
     return ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
 
 
-def _collected(frame: DataFrame) -> dict[str, Any]:
+def collected(frame: DataFrame) -> dict[str, Any]:
+    """The columns' names and the rows of a frame, in the canonical form."""
     forms = [_form(field.dataType) for field in frame.schema]
     rows = [[form(value) for form, value in zip(forms, row, strict=True)] for row in frame.collect()]
     return {"columns": frame.columns, "rows": sorted_rows(rows)}
@@ -275,49 +240,6 @@ def _unless_null(form: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else form(value)
 
 
-def _requests() -> Iterator[dict[str, Any]]:
-    for line in sys.stdin:
-        yield json.loads(line)
-
-
-def _messages(error: Exception) -> str:
-    """What the exception and its causes say, without where they were."""
-    lines = str(error).splitlines()
-    return "\n".join(line for line in lines if not line.lstrip().startswith(("at ", "... ")))
-
-
-def _reply(lake: Lake, request: dict[str, Any]) -> dict[str, Any]:
-    if "sql" in request:
-        return _collected(lake.spark.sql(request["sql"]))
-    if "rows" in request:
-        return lake.rows(request["rows"], request["version"], request["columns"])
-    if "create" in request:
-        lake.create(request["create"], request["columns"], **request["options"])
-        return {}
-    if "rest" in request:
-        from tests.iceberg_tables.rest_server import start
-
-        return {"rest": start(lake.jvm, request["rest"])}
-    if "json" in request:
-        parser = lake.jvm.org.apache.iceberg.TableMetadataParser
-        return {"json": parser.toJson(parser.fromJson(request["json"]))}
-    return lake.read_metadata(request["metadata"], request["version"], request["columns"])
-
-
-def _serve(directory: Path, class_path: str) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    lake = Lake(directory, class_path, port)
-    print(json.dumps({"ready": lake.spark.version, "metastore": f"thrift://127.0.0.1:{port}"}), flush=True)
-    for request in _requests():
-        try:
-            reply = _reply(lake, request)
-        except Exception as error:
-            reply = {"error": _messages(error)}
-        print(json.dumps(reply), flush=True)
-
-
 def _write(directory: Path, tables: dict[str, Any]) -> None:
     """Write the result last, under its own name only when it is whole: it says that the directory is complete."""
     unfinished = directory / f"{RESULT}.part"
@@ -330,8 +252,6 @@ def main(command: str, directory: str, class_path: str, *arguments: str) -> None
     from tests.iceberg_tables import spark_tables
 
     root = Path(directory).resolve()
-    if command == "serve":
-        return _serve(root, class_path)
     lake = Lake(root, class_path)
     if command == "make":
         _write(root, spark_tables.make(lake))
@@ -339,7 +259,6 @@ def main(command: str, directory: str, class_path: str, *arguments: str) -> None
         _write(root, spark_tables.make_bulk(lake, int(arguments[0])))
     else:
         raise SystemExit(f"no such command: {command}")
-    return None
 
 
 if __name__ == "__main__":

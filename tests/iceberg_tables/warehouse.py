@@ -260,7 +260,7 @@ class SparkReader(SparkProcess):
     """
 
     def __init__(self) -> None:
-        super().__init__("spark_process", "serve")
+        super().__init__("spark_server")
 
     def read(
         self, metadata: str | Path, version: int | str | None = None, columns: str = "*"
