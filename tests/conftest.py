@@ -37,6 +37,7 @@ GROUPS = {
 # them is left to one process at the end.
 LONG = (
     "test_packaging",
+    "test_extras",
     "cli/test_demo",
     "test_bench_iceberg",
     "spark/test_leaks",
