@@ -114,8 +114,8 @@ raw, vault, kms, signals = sys.argv[1:]
 
 def die():
     await_file(os.path.join(signals, "waiting"))
-    # Of the two tasks of the first wave, of the wave, and of the other task of the second.
-    while len(glob.glob(os.path.join(vault, "_ags1/runs/*/done-*.ags1"))) < 4:
+    # Tasks' records have longer names than the driver's: of the first wave's two, and of the second's other one.
+    while len(glob.glob(os.path.join(vault, "_ags1/runs/*/done-" + 12 * "?" + ".ags1"))) < 3:
         threading.Event().wait(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -149,7 +149,6 @@ def test_what_a_killed_driver_leaves(
     assert any("many/100." in name for name in left)
     assert "many/100" not in recorded
     # Of the wave that was under way, what the other task has done.
-    assert "huge.bin" in recorded
     assert 50 < len(recorded) < len(CONTENTS)
 
     def copied(name: str) -> Path:
