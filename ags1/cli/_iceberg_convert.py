@@ -10,7 +10,7 @@ import sys
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, printable
 from ags1.cli import say
-from ags1.cli._iceberg_open import Opened, opened, properties_of
+from ags1.cli._iceberg_open import Opened, opened
 from ags1.cli._report import Reporter
 from ags1.errors import KeyAccessError
 
@@ -80,7 +80,6 @@ def relocate(options: argparse.Namespace) -> int:
 
     if (options.to_catalog is None) != (options.to_name is None):
         raise UsageError("--to-catalog and --to-name belong together")
-    properties = properties_of(options)
     return _run(
         options,
         ("copying", "copied"),
@@ -89,7 +88,7 @@ def relocate(options: argparse.Namespace) -> int:
         ),
         lambda table, progress: relocate_table(
             table.target, options.target, options.to_catalog, options.to_name, key_id=options.key_id, kms=table.kms,
-            target_properties={**table.target.io_properties, **properties}, threads=options.threads, progress=progress,
+            threads=options.threads, progress=progress,
         ),
     )  # fmt: skip
 

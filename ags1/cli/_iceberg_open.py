@@ -96,8 +96,7 @@ def opened(options: argparse.Namespace) -> Iterator[Opened]:
     from ags1.cli._kms import client_of
     from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
 
-    given = properties_of(options)
-    given[LENGTH_POLICY] = getattr(options, "length_policy", "trusted")
+    given = {LENGTH_POLICY: getattr(options, "length_policy", "trusted")}
     given[ALLOW_PLAINTEXT] = "true" if getattr(options, "allow_plaintext", False) else "false"
     if getattr(options, "table_key_id", None):
         given[TABLE_KEY_ID] = options.table_key_id
@@ -216,11 +215,13 @@ def warnings_as_lines() -> Iterator[None]:
 def _target(options: argparse.Namespace) -> tuple[CatalogTable, str]:
     """The table in its catalog, and the location of its metadata file."""
     from ags1.iceberg.catalogs import catalog_table
+    from ags1.iceberg.locations import io_properties_of
 
     catalog = catalog_of(options)
     if catalog is None:
-        location = _location(options)
-        return catalog_table(None, location, storage_options=properties_of(options)), location
+        properties = io_properties_of(properties_of(options))
+        location = _location(options, properties)
+        return catalog_table(None, location, storage_options=properties), location
     target = catalog_table(catalog, options.table)
     return target, target.load().metadata_location
 
@@ -234,7 +235,7 @@ def catalog_of(options: argparse.Namespace) -> Any:
     return load_catalog(options.catalog, **properties_of(options))
 
 
-def _location(options: argparse.Namespace) -> str:
+def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
     from ags1.iceberg.catalogs.file import newest_metadata
     from ags1.iceberg.catalogs.successor import METADATA_SUFFIX
     from ags1.iceberg.locations import local_path
@@ -249,7 +250,7 @@ def _location(options: argparse.Namespace) -> str:
             "directory of a table"
         )
     try:
-        newest = newest_metadata(table, properties_of(options))
+        newest = newest_metadata(table, properties)
     except FormatError as error:
         raise UsageError(str(error)) from error
     if not getattr(options, "quiet", False):

@@ -50,7 +50,7 @@ def create(options: argparse.Namespace) -> int:
             location=options.location,
             properties=options.set,
             data_key_length=options.data_key_length,
-            storage_options=properties_of(options),
+            storage_options=None if options.catalog else properties_of(options),
         )
     return _tell(options, table.metadata_location, {"metadata_location": table.metadata_location})
 

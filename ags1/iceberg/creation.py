@@ -7,7 +7,7 @@ import os
 from ags1._gcm import random_bytes
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.locations import local_path
-from ags1.iceberg.tables import EncryptedTable, load_table
+from ags1.iceberg.tables import EncryptedTable, client_of, load_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def create_table(
     data_key_length : {16, 24, 32}, optional
         Bytes of the keys of its files; by default 16, as Iceberg has it.
     storage_options : mapping, optional
-        Properties for the storage beside those of the catalog, with PyIceberg's names.
+        As for :func:`ags1.iceberg.catalogs.catalog_table`.
 
     Returns
     -------
@@ -84,10 +84,7 @@ def create_table(
     """
     from ags1.iceberg.writing.new_table import new_metadata
 
-    if isinstance(kms, str):
-        from ags1.kms import load
-
-        kms = load(kms)
+    kms = client_of(kms)
     if not key_id:
         raise ValueError("key_id must be the name of a master key")
     target = catalog_table(catalog, identifier, storage_options=storage_options)

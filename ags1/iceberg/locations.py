@@ -8,16 +8,18 @@ adls.sas-token.ACCOUNT.HOST      sas_token
 
 from __future__ import annotations
 
+import difflib
+import re
 from urllib.parse import urlparse
 
-from ags1.storage import Location
+from ags1.storage import Location, option_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["local_path", "location_of", "storage_options_of"]
+__all__ = ["io_properties_of", "local_path", "location_of", "storage_options_of"]
 
 # Storage option: the properties that name it, the first one that is set counts.
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -51,8 +53,10 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "skip_signature": ("adls.anon",),
     },
 }
-_KINDS = {"s3": "s3", "gcs": "gs", "adls": "abfss"}
+_ONE_SLASH = re.compile(r"^(hdfs|viewfs):(?=/(?!/))")
 _FAMILY = {"s3": "s3", "gs": "gs", "az": "abfss", "abfss": "abfss"}
+_OPTIONS = {option for names in _NAMES.values() for option in names}
+_OWN = ("ags1.", "py-", "adls.sas-token.")
 # Without these, requests would be made in the name of somebody else.
 _UNUSABLE = {
     "s3": ("s3.role-arn", "client.role-arn", "s3.signer"),
@@ -66,29 +70,65 @@ _CONNECTION_PARTS = {
     "SharedAccessSignature": "sas_token",
     "BlobEndpoint": "endpoint",
 }
+# What says how files are reached at all: any further property may be for that implementation.
+_IMPLEMENTATION = "py-io-impl"
 
 
-def storage_options_of(io_properties: Mapping[str, Any], url: str | None = None) -> dict[str, Any]:
+def io_properties_of(options: Mapping[str, Any] | None, *, strict: bool = True) -> dict[str, str]:
+    """PyIceberg's properties for storage options, which may have PyIceberg's names or those of :mod:`ags1.storage`.
+
+    An option that several object stores have, such as ``bearer_token``, is a property for each of them.
+
+    Parameters
+    ----------
+    options : mapping or None
+    strict : bool
+        Refuse options that would have no effect; otherwise they are left out.
+
+    Raises
+    ------
+    ValueError
+        There is such an option; says what it may be called.
+    """
+    given = {name: _text(value) for name, value in (options or {}).items() if value is not None}
+    secure = given.pop("fs.s3a.connection.ssl.enabled", "true").lower() == "true"
+    found: dict[str, str] = {}
+    known = _known_properties()
+    for name, value in given.items():
+        if name in known or name.startswith(_OWN) or _IMPLEMENTATION in given:
+            found[name] = value
+        elif properties := _properties_named(name):
+            found |= dict.fromkeys(properties, value)
+        elif strict:
+            like = difflib.get_close_matches(name, {*known, *_OPTIONS}, 1) or ["s3.endpoint"]
+            raise ValueError(
+                f"the storage option {name!r} would have no effect on an Iceberg table: give PyIceberg's property, or "
+                f"an option of ags1 that has one, such as {like[0]!r}"
+            )
+    path_style = found.pop("s3.path-style-access", None)
+    if path_style is not None:
+        found["s3.force-virtual-addressing"] = _text(path_style.lower() != "true")
+    endpoint = found.get("s3.endpoint")
+    if endpoint is not None and "://" not in endpoint:
+        found["s3.endpoint"] = f"{'https' if secure else 'http'}://{endpoint}"
+    return found
+
+
+def storage_options_of(io_properties: Mapping[str, Any], url: str) -> dict[str, Any]:
     """The storage options that a catalog's properties amount to.
 
     Parameters
     ----------
     io_properties : mapping
         Of a catalog or a table, with PyIceberg's names: ``s3.endpoint``, ``gcs.oauth2.token``, ``adls.account-key``.
-    url : str, optional
-        What they are for. Without it they must be of one kind of object store, if of any.
+    url : str
+        What they are for.
 
     Raises
     ------
     ValueError
-        Properties of several kinds of object store without `url`, or one that :mod:`ags1.storage` cannot follow.
+        A property that :mod:`ags1.storage` cannot follow.
     """
-    if url is None:
-        kinds = {name.partition(".")[0] for name in io_properties}
-        families = [family for kind, family in _KINDS.items() if kind in kinds]
-        if len(families) > 1:
-            raise ValueError(f"the properties are for {' and '.join(families)}: say which location they are for")
-        return _options_of(io_properties, families[0] if families else "s3", "")
     location = Location(url)
     family = _FAMILY.get(location.scheme)
     return {} if family is None else _options_of(io_properties, family, location.container.partition("@")[2])
@@ -100,11 +140,13 @@ def location_of(url: str, io_properties: Mapping[str, Any] | None = None) -> Loc
     Raises
     ------
     ValueError
-        No location, or as :func:`storage_options_of`.
+        No location, or a property that cannot be followed.
     """
     path = local_path(url)
     if path is not None:
         return Location(path)
+    # Hadoop writes hdfs:/path where the host is the default one.
+    url = _ONE_SLASH.sub(r"\1://", url)
     return Location(url, storage_options_of(io_properties or {}, url))
 
 
@@ -118,6 +160,28 @@ def local_path(location: str) -> str | None:
             path = path[2:].removeprefix("localhost")
         return path
     return location if parsed.scheme == "" else None
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _properties_named(option: str) -> list[str]:
+    """The properties that a storage option stands for."""
+    found: list[str] = []
+    for family, names in _NAMES.items():
+        name = option_name(family, option)
+        for prefix in ("aws_", "google_", "azure_", "storage_"):
+            name = name.removeprefix(prefix)
+        found += names.get(name, ())[:1]
+    return found
+
+
+def _known_properties() -> set[str]:
+    from pyiceberg import io
+
+    theirs = {value for name, value in vars(io).items() if name.isupper() and isinstance(value, str)}
+    return theirs | {each for names in _NAMES.values() for every in names.values() for each in every}
 
 
 def _options_of(properties: Mapping[str, Any], family: str, host: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ags1.iceberg._naming import naming
+from ags1.iceberg.file_io import ALLOW_PLAINTEXT, file_io_at
 from ags1.iceberg.file_keys import KnownFile, known_file, known_manifest
 from ags1.iceberg.manifests import Entry, Manifest, read_entries, read_list, read_manifest
 from ags1.iceberg.metadata_document import check_list, list_header
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from typing_extensions import Self
+
+    from ags1.iceberg.catalogs import TableState
     from ags1.iceberg.file_io import EncryptedFileIO
 
 __all__ = ["SnapshotFiles"]
@@ -41,6 +45,13 @@ class SnapshotFiles:
 
     def __init__(self, file_io: EncryptedFileIO) -> None:
         self._io = file_io
+
+    @classmethod
+    def of(cls, state: TableState, kms: Any, io_properties: Mapping[str, str]) -> Self:
+        """For a table in a state, also if some of its files are plaintext."""
+        file_io = file_io_at(state, {**io_properties, ALLOW_PLAINTEXT: "true"}, kms)
+        file_io.read_metadata(state.metadata_location)
+        return cls(file_io)
 
     def manifests(self, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The entries of a snapshot's manifest list; the keys of its manifests are known to the FileIO from now on."""

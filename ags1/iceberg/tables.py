@@ -19,6 +19,7 @@ from ags1.iceberg.file_io import (
     EncryptedFileIO,
     file_io_at,
 )
+from ags1.iceberg.locations import io_properties_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ags1.iceberg.table_verification import TableVerifyReport
     from ags1.iceberg.table_walk import Snapshots, TableWalk
 
-__all__ = ["EncryptedTable", "EncryptedTableScan", "load_table", "open_table"]
+__all__ = ["EncryptedTable", "EncryptedTableScan", "client_of", "load_table", "open_table"]
 
 
 def open_table(
@@ -56,7 +57,8 @@ def open_table(
     kms : object or str
         A client of :mod:`ags1.kms`, any object with ``unwrap_key``, or a URL for :func:`ags1.kms.load`.
     properties : mapping, optional
-        For PyIceberg's FileIO: endpoints, credentials.
+        For the storage: endpoints, credentials, with PyIceberg's names, such as ``s3.endpoint``, or with those of
+        :mod:`ags1.storage`, such as ``endpoint``.
     length_policy : {"trusted", "metadata-hint", "file"}
         What to do with AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them;
         accept them where an authenticated file above agrees with their size; accept them with an
@@ -85,19 +87,19 @@ def open_table(
     OSError
         It cannot be read.
     ValueError
-        `metadata_hash` is no hash.
+        `metadata_hash` is no hash; a property that would have no effect.
 
     Examples
     --------
     >>> table = ags1.iceberg.open_table("s3://lake/db/t/metadata/00007.metadata.json", kms="aws:")
     >>> table.scan(columns=["id", "amount"], row_filter="amount > 10").to_arrow()
     """
-    given = _settings(properties, length_policy, allow_plaintext)
+    given = _settings(io_properties_of(properties), length_policy, allow_plaintext)
     if table_key_id is not None:
         given[TABLE_KEY_ID] = table_key_id
     if metadata_hash is not None:
         given[METADATA_HASH] = metadata_hash
-    return EncryptedTable(metadata_location, EncryptedFileIO(given, kms=_client(kms)))
+    return EncryptedTable(metadata_location, EncryptedFileIO(given, kms=client_of(kms)))
 
 
 def load_table(
@@ -120,7 +122,7 @@ def load_table(
     identifier : str or tuple of str
         ``"db.table"``; without a catalog, path or URL of a metadata file or of the table's directory.
     properties : mapping, optional
-        For PyIceberg's FileIO, beside those of the catalog.
+        As for :func:`open_table`, beside those of the catalog.
     table_key_id : str, optional
         As for :func:`open_table`, where the catalog vouches for none: a Hive metastore does.
     kms, length_policy, allow_plaintext
@@ -152,10 +154,11 @@ def load_table(
     given = _settings(found.io_properties, length_policy, allow_plaintext)
     if table_key_id is not None:
         given[TABLE_KEY_ID] = table_key_id
-    return EncryptedTable(state.metadata_location, file_io_at(state, given, _client(kms)), found)
+    return EncryptedTable(state.metadata_location, file_io_at(state, given, client_of(kms)), found)
 
 
-def _client(kms: Any) -> Any:
+def client_of(kms: Any) -> Any:
+    """The KMS client that a URL names; a client as it is."""
     if not isinstance(kms, str):
         return kms
     from ags1.kms import load
@@ -163,9 +166,9 @@ def _client(kms: Any) -> Any:
     return load(kms)
 
 
-def _settings(properties: Mapping[str, str] | None, length_policy: str, allow_plaintext: bool) -> dict[str, str]:
+def _settings(properties: Mapping[str, str], length_policy: str, allow_plaintext: bool) -> dict[str, str]:
     policy = {LENGTH_POLICY: length_policy, ALLOW_PLAINTEXT: "true" if allow_plaintext else "false"}
-    return {**(properties or {}), **policy}
+    return {**properties, **policy}
 
 
 class EncryptedTable(TableChanges):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from ags1.errors import UnsupportedError
-from ags1.spark._iceberg_run import properties_of
+from ags1.iceberg.locations import io_properties_of
 from ags1.spark._locations import locate
 from ags1.spark._sessions import Session
 
@@ -89,7 +89,8 @@ def find_table(spark: Any, name: str) -> SparkTable:
     warehouse = given.get("warehouse")
     storage: dict[str, str] = {}
     if warehouse is not None and "://" in warehouse:
-        storage = {key: value for key, value in properties_of(locate(warehouse, spark)).items() if key not in given}
+        said = io_properties_of(locate(warehouse, spark).storage_options, strict=False)
+        storage = {key: value for key, value in said.items() if key not in given}
     sql = ".".join(f"`{part.replace('`', '``')}`" for part in parts)
     return SparkTable(_made(catalog, kind, {**storage, **given}), parts[1:], sql, storage)
 

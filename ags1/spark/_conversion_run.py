@@ -43,12 +43,11 @@ def convert(
     spark: Any,
     table: Any,
     kms: str,
-    *,
+    options: dict[str, Any],
     parallelism: int | None,
     threads: int,
     progress: Any,
     dry_run: bool,
-    **options: Any,
 ) -> ConversionReport | ConversionPlan:
     """See :func:`ags1.spark.encrypt_table`, :func:`ags1.spark.decrypt_table` and :func:`ags1.spark.rekey_table`."""
     check_arguments(spark, parallelism, PART_BYTES)

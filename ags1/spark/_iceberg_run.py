@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from ags1.iceberg.catalogs.file import newest_metadata
+from ags1.iceberg.catalogs.successor import METADATA_SUFFIX
 from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
+from ags1.iceberg.locations import io_properties_of
 from ags1.iceberg.table_verification import FileChecker, table_faults
 from ags1.iceberg.table_walk import TableWalk, walk
 from ags1.spark._engine import Engine, Outcome
@@ -17,7 +19,6 @@ from ags1.spark._locations import locate
 from ags1.spark._parquet_run import check_choice
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
-from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,17 +28,6 @@ if TYPE_CHECKING:
     from ags1.spark._planning import Unit
 
 __all__ = ["verify"]
-
-_METADATA = ".metadata.json"
-_PROPERTIES = {
-    "fs.s3a.endpoint": "s3.endpoint",
-    "fs.s3a.endpoint.region": "s3.region",
-    "fs.s3a.access.key": "s3.access-key-id",
-    "fs.s3a.secret.key": "s3.secret-access-key",
-    "fs.s3a.session.token": "s3.session-token",
-    "skip_signature": "s3.anonymous",
-    "account_key": "adls.account-key",
-}
 
 
 def verify(
@@ -61,10 +51,14 @@ def verify(
     check_choice(length_policy, LENGTH_POLICIES, "length_policy")
     url = kms_reference(kms)
     place = locate(location, spark)
-    given = properties_of(place) if properties is None else properties
-    if not location.endswith(_METADATA):
-        location = newest_metadata(location, given)
-    opening = Opening(tuple(sorted(given.items())), length_policy, allow_plaintext, table_key_id)
+    if properties is None:
+        properties = io_properties_of(place.storage_options, strict=False)
+    else:
+        properties = io_properties_of(properties)
+    if not location.endswith(METADATA_SUFFIX):
+        location = newest_metadata(place.text, properties)
+    given = tuple(sorted(properties.items()))
+    opening = Opening(given, length_policy, allow_plaintext, table_key_id)
     file_io = opening.file_io(kms_client(url))
     recorder = Recorder(spark, "verify")
     started = time.monotonic()
@@ -81,17 +75,6 @@ def verify(
     finally:
         recorder.close(time.monotonic() - started)
     return recorder.result
-
-
-def properties_of(place: Location) -> dict[str, str]:
-    """What Spark's configuration says of a storage, by the names that PyIceberg has for it."""
-    options = place.storage_options
-    found = {name: str(options[given]) for given, name in _PROPERTIES.items() if given in options}
-    endpoint = found.get("s3.endpoint")
-    if endpoint is not None and "://" not in endpoint:
-        plain = str(options.get("fs.s3a.connection.ssl.enabled", "true")).lower() == "false"
-        found["s3.endpoint"] = f"{'http' if plain else 'https'}://{endpoint}"
-    return found
 
 
 def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None) -> Sealer | None:

@@ -56,12 +56,8 @@ def encrypt_table(
         catalog of PyIceberg's and an identifier, or what :func:`ags1.iceberg.load_table` returns.
     kms : str
         URL of the key management service, as :func:`ags1.kms.load` takes it. Executors need the right to unwrap only.
-    key_id : str
-        The master key.
-    data_key_length : int, optional
-        16, 24 or 32: bytes of the keys of files.
-    steps : collection of str
-        Of "enable", "convert" and "expire", as for :func:`ags1.iceberg.encrypt_table`.
+    key_id, data_key_length, steps
+        As for :func:`ags1.iceberg.encrypt_table`.
     parallelism : int, optional
         Tasks; by default some for each core of the cluster.
     threads : int
@@ -89,19 +85,8 @@ def encrypt_table(
     """
     from ags1.spark._conversion_run import convert
 
-    return convert(
-        "encrypt",
-        spark,
-        table,
-        kms,
-        key_id=key_id,
-        data_key_length=data_key_length,
-        steps=steps,
-        parallelism=parallelism,
-        threads=threads,
-        progress=progress,
-        dry_run=dry_run,
-    )
+    options = {"key_id": key_id, "data_key_length": data_key_length, "steps": steps}
+    return convert("encrypt", spark, table, kms, options, parallelism, threads, progress, dry_run)
 
 
 def decrypt_table(
@@ -122,30 +107,16 @@ def decrypt_table(
     spark, table, kms, parallelism, threads, progress, dry_run
         As for :func:`encrypt_table`.
     expire : bool
-        Remove the snapshots that no branch or tag needs, with their encrypted files.
-
-    Returns
-    -------
-    ConversionReport or ConversionPlan
+        As for :func:`ags1.iceberg.decrypt_table`.
 
     Raises
     ------
     Ags1Error, OSError, TypeError, ValueError
-        As for :func:`encrypt_table`.
+        As for :func:`encrypt_table`; the table is not encrypted.
     """
     from ags1.spark._conversion_run import convert
 
-    return convert(
-        "decrypt",
-        spark,
-        table,
-        kms,
-        expire=expire,
-        parallelism=parallelism,
-        threads=threads,
-        progress=progress,
-        dry_run=dry_run,
-    )
+    return convert("decrypt", spark, table, kms, {"expire": expire}, parallelism, threads, progress, dry_run)
 
 
 def rekey_table(
@@ -168,43 +139,18 @@ def rekey_table(
     ----------
     spark, table, kms, parallelism, threads, progress, dry_run
         As for :func:`encrypt_table`.
-    key_id : str, optional
-        The new master key; by default the one that the table has.
-    data_keys : bool
-        Encrypt every file with a new key: what to do where keys leaked. Without it only key encryption keys are
-        wrapped anew, by the driver.
-    data_key_length : int, optional
-        Bytes of the new keys of files.
-    expire : bool
-        Remove the snapshots that no branch or tag needs: only then those who have the old keys are shut out.
-
-    Returns
-    -------
-    ConversionReport or ConversionPlan
+    key_id, data_keys, data_key_length, expire
+        As for :func:`ags1.iceberg.rekey_table`. Without `data_keys` the driver does it alone.
 
     Raises
     ------
-    ValueError
-        The table is not encrypted, or nothing was asked for.
-    Ags1Error, OSError, TypeError
-        As for :func:`encrypt_table`.
+    Ags1Error, OSError, TypeError, ValueError
+        As for :func:`encrypt_table`; the table is not encrypted, or nothing was asked for.
     """
     from ags1.spark._conversion_run import convert
 
-    return convert(
-        "rekey",
-        spark,
-        table,
-        kms,
-        key_id=key_id,
-        data_keys=data_keys,
-        data_key_length=data_key_length,
-        expire=expire,
-        parallelism=parallelism,
-        threads=threads,
-        progress=progress,
-        dry_run=dry_run,
-    )
+    options = {"key_id": key_id, "data_keys": data_keys, "data_key_length": data_key_length, "expire": expire}
+    return convert("rekey", spark, table, kms, options, parallelism, threads, progress, dry_run)
 
 
 def verify_table(

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile, sync_directory
 from ags1.storage._budget import STREAM_BUDGET, Budget
+from ags1.storage._clients import option_name
 from ags1.storage._creation import can_create, create
 from ags1.storage._errors import as_os_error
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
@@ -70,6 +71,7 @@ __all__ = [
     "octets",
     "open_output",
     "open_source",
+    "option_name",
     "read_identified",
     "read_whole",
     "remove",

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["client_of"]
+__all__ = ["client_of", "option_name"]
 
 _TIMEOUT_SECONDS = 60.0
 _RETRY_SECONDS = 180.0
@@ -42,12 +42,8 @@ _S3_NAMES = {
     "fs.s3a.connection.ssl.enabled": "ssl",
 }
 _GCS_NAMES = {"token": "service_account_path", "endpoint_url": "base_url", "anon": "skip_signature"}
-_AZURE_NAMES = {
-    "account_key": "account_key",
-    "connection_string": "connection_string",
-    "endpoint_url": "endpoint",
-    "anon": "skip_signature",
-}
+_AZURE_NAMES = {"endpoint_url": "endpoint", "anon": "skip_signature"}
+_NAMES = {"s3": _S3_NAMES, "gs": _GCS_NAMES, "az": _AZURE_NAMES, "abfss": _AZURE_NAMES}
 
 # Whoever changes these gets another client.
 _VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "SSL_CERT_", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
@@ -66,6 +62,11 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def option_name(scheme: str, name: str) -> str:
+    """What object_store calls a storage option for locations of a scheme."""
+    return _NAMES[scheme].get(name, name)
 
 
 def client_of(location: Location) -> Any:
@@ -108,9 +109,9 @@ def _make(location: Location, options: dict[str, Any]) -> Any:
     if location.scheme == "s3":
         return _s3(stores, location, options, common)
     if location.scheme == "gs":
-        config = _named(options, _GCS_NAMES)
+        config = _named(options, "gs")
         return _checked(stores.GCSStore, location, location.container, config, common)
-    config = _named(options, _AZURE_NAMES)
+    config = _named(options, location.scheme)
     container, _, host = location.container.partition("@")
     if host:
         config.setdefault("account_name", host.partition(".")[0])
@@ -146,13 +147,13 @@ def _common(options: dict[str, Any]) -> dict[str, Any]:
     return {"client_options": client, "retry_config": retry}
 
 
-def _named(options: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def _named(options: dict[str, Any], scheme: str) -> dict[str, Any]:
     inner = options.pop("client_kwargs", None) or {}
     config: dict[str, Any] = {}
     for name, value in {**inner, **options}.items():
         if value is None or name in ("use_ssl", "profile", "config_kwargs"):
             continue
-        config[names.get(name, name)] = value
+        config[option_name(scheme, name)] = value
     return config
 
 
@@ -160,7 +161,7 @@ def _s3(stores: Any, location: Location, options: dict[str, Any], common: dict[s
     profile = options.get("profile") or options.get("fs.s3a.profile")
     options.pop("fs.s3a.profile", None)
     options.pop("fs.s3a.aws.credentials.provider", None)
-    config = _named(options, _S3_NAMES)
+    config = _named(options, "s3")
     secure = _is_true(config.pop("ssl", True))
     path_style = config.pop("path_style", None)
     if path_style is not None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
+from ags1.iceberg.locations import io_properties_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,20 +48,22 @@ def catalog_table(
     identifier : str or tuple of str
         ``"db.table"``; without a catalog, path or URL of a metadata file or of the table's directory.
     storage_options : mapping, optional
-        Properties for the storage beside those of the catalog, with PyIceberg's names, such as ``s3.endpoint``.
+        For the storage, beside the properties of the catalog: with PyIceberg's names, such as ``s3.endpoint``, or with
+        those of :mod:`ags1.storage`, such as ``endpoint``.
 
     Raises
     ------
     UnsupportedError
         A catalog of another kind.
     ValueError
-        `identifier` is no name of a table.
+        `identifier` is no name of a table; a storage option that would have no effect.
     """
+    properties = io_properties_of(storage_options)
     if catalog is None:
         from ags1.iceberg.catalogs.file import FileTable
 
-        return FileTable(_as_location(identifier), dict(storage_options or {}))
-    return _in_catalog(_loaded(catalog), identifier, storage_options)
+        return FileTable(_as_location(identifier), properties)
+    return _in_catalog(_loaded(catalog), identifier, properties)
 
 
 def create_in(
@@ -103,7 +106,7 @@ def _loaded(catalog: Any) -> Any:
     return load_catalog(catalog)
 
 
-def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], options: Mapping[str, Any] | None) -> CatalogTable:
+def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], properties: Mapping[str, str]) -> CatalogTable:
     import importlib
 
     for kind in type(catalog).__mro__:
@@ -112,8 +115,8 @@ def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], options: Mappin
             name = tuple(catalog.identifier_to_tuple(identifier))
             if len(name) < 2 or not all(name):
                 raise ValueError(f"{identifier!r} is no name of a table: write NAMESPACE.TABLE")
-            properties = {**catalog.properties, **(options or {})}
-            made: CatalogTable = getattr(importlib.import_module(found[0]), found[1])(catalog, name, properties)
+            kind = getattr(importlib.import_module(found[0]), found[1])
+            made: CatalogTable = kind(catalog, name, {**catalog.properties, **properties})
             return made
     raise UnsupportedError(
         f"{type(catalog).__name__} is no catalog that can be committed to here: these are PyIceberg's HiveCatalog, "

@@ -9,6 +9,7 @@ from ags1.iceberg.catalogs._table import (
     TableState,
     conflict,
     no_metadata,
+    properties_of,
     read_state,
     taken,
 )
@@ -33,18 +34,14 @@ class GlueTable(PointerTable):
     """A table in a GlueCatalog."""
 
     def __init__(self, catalog: GlueCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
+        super().__init__(catalog, identifier, io_properties)
         self._glue: Any = catalog.glue
         self._skip_archive = str(catalog.properties.get("glue.skip-archive", "true")).lower() == "true"
         self._database, self._table = catalog.identifier_to_database_and_table(identifier)
-        self.name = f"{self._database}.{self._table}"
-        self.io_properties = io_properties
 
     def load(self) -> TableState:
         """Ask Glue for the table, and read the metadata file that it names."""
         return read_state(self._location(self._get()), self.io_properties)
-
-    def check_can_encrypt(self) -> None:
-        """Return: Glue says nothing of what the metadata file has."""
 
     def swap(self, base: TableState, new: TableState) -> None:
         """Update the table, if it has the version that it had when its location was compared."""
@@ -53,7 +50,7 @@ class GlueTable(PointerTable):
             raise conflict(self.name, base.metadata_location, self._location(found))
         changed = {name: found[name] for name in _KEPT if found.get(name) is not None}
         before, after = base.document.fields, new.document.fields
-        obsolete = _properties(before).keys() - _properties(after).keys()
+        obsolete = properties_of(before).keys() - properties_of(after).keys()
         parameters = {name: value for name, value in found.get("Parameters", {}).items() if name not in obsolete}
         changed["Parameters"] = {**parameters, **_parameters(new, base.metadata_location)}
         descriptor = dict(found.get("StorageDescriptor", {}))
@@ -124,13 +121,9 @@ class GlueTable(PointerTable):
 
 
 def _parameters(new: TableState, previous: str | None) -> dict[str, str]:
-    found = {name: str(value) for name, value in _properties(new.document.fields).items()}
+    found = {name: str(value) for name, value in properties_of(new.document.fields).items()}
     found |= {"table_type": "ICEBERG", _LOCATION: new.metadata_location}
     return found if previous is None else found | {_PREVIOUS: previous}
-
-
-def _properties(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    return fields.get("properties") or {}
 
 
 def _columns(fields: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from ags1.iceberg.catalogs._table import (
     TableState,
     conflict,
     no_metadata,
+    properties_of,
     read_state,
     taken,
 )
@@ -60,10 +61,8 @@ class HiveTable(PointerTable):
     """A table in a HiveCatalog. Every call has a connection of its own."""
 
     def __init__(self, catalog: HiveCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
-        self._catalog = catalog
+        super().__init__(catalog, identifier, io_properties)
         self._database, self._table = catalog.identifier_to_database_and_table(identifier)
-        self.name = f"{self._database}.{self._table}"
-        self.io_properties = io_properties
 
     def load(self) -> TableState:
         """Ask the metastore for the table, read the metadata file that it names, and compare what it vouches for."""
@@ -72,7 +71,7 @@ class HiveTable(PointerTable):
         key_id, metadata_hash = parameters.get(_KEY_ID) or None, parameters.get(_HASH) or None
         state = read_state(self._location(parameters), self.io_properties)
         fields = state.document.fields
-        said = _properties(fields).get(_KEY_ID) or None
+        said = properties_of(fields).get(_KEY_ID) or None
         if key_id is not None and said != key_id:
             raise AuthenticationError(
                 f"{state.metadata_location}: has the master key {said!r}, and the catalog has {key_id!r} for "
@@ -89,12 +88,9 @@ class HiveTable(PointerTable):
                 )
         return TableState(state.metadata_location, state.document, key_id, metadata_hash)
 
-    def check_can_encrypt(self) -> None:
-        """Return: the metastore has all that an encrypted table needs."""
-
     def state_of(self, location: str, written: NewMetadata) -> TableState:
         """The state with what this catalog vouches for from then on."""
-        key_id = _properties(written.document.fields).get(_KEY_ID) or None
+        key_id = properties_of(written.document.fields).get(_KEY_ID) or None
         return TableState(location, written.document, key_id, None if key_id is None else written.metadata_hash)
 
     def swap(self, base: TableState, new: TableState) -> None:
@@ -192,7 +188,7 @@ class HiveTable(PointerTable):
 
     @contextlib.contextmanager
     def _locked(self, client: Any, base: TableState) -> Iterator[_Lock]:
-        said = _properties(base.document.fields).get(_LOCKS)
+        said = properties_of(base.document.fields).get(_LOCKS)
         if said is None:
             properties = self._catalog.properties
             said = properties.get(_LOCKS, properties.get(f"iceberg.{_LOCKS}", "true"))
@@ -282,10 +278,10 @@ class _Lock:
 def _changed_parameters(found: Mapping[str, str], base: TableState | None, new: TableState) -> dict[str, str]:
     """The Hive table's parameters with the new state's, and with nothing of the old one's that it does not have."""
     fields = new.document.fields
-    properties = _properties(fields)
+    properties = properties_of(fields)
     obsolete = {_HASH, _KEY_ID, _KEY_LENGTH, *_summary_of_state({})}
     if base is not None:
-        obsolete |= _properties(base.document.fields).keys() - properties.keys()
+        obsolete |= properties_of(base.document.fields).keys() - properties.keys()
     changed = {name: value for name, value in found.items() if name not in obsolete}
     changed |= {name: str(value) for name, value in properties.items()}
     changed |= {name: value for name, value in _summary_of_state(fields).items() if value is not None}
@@ -339,7 +335,3 @@ def _describe(table: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -
     schema = current_schema(after)
     if current_schema(before) != schema:
         table.sd.cols = [FieldSchema(name, kind, doc) for name, kind, doc in hive_columns(schema)]
-
-
-def _properties(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    return fields.get("properties") or {}

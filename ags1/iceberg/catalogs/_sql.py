@@ -14,10 +14,7 @@ from ags1.iceberg.catalogs._table import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
-
-    from pyiceberg.catalog.sql import SqlCatalog
 
 __all__ = ["SqlTable"]
 
@@ -25,18 +22,9 @@ __all__ = ["SqlTable"]
 class SqlTable(PointerTable):
     """A table in a SqlCatalog."""
 
-    def __init__(self, catalog: SqlCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
-        self._catalog = catalog
-        self._identifier = identifier
-        self.name = ".".join(identifier)
-        self.io_properties = io_properties
-
     def load(self) -> TableState:
         """Read the row, and the metadata file that it names."""
         return read_state(self._location(), self.io_properties)
-
-    def check_can_encrypt(self) -> None:
-        """Return: the row says nothing of what the file has."""
 
     def swap(self, base: TableState, new: TableState) -> None:
         """Update the row."""

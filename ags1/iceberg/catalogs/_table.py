@@ -25,6 +25,7 @@ __all__ = [
     "TableState",
     "conflict",
     "no_metadata",
+    "properties_of",
     "read_state",
     "taken",
     "write_metadata",
@@ -146,6 +147,15 @@ class PointerTable(CatalogTable):
 
     _sent = False
 
+    def __init__(self, catalog: Any, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
+        self._catalog = catalog
+        self._identifier = identifier
+        self.name = ".".join(identifier)
+        self.io_properties = io_properties
+
+    def check_can_encrypt(self) -> None:
+        """Return: the metadata file has all that an encrypted table needs."""
+
     @abc.abstractmethod
     def swap(self, base: TableState, new: TableState) -> None:
         """Replace the location in the catalog by a new one, if it is the old one still.
@@ -162,10 +172,7 @@ class PointerTable(CatalogTable):
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         """Write the metadata file and make it the table's."""
-        written = successor(base.metadata_location, base.document.fields, fields)
-        location = f"{metadata_directory(fields)}/{written.name}"
-        new = self.state_of(location, written)
-        with self.written(new, written):
+        with self._written(fields, successor(base.metadata_location, base.document.fields, fields)) as new:
             self.swap(base, new)
         return new
 
@@ -185,10 +192,7 @@ class PointerTable(CatalogTable):
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
         """Make a new table with this metadata."""
-        written = first(fields)
-        location = f"{metadata_directory(fields)}/{written.name}"
-        new = self.state_of(location, written)
-        with self.written(new, written):
+        with self._written(fields, first(fields)) as new:
             self.insert(new)
         return new
 
@@ -201,7 +205,7 @@ class PointerTable(CatalogTable):
         return TableState(location, written.document)
 
     @contextlib.contextmanager
-    def written(self, new: TableState, metadata: NewMetadata) -> Iterator[None]:
+    def _written(self, fields: Mapping[str, Any], metadata: NewMetadata) -> Iterator[TableState]:
         """Have a metadata file while it is made the table's. It is removed if that was not tried, or refused.
 
         After a failure that says nothing of what happened, the catalog is asked. A file that is not the table's then
@@ -214,11 +218,11 @@ class PointerTable(CatalogTable):
         OSError
             It is not known whether the commit is made.
         """
-        location = new.metadata_location
+        location = f"{metadata_directory(fields)}/{metadata.name}"
         write_metadata(location, metadata.data, self.io_properties)
         self._sent = False
         try:
-            yield
+            yield self.state_of(location, metadata)
         except BaseException as error:
             if not self._sent or isinstance(error, (ConflictError, RefusedError)):
                 with contextlib.suppress(OSError):
@@ -314,3 +318,8 @@ def taken(name: str) -> ConflictError:
 def no_metadata(name: str) -> FormatError:
     """The error where a catalog has a name for something else than an Iceberg table."""
     return FormatError(f"{name}: the catalog has something of this name that is no Iceberg table")
+
+
+def properties_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table's properties in its metadata."""
+    return fields.get("properties") or {}

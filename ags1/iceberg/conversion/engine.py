@@ -9,6 +9,7 @@ killed is resumed by the next one of the same purpose.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -23,7 +24,6 @@ from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.conversion.sealing import Seal, WorkKey
 from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run
 from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.file_io import ALLOW_PLAINTEXT, file_io_at
 from ags1.iceberg.manifests import DATA, kind_of
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.table_walk import FAULTS, STAT_THREADS
@@ -55,7 +55,6 @@ class View:
 
     Attributes
     ----------
-    state : TableState
     metadata : TableMetadata
         As it is.
     source : SnapshotFiles
@@ -63,11 +62,8 @@ class View:
     """
 
     def __init__(self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept) -> None:
-        file_io = file_io_at(state, {**io_properties, ALLOW_PLAINTEXT: "true"}, kms)
-        file_io.read_metadata(state.metadata_location)
-        self.state = state
         self.metadata = TableMetadata(state.document.fields)
-        self.source = SnapshotFiles(file_io)
+        self.source = SnapshotFiles.of(state, kms, io_properties)
         self.contents = Contents(self.metadata, self.source, kept)
 
 
@@ -319,10 +315,14 @@ class Conversion:
 
     def _take_over(self, view: View) -> None:
         """Take in what runs of the same purpose did that were not committed."""
+        key_id = self.change.key_id or view.metadata.key_id
+        if self.change.name == REKEY and key_id == view.metadata.key_id:
+            # Whoever has a leaked key encryption key, and can write here, could have written a journal under it.
+            return
         wanted = {each.path for each in view.contents.entries() if is_moved(each) and not self._is_done(each)}
         purpose = self._purpose(view)
         for each in runs(self._journal_directory(view)):
-            if each.purpose != purpose:
+            if each.purpose != purpose or (each.work_key is not None and each.work_key.key_id != key_id):
                 continue
             seal = None if each.work_key is None else each.work_key.open(self.kms)
             self._taken.append(each)
@@ -339,10 +339,13 @@ class Conversion:
 
     def forget(self) -> None:
         """Remove the journals: what they name is part of the table."""
-        for each in self._taken:
-            each.remove()
+        journals: list[Run | Journal] = [*self._taken]
         if self._journal is not None:
-            self._journal.remove()
+            journals.append(self._journal)
+        for each in journals:
+            # The table is committed, and a journal that stays has nothing that is wanted.
+            with contextlib.suppress(OSError):
+                each.remove()
 
     # -- the commit ----------------------------------------------------------------------------------------------
 

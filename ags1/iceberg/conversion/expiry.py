@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlparse
 
 from ags1._parallel import in_parallel
 from ags1.errors import UnsupportedError
+from ags1.iceberg._document import MAX_DOCUMENT
 from ags1.iceberg.conversion.engine import statistics_of
 from ags1.iceberg.conversion.journal import DIRECTORY, runs
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.conversion.tables import parts_of
 from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.file_io import ALLOW_PLAINTEXT, file_io_at
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.manifests import kind_of
+from ags1.iceberg.metadata_document import metadata_document
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
-from ags1.storage import Location, list_files, remove, status
+from ags1.storage import Location, list_files, read_whole, remove, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ __all__ = ["clean", "expire_snapshots"]
 _READERS = 8
 _OLD = datetime.timedelta(days=3)
 _GC = "gc.enabled"
+_NAME_NODES = ("hdfs", "viewfs", "webhdfs")
 _METADATA_SUFFIX, _HINT = ".metadata.json", "version-hint.text"
 
 
@@ -66,8 +70,8 @@ def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> E
     ConflictError
         Others committed during each of several attempts.
     Ags1Error, OSError
-        The table cannot be read, or the catalog or the storage failed. A file is removed only after the commit;
-        :func:`clean` removes what is left.
+        The table cannot be read, or the catalog or the storage failed. A file is removed only after the commit: if the
+        message says that snapshots are expired and files are left, :func:`clean` removes them later.
     """
     opened, client = parts_of(table, kms)
     report = ExpiryReport(opened.name, dry_run=dry_run)
@@ -82,7 +86,7 @@ def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> E
         current = {each["snapshot-id"] for each in metadata.refs.values()}
         old = [each for each in metadata.snapshots if each["snapshot-id"] not in current]
         report.snapshots = [each["snapshot-id"] for each in old]
-        source = _source(opened, client, state)
+        source = SnapshotFiles.of(state, client, opened.io_properties)
         kept = [each for each in metadata.snapshots if each["snapshot-id"] in current]
         # Those that are kept are read first: if one of their manifests cannot be read, nothing is removed.
         needed = {_identity(located(path)) for path, _ in _files_of(source, kept)}
@@ -110,7 +114,7 @@ def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> E
     for kind in files.values():
         report.files[kind] = report.files.get(kind, 0) + 1
     if not dry_run:
-        _remove(opened, report.paths)
+        _remove([located(path) for path in report.paths], f"{opened.name}: the snapshots are expired")
     return report
 
 
@@ -136,8 +140,8 @@ def clean(
     Ags1Error, OSError
         The table cannot be read: nothing is removed then.
     UnsupportedError
-        Another table lies below this one's location, the location is not where its metadata is, or the table's
-        property gc.enabled is false.
+        Another table lies in this one's location, the location is not where its metadata is, or the table's property
+        gc.enabled is false.
     ConflictError
         The table was named by a metadata file that is not its newest.
     """
@@ -173,7 +177,8 @@ def clean(
                 entry = status(located(each.target))
                 listed[_identity(entry.location)] = entry
     named = {_identity(located(path)) for path in _named(opened, client, opened.load())}
-    _refuse_other_tables(listed.values(), own, opened.name)
+    unnamed = (each for identity, each in listed.items() if identity not in named)
+    _refuse_other_tables(unnamed, own, metadata.fields.get("table-uuid"), opened.name)
     report = CleanReport(opened.name, dry_run=dry_run)
     inside = f"{_identity(journals)}/"
     orphans = []
@@ -187,7 +192,7 @@ def clean(
         report.bytes += entry.size
     report.paths = sorted(entry.path for entry in orphans)
     if not dry_run:
-        remove(entry.location for entry in orphans)
+        _remove([entry.location for entry in orphans], f"{opened.name}: the table does not need them")
         for run in given_up:
             run.remove()
     return report
@@ -203,13 +208,22 @@ def _refuse_other_places(location: Location, metadata: Location, own: Iterable[L
         )
 
 
-def _refuse_other_tables(entries: Iterable[Entry], directories: list[Location], name: str) -> None:
+def _refuse_other_tables(entries: Iterable[Entry], directories: list[Location], uuid: Any, name: str) -> None:
     own = tuple(f"{_identity(each)}/" for each in directories)
-    for each in entries:
-        if each.name.endswith(_METADATA_SUFFIX) and not _identity(each.location).startswith(own):
+
+    def is_own(entry: Entry) -> bool:
+        if not _identity(entry.location).startswith(own):
+            return False
+        document = metadata_document(entry.path, bytes(read_whole(entry.location, MAX_DOCUMENT)), None)
+        return bool(document.fields.get("table-uuid") == uuid)
+
+    found = [each for each in entries if each.name.endswith(_METADATA_SUFFIX)]
+    for each, same in zip(found, in_parallel(is_own, found, _READERS), strict=True):
+        if not same:
             raise UnsupportedError(
-                f"{name}: {each.path} is the metadata of another table below this one's location, so nobody can say "
-                "whose the files are that this table does not name: nothing was removed"
+                f"{name}: {each.path} is the metadata of another table in this one's location, so nobody can say whose "
+                "the files are that this table does not name: nothing was removed. If that table is gone, remove its "
+                "metadata files"
             )
 
 
@@ -238,12 +252,6 @@ def _refuse_local_files(metadata: str, paths: Iterable[str], located: Callable[[
             )
 
 
-def _source(table: CatalogTable, kms: Any, state: TableState) -> SnapshotFiles:
-    file_io = file_io_at(state, {**table.io_properties, ALLOW_PLAINTEXT: "true"}, kms)
-    file_io.read_metadata(state.metadata_location)
-    return SnapshotFiles(file_io)
-
-
 def _files_of(
     source: SnapshotFiles, snapshots: list[dict[str, Any]], *, deleted: bool = False
 ) -> Iterable[tuple[str, str]]:
@@ -270,12 +278,26 @@ def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
     for each in fields.get("metadata-log") or ():
         yield each["metadata-file"]
     yield from statistics_of(fields)
-    for path, _ in _files_of(_source(table, kms, state), list(fields.get("snapshots") or ())):
+    for path, _ in _files_of(SnapshotFiles.of(state, kms, table.io_properties), list(fields.get("snapshots") or ())):
         yield path
 
 
-def _remove(table: CatalogTable, paths: Iterable[str]) -> None:
-    remove(location_of(path, table.io_properties) for path in paths)
+def _remove(locations: list[Location], state: str) -> None:
+    """Remove what can be removed, and say of the rest that it is there."""
+    faults = []
+    for each in locations:
+        try:
+            remove([each])
+        except OSError as error:
+            faults.append((error, each))
+    if faults:
+        fault, first = faults[0]
+        raise OSError(
+            fault.errno or errno.EIO,
+            f"{state}, but {len(faults)} of {len(locations)} files could not be removed, and are still there "
+            f"({fault.strerror or fault}); `ags1 iceberg clean` removes them when it may",
+            first.text,
+        ) from fault
 
 
 def _listed(location: Location) -> list[Entry]:
@@ -296,4 +318,7 @@ def _identity(location: Location) -> str:
     if location.is_local:
         directory, name = os.path.split(os.path.abspath(path))
         path = os.path.join(_real(directory), name)
+    elif location.scheme in _NAME_NODES:
+        # A name node has several names, with a port and without. Of two files too few are removed.
+        path = urlparse(path).path
     return f"{location.scheme}:{location.container}:{path}"

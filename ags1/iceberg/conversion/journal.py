@@ -163,9 +163,7 @@ class Journal(Records):
 
     def remove(self) -> None:
         """Remove it: what it names is part of the table now."""
-        # A run that took it over may have removed it.
-        with contextlib.suppress(FileNotFoundError):
-            Run(self.directory, list_names(self.directory), 0).remove()
+        Run(self.directory, list_names(self.directory), 0).remove()
 
 
 def _fields(result: FileResult) -> list[Any]:

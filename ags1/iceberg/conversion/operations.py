@@ -12,6 +12,7 @@ from ags1.iceberg.conversion.expiry import expire_snapshots
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.conversion.tables import parts_of
 from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.locations import io_properties_of
 from ags1.iceberg.metadata_document import claims_encryption
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -156,7 +157,9 @@ def rekey_table(
         The new master key; by default the one that it has.
     data_keys : bool
         Encrypt every file with a new key, under a new key encryption key: what to do where keys leaked. Without it
-        only key encryption keys are wrapped anew, in one commit, and whoever has the key of a file keeps it.
+        only key encryption keys are wrapped anew, in one commit, and whoever has the key of a file keeps it. A run
+        that was killed is resumed under another master key, with the keys that it made; under the one that the table
+        has it begins anew, because leaked keys could have forged its journal.
     data_key_length : int, optional
         Bytes of the new keys of files: 16, 24 or 32.
     expire : bool
@@ -256,7 +259,8 @@ def relocate_table(
 
     Encrypted data files are copied byte for byte and keep their keys; plaintext ones are encrypted if there is a
     `key_id`. Manifests, lists and Puffin files are new, with new keys under a new key encryption key. History and
-    statistics files do not come along. The source stays as it is.
+    statistics files do not come along. The source stays as it is. The next run of the same kind resumes one that was
+    killed; one that is given up leaves files at `target_location` that no table names.
 
     Parameters
     ----------
@@ -270,7 +274,7 @@ def relocate_table(
     key_id : str, optional
         The new table's master key; by default the source's.
     target_properties : mapping, optional
-        How the new place is reached, with PyIceberg's names; by default as the old one.
+        How the new place is reached, as `properties` of :func:`load_table`; by default as the old one.
 
     Raises
     ------
@@ -284,9 +288,8 @@ def relocate_table(
     opened, client = parts_of(table, kms)
     state = opened.load()
     change = _relocation(state, target_location, key_id)
-    conversion = Conversion(
-        opened, client, change, threads=threads, progress=progress, target_properties=target_properties
-    )
+    there = None if target_properties is None else io_properties_of(target_properties)
+    conversion = Conversion(opened, client, change, threads=threads, progress=progress, target_properties=there)
     view = conversion.look(state)
     conversion.plan(view)
     conversion.refuse()
@@ -306,7 +309,7 @@ def relocate_table(
             catalog,
             metadata.location if catalog is None else identifier,
             metadata.fields,
-            storage_options=conversion.places.target,
+            storage_options=io_properties_of(conversion.places.target, strict=False),
         )
     except OSError:
         # The catalog may have made the table.

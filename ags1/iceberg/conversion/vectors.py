@@ -17,7 +17,7 @@ from ags1.iceberg._position_deletes import read_position_deletes
 from ags1.iceberg.conversion.contents import is_position_delete, is_vector
 from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions
 from ags1.iceberg.manifests import DATA, EXISTING, POSITION_DELETES, Entry
-from ags1.iceberg.writing.puffin import write_vectors
+from ags1.iceberg.writing.puffin import vector_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -172,26 +172,11 @@ def _written(found: list[tuple[str, Any, Entry]], files: TableFiles) -> list[Ent
     """Write vectors; return the entries with what is new in them."""
     if not found:
         return []
-    data, vectors = write_vectors((path, positions) for path, positions, _ in found)
-    path = files.new_data_path("-deletes.puffin")
-    length, key = files.write(path, data)
-    made = []
-    for vector, (_, _, entry) in zip(vectors, found, strict=True):
-        file = {
-            "content": POSITION_DELETES,
-            "file_path": path,
-            "file_format": "PUFFIN",
-            "partition": entry.file["partition"],
-            "record_count": vector.cardinality,
-            "file_size_in_bytes": length,
-            "referenced_data_file": vector.data_file,
-            "content_offset": vector.offset,
-            "content_size_in_bytes": vector.size,
-        }
-        if key is not None:
-            file["key_metadata"] = key.encode()
-        made.append(replace(entry, status=EXISTING, file=file))
-    return made
+    made = vector_files(((path, positions) for path, positions, _ in found), files)
+    return [
+        replace(entry, status=EXISTING, file={**file, "partition": entry.file["partition"]})
+        for file, (_, _, entry) in zip(made, found, strict=True)
+    ]
 
 
 def positions_in(entry: Entry, source: SnapshotFiles) -> dict[str, Any]:

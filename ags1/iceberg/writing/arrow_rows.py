@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 from ags1.errors import UnsupportedError
 from ags1.iceberg._variant import is_variant
 
-__all__ = ["RowShape", "batches_of", "table_of"]
+__all__ = ["RowShape", "batches_of"]
 
 _ROWS_AT_ONCE = 1 << 18
 _UNSUPPORTED = (iceberg.UnknownType, iceberg.GeometryType, iceberg.GeographyType)
@@ -57,12 +57,6 @@ def batches_of(data: Any) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]
             )
         data = pyarrow.RecordBatchReader.from_stream(data)
     return data.schema, _pieces(data)
-
-
-def table_of(data: Any) -> pyarrow.Table:
-    """All rows of `data` as one table."""
-    schema, batches = batches_of(data)
-    return pyarrow.Table.from_batches(batches, schema)
 
 
 def _pieces(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:

@@ -19,13 +19,13 @@ from typing import Any
 from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.locations import location_of
-from ags1.iceberg.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, POSITION_DELETES, Entry, Manifest
+from ags1.iceberg.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Entry, Manifest
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
-from ags1.iceberg.writing.puffin import write_vectors
+from ags1.iceberg.writing.puffin import vector_files
 from ags1.iceberg.writing.snapshot import SnapshotWriter
 from ags1.iceberg.writing.summary import SnapshotSummary
 from ags1.iceberg.writing.table_files import TableFiles
@@ -317,31 +317,10 @@ class WriteTarget:
         summary: SnapshotSummary,
     ) -> None:
         """Write all deletion vectors into one Puffin file, and a manifest for each partition spec."""
-        path = files.new_data_path("-deletes.puffin")
-        plaintext, vectors = write_vectors(sorted(change.deleted.items()))
-        length, key = files.write(path, plaintext)
-        assert key is not None
         manifests: dict[int, Manifest] = {}
-        for vector in vectors:
-            manifest, owner = owners[vector.data_file]
-            entry = Entry(
-                ADDED,
-                writer.snapshot_id,
-                None,
-                None,
-                {
-                    "content": POSITION_DELETES,
-                    "file_path": path,
-                    "file_format": "PUFFIN",
-                    "partition": owner.file["partition"],
-                    "record_count": vector.cardinality,
-                    "file_size_in_bytes": length,
-                    "key_metadata": key.encode(),
-                    "referenced_data_file": vector.data_file,
-                    "content_offset": vector.offset,
-                    "content_size_in_bytes": vector.size,
-                },
-            )
+        for file in vector_files(sorted(change.deleted.items()), files):
+            manifest, owner = owners[file["referenced_data_file"]]
+            entry = Entry(ADDED, writer.snapshot_id, None, None, {**file, "partition": owner.file["partition"]})
             summary.add(entry.file, manifest.spec_id)
             manifests.setdefault(manifest.spec_id, manifest.like([], DELETES)).entries.append(entry)
         for spec_id, made in manifests.items():

@@ -207,8 +207,8 @@ class TableMetadata:
             log = self.fields.setdefault("snapshot-log", [])
             log.append({"timestamp-ms": snapshot["timestamp-ms"], "snapshot-id": number})
 
-    def remove_snapshots(self, ids: Collection[int]) -> list[dict[str, Any]]:
-        """Remove snapshots that no ref has; return them.
+    def remove_snapshots(self, ids: Collection[int]) -> None:
+        """Remove snapshots that no ref has.
 
         Entries of the snapshot log before the last that is removed go too, as Iceberg Java does it: what lies between
         would otherwise look current for too long.
@@ -221,7 +221,6 @@ class TableMetadata:
         for name, ref in self.refs.items():
             if ref["snapshot-id"] in ids:
                 raise ValueError(f"snapshot {ref['snapshot-id']} is the newest of {name!r}")
-        removed = [each for each in self.snapshots if each["snapshot-id"] in ids]
         self.fields["snapshots"] = [each for each in self.snapshots if each["snapshot-id"] not in ids]
         log = self.fields.get("snapshot-log") or []
         last = max((index for index, each in enumerate(log) if each["snapshot-id"] in ids), default=-1)
@@ -229,12 +228,3 @@ class TableMetadata:
         for name in _STATISTICS:
             if name in self.fields:
                 self.fields[name] = [each for each in self.fields[name] if each.get("snapshot-id") not in ids]
-        return removed
-
-    def drop_statistics(self) -> list[str]:
-        """Remove statistics files from the metadata; return their paths. They are plaintext and tell of data."""
-        found = [each["statistics-path"] for name in _STATISTICS for each in self.fields.get(name) or ()]
-        for name in _STATISTICS:
-            if self.fields.get(name):
-                self.fields[name] = []
-        return found

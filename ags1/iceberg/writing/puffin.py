@@ -14,13 +14,16 @@ import zlib
 from dataclasses import dataclass
 
 from ags1._version import version
+from ags1.iceberg.manifests import POSITION_DELETES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-__all__ = ["WrittenVector", "write_vectors"]
+    from ags1.iceberg.writing.table_files import TableFiles
+
+__all__ = ["WrittenVector", "vector_files", "write_vectors"]
 
 _PUFFIN, _MAGIC = b"PFA1", b"\xd1\xd3\x39\x64"
 # Of the column _pos, which the vector is about.
@@ -84,3 +87,36 @@ def write_vectors(vectors: Iterable[tuple[str, Any]]) -> tuple[bytes, list[Writt
     text = json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
     parts += [_PUFFIN, text, len(text).to_bytes(4, "little"), bytes(4), _PUFFIN]
     return b"".join(parts), written
+
+
+def vector_files(vectors: Iterable[tuple[str, Any]], files: TableFiles) -> list[dict[str, Any]]:
+    """Write vectors into one Puffin file of a table.
+
+    Parameters
+    ----------
+    vectors
+        As for :func:`write_vectors`.
+    files : TableFiles
+
+    Returns
+    -------
+    list of dict
+        What a manifest has of each, in the same order, but its partition: that of the data file.
+    """
+    data, written = write_vectors(vectors)
+    path = files.new_data_path("-deletes.puffin")
+    length, key = files.write(path, data)
+    return [
+        {
+            "content": POSITION_DELETES,
+            "file_path": path,
+            "file_format": "PUFFIN",
+            "record_count": each.cardinality,
+            "file_size_in_bytes": length,
+            "referenced_data_file": each.data_file,
+            "content_offset": each.offset,
+            "content_size_in_bytes": each.size,
+            **({} if key is None else {"key_metadata": key.encode()}),
+        }
+        for each in written
+    ]

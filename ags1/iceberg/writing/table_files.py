@@ -6,6 +6,7 @@ sees half of one. Source: Iceberg table spec, "Encryption Keys"; AES GCM Stream 
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 
 from ags1 import codec
@@ -110,5 +111,8 @@ class TableFiles:
 
     def discard(self) -> None:
         """Remove all that was written: the commit failed."""
-        remove(self._locate(path) for path in self.written)
+        for path in self.written:
+            # Harmless if it stays: nothing names it.
+            with contextlib.suppress(OSError):
+                remove([self._locate(path)])
         self.written.clear()
