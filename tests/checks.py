@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import base64
 import ctypes
 import errno
 import functools
@@ -526,3 +527,24 @@ def count_of_messages(key: ags1.Key) -> ctypes.c_int64:
 def large() -> bytes:
     """Enough bytes for several threads to work on: 24 MiB and a bit."""
     return pattern(24 * MIB + 12_345)
+
+
+def spellings(key: bytes) -> list[bytes]:
+    """A key as it is, and as text: hexadecimal, and base64 from each of the three offsets that it may have there."""
+    found = [key, key.hex().encode(), key.hex().upper().encode()]
+    for skipped in range(3):
+        whole = key[skipped:]
+        text = base64.b64encode(whole[: len(whole) // 3 * 3])
+        found += [text, text.replace(b"+", b"-").replace(b"/", b"_")]
+    return found
+
+
+def leaks(places: dict[str, bytes], secrets: dict[str, bytes]) -> list[str]:
+    """What is where. The first eight bytes or so of a spelling are enough."""
+    short = {
+        each[:16] if len(each) > 32 else each[:8]: name for name, key in secrets.items() for each in spellings(key)
+    }
+    found = []
+    for place, data in places.items():
+        found += [f"{name} in {place}" for each, name in short.items() if each in data]
+    return found

@@ -8,9 +8,27 @@ from pathlib import Path
 import pytest
 
 from tests.checks import HANG_SECONDS
-from tests.servers.fixtures import _s3_proxy, azure_server, gcs_server, hdfs_server, s3_bucket, s3_server, shaping_proxy
+from tests.servers.fixtures import (
+    _s3_proxy,
+    azure_server,
+    gcs_server,
+    hdfs_server,
+    postgres_server,
+    s3_bucket,
+    s3_server,
+    shaping_proxy,
+)
 
-__all__ = ["_s3_proxy", "azure_server", "gcs_server", "hdfs_server", "s3_bucket", "s3_server", "shaping_proxy"]
+__all__ = [
+    "_s3_proxy",
+    "azure_server",
+    "gcs_server",
+    "hdfs_server",
+    "postgres_server",
+    "s3_bucket",
+    "s3_server",
+    "shaping_proxy",
+]
 
 # What a session-wide fixture starts or shares: its tests run in one process, so that it is there once.
 # An item is in the group of the first fixture here that it uses. They stand in the order in which the groups are

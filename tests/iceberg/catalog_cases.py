@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import json
 import threading
 import uuid
@@ -10,8 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from ags1 import iceberg
 from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.kms import MemoryKms
+from tests.iceberg_tables.conversions import ENCRYPTED, PLAINTEXT, beginning_with
+from tests.iceberg_tables.keys import MASTER_KEYS
 
 KEY = {
     "key-id": "kek",
@@ -145,3 +152,47 @@ def check_log(state: TableState, *earlier: TableState) -> None:
 def text_of(state: TableState) -> dict[str, Any]:
     """The metadata as it is stored."""
     return json.loads(state.document.text)
+
+
+def check_conversions(catalog: Any, names: tuple[Any, Any], place: Path) -> None:
+    """Make a table in a catalog, write to it, and convert it in each way; its rows stay, and its copy has them.
+
+    Parameters
+    ----------
+    names
+        Of the table and of its copy.
+    place
+        The directory of the table.
+    """
+    kms = MemoryKms(MASTER_KEYS)
+    rows = pa.table({"id": range(50), "text": [str(each) for each in range(50)]})
+    table = iceberg.create_table(catalog, names[0], rows.schema, kms=kms, key_id="keyA", location=place.as_uri())
+    table.append(rows)
+    table.append(rows.slice(0, 10))
+    table.delete("id >= 40")
+    table.upsert(pa.table({"id": [39, 60], "text": ["new", "more"]}), on=["id"])
+    expected = sorted(table.scan().to_arrow().to_pylist(), key=str)
+    assert len(expected) == 51
+    every = ("enable", "convert", "expire")
+    conversions: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (iceberg.rekey_table, {"key_id": "keyB", "data_keys": True, "expire": True}),
+        (iceberg.decrypt_table, {"expire": True}),
+        (iceberg.encrypt_table, {"key_id": "keyA", "steps": every}),
+        (iceberg.rekey_table, {"key_id": "keyB"}),
+    )
+    for convert, options in conversions:
+        report = convert(table, **options)
+        assert not report.remaining
+        table = iceberg.load_table(catalog, names[0], kms=kms)
+        assert sorted(table.scan().to_arrow().to_pylist(), key=str) == expected
+        if report.change == "decrypt":
+            assert not beginning_with(place / "data", ENCRYPTED)
+        else:
+            assert not beginning_with(place / "data", PLAINTEXT)
+            assert table.verify().ok
+    iceberg.clean(table, older_than=datetime.timedelta(0))
+    assert sorted(table.scan().to_arrow().to_pylist(), key=str) == expected
+    iceberg.relocate_table(table, place.with_name("copy").as_uri(), catalog, names[1])
+    copied = iceberg.load_table(catalog, names[1], kms=kms)
+    assert sorted(copied.scan().to_arrow().to_pylist(), key=str) == expected
+    assert copied.verify().ok

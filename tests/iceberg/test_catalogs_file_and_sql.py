@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,29 +13,70 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, RefusedError, catalog_table, create_in
+from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.catalogs.successor import NewMetadata
-from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race, text_of, with_snapshot
+from tests.iceberg.catalog_cases import (
+    changed,
+    check_conversions,
+    check_log,
+    fields_of,
+    metadata_files,
+    race,
+    text_of,
+    with_snapshot,
+)
 from tests.servers.s3 import S3Server
 
 Open = Callable[[], CatalogTable]
 
 
+@contextlib.contextmanager
+def made(request: pytest.FixtureRequest, kind: str, directory: Path) -> Iterator[SqlCatalog]:
+    """A SQL catalog with a namespace."""
+    uri = f"sqlite:///{directory}/catalog.db"
+    if kind == "postgresql":
+        uri = request.getfixturevalue("postgres_server").make_database()
+    found = SqlCatalog("sql", uri=uri, warehouse=str(directory))
+    found.create_namespace("db")
+    yield found
+    found.engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatalog]:
+    """A catalog in each database that PyIceberg knows."""
+    with made(request, request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(params=["file", "sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, str]]:
+    """A catalog or none, and the name of a new table."""
+    with contextlib.ExitStack() as stack:
+        arguments: tuple[Any, str] = (None, str(tmp_path / "t"))
+        if request.param != "file":
+            arguments = (stack.enter_context(made(request, request.param, tmp_path)), "db.t")
+        create_in(*arguments, fields_of(str(tmp_path / "t")))
+        yield arguments
+
+
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    """A SQL catalog in SQLite, with a namespace."""
-    made = SqlCatalog("sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path))
-    made.create_namespace("db")
-    yield made
-    made.engine.dispose()
+def table(place: tuple[Any, str]) -> Open:
+    """What opens the table, again and again."""
+    return lambda: catalog_table(*place)
 
 
-@pytest.fixture(params=["file", "sql"])
-def table(request: pytest.FixtureRequest, tmp_path: Path, catalog: SqlCatalog) -> Open:
-    """What opens a new table, again and again."""
-    fields = fields_of(str(tmp_path / "t"))
-    arguments: tuple[Any, Any] = (None, str(tmp_path / "t")) if request.param == "file" else (catalog, "db.t")
-    create_in(*arguments, fields)
-    return lambda: catalog_table(*arguments)
+def refuse_updates(catalog: SqlCatalog) -> None:
+    """Have the catalog's database refuse every commit."""
+    from sqlalchemy import text
+
+    body = "BEGIN SELECT RAISE(ABORT, 'not today'); END"
+    with catalog.engine.begin() as connection:
+        if catalog.engine.dialect.name == "postgresql":
+            raising = "BEGIN RAISE EXCEPTION 'not today'; END"
+            connection.execute(text(f"CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ {raising} $$"))
+            body = "FOR EACH ROW EXECUTE FUNCTION no()"
+        connection.execute(text(f"CREATE TRIGGER no BEFORE UPDATE ON iceberg_tables {body}"))
 
 
 def test_a_commit_is_what_everybody_loads_next(table: Open) -> None:
@@ -80,11 +122,10 @@ def test_of_many_committers_at_once_exactly_one_wins(table: Open, tmp_path: Path
         assert len(metadata_files(tmp_path / "t") - before) == 1
 
 
-def test_the_name_of_a_new_table_is_taken_once(table: Open, catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_the_name_of_a_new_table_is_taken_once(place: tuple[Any, str], tmp_path: Path) -> None:
     before = metadata_files(tmp_path / "t")
-    target: tuple[Any, Any] = (None, str(tmp_path / "t")) if "File" in type(table()).__name__ else (catalog, "db.t")
     with pytest.raises(ConflictError, match="already"):
-        create_in(*target, fields_of(str(tmp_path / "t")))
+        create_in(*place, fields_of(str(tmp_path / "t")))
     assert metadata_files(tmp_path / "t") == before
 
 
@@ -182,6 +223,10 @@ def test_pyiceberg_finds_the_table_where_it_is(catalog: SqlCatalog, tmp_path: Pa
     assert catalog.load_table("db.t").properties["a"] == "1"
 
 
+def test_a_table_is_made_written_and_converted(catalog: SqlCatalog, tmp_path: Path) -> None:
+    check_conversions(catalog, ("db.rows", "db.copy"), tmp_path / "rows")
+
+
 def test_what_a_lost_connection_leaves_open_is_looked_up(
     catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,15 +253,10 @@ def test_what_a_lost_connection_leaves_open_is_looked_up(
 
 
 def test_a_database_that_refuses_leaves_nothing(catalog: SqlCatalog, tmp_path: Path) -> None:
-    from sqlalchemy import text
-
     table = create_in(catalog, "db.t", fields_of(str(tmp_path / "t")))
     state = table.load()
     before = metadata_files(tmp_path / "t")
-    with catalog.engine.begin() as connection:
-        connection.execute(
-            text("CREATE TRIGGER no BEFORE UPDATE ON iceberg_tables BEGIN SELECT RAISE(ABORT, 'not today'); END")
-        )
+    refuse_updates(catalog)
     with pytest.raises(OSError, match="not today"):
         table.commit(state, changed(state, a="1"))
     assert metadata_files(tmp_path / "t") == before
@@ -224,7 +264,6 @@ def test_a_database_that_refuses_leaves_nothing(catalog: SqlCatalog, tmp_path: P
 
 def test_rows_for_a_database_that_refuses_leave_no_file(catalog: SqlCatalog, tmp_path: Path) -> None:
     import pyarrow as pa
-    import sqlalchemy
 
     from ags1.iceberg import create_table
     from ags1.kms import MemoryKms
@@ -232,10 +271,7 @@ def test_rows_for_a_database_that_refuses_leave_no_file(catalog: SqlCatalog, tmp
     kms = MemoryKms({"lake": bytes(16)})
     table = create_table(catalog, "db.refused", pa.schema([("id", pa.int64())]), kms=kms, key_id="lake")
     before = sorted(tmp_path.rglob("*.*"))
-    with catalog.engine.begin() as connection:
-        connection.execute(
-            sqlalchemy.text("CREATE TRIGGER t BEFORE UPDATE ON iceberg_tables BEGIN SELECT RAISE(ABORT, 'no'); END")
-        )
+    refuse_updates(catalog)
     with pytest.raises(RefusedError, match="refused"):
         table.append(pa.table({"id": [1, 2, 3]}))
     assert sorted(tmp_path.rglob("*.*")) == before
@@ -251,3 +287,18 @@ def test_tables_and_catalogs_that_are_not_there_are_told(catalog: SqlCatalog, tm
         catalog_table(object(), "db.t")
     with pytest.raises(ValueError, match=r"NAMESPACE\.TABLE"):
         catalog_table(catalog, "t")
+
+
+@pytest.mark.parametrize(
+    ("names", "newest"),
+    [
+        (["00002-a.metadata.json", "00010-b.metadata.json", "00009-c.metadata.json"], "00010-b.metadata.json"),
+        (["v2.metadata.json", "v10.metadata.json", "version-hint.text"], "v10.metadata.json"),
+        (["00001-a.metadata.json", "snap-1-x.avro", "v.metadata.json"], "00001-a.metadata.json"),
+    ],
+)
+def test_the_newest_metadata_has_the_highest_number(tmp_path: Path, names: list[str], newest: str) -> None:
+    (tmp_path / "metadata").mkdir()
+    for name in names:
+        (tmp_path / "metadata" / name).touch()
+    assert newest_metadata(str(tmp_path)) == f"{tmp_path}/metadata/{newest}"

@@ -1,11 +1,7 @@
-"""Commits to AWS Glue, as moto has it: exactly one of several wins, and nothing is left of those that lose.
-
-moto does not compare versions of tables, as AWS does; here it does.
-"""
+"""Commits to AWS Glue, as moto has it: exactly one of several wins, and nothing is left of those that lose."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,39 +11,22 @@ from pyiceberg.catalog.glue import GlueCatalog
 
 from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
-from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race, with_snapshot
-
-KEYS = {"glue.access-key-id": "testing", "glue.secret-access-key": "testing", "glue.region": "us-east-1"}
+from tests.iceberg.catalog_cases import (
+    changed,
+    check_conversions,
+    check_log,
+    fields_of,
+    metadata_files,
+    race,
+    with_snapshot,
+)
+from tests.iceberg.glue import KEYS, glue_server
 
 
 @pytest.fixture(scope="module")
 def glue_url() -> Iterator[str]:
-    """moto, with Glue's check of a table's version."""
-    from moto.core.exceptions import JsonRESTError
-    from moto.glue.responses import GlueResponse
-    from moto.server import ThreadedMotoServer
-
-    real, lock = GlueResponse.update_table, threading.Lock()
-
-    def update_table(self: Any) -> Any:
-        with lock:
-            name = self.parameters["TableInput"]["Name"]
-            table = self.glue_backend.get_table(self.parameters["DatabaseName"], name)
-            if self.parameters.get("VersionId") not in (None, table.as_dict()["VersionId"]):
-                raise JsonRESTError(
-                    "ConcurrentModificationException", "Update table failed due to concurrent modifications"
-                )
-            return real(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GlueResponse, "update_table", update_table)
-        server = ThreadedMotoServer(port=0, verbose=False)
-        server.start()
-        host, port = server.get_host_and_port()
-        try:
-            yield f"http://{host}:{port}"
-        finally:
-            server.stop()
+    with glue_server() as url:
+        yield url
 
 
 class GlueCase:
@@ -142,3 +121,10 @@ def test_what_is_not_there_is_told(case: GlueCase) -> None:
     with pytest.raises(OSError, match="Glue refused"):
         create_in(case.catalog(), ("nowhere", "t"), fields_of(str(case.directory)))
     assert len(metadata_files(case.directory)) == 1
+
+
+def test_a_table_is_made_written_and_converted(case: GlueCase) -> None:
+    names = ((case.database, "rows"), (case.database, "copy"))
+    check_conversions(case.catalog(), names, case.directory.with_name("rows"))
+    found = case.catalog().glue.get_table(DatabaseName=case.database, Name="rows")["Table"]
+    assert found["Parameters"]["encryption.key-id"] == "keyB"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ags1.iceberg.locations import location_of, storage_options_of
+from ags1.iceberg import load_table, open_table, relocate_table
+from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
+from ags1.iceberg.locations import io_properties_of, location_of, storage_options_of
+from ags1.kms import MemoryKms
 from ags1.storage import create, read_whole
+from tests.iceberg.catalog_cases import fields_of
 from tests.servers.s3 import S3Server
 
 S3 = {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.region": "us-west-2"}
@@ -16,11 +21,11 @@ S3 = {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.region": "us-wes
 @pytest.mark.parametrize(
     ("properties", "url", "expected"),
     [
-        (S3, None, {"access_key_id": "a", "secret_access_key": "b", "region": "us-west-2"}),
-        ({"client.region": "eu-west-1", "uri": "http://x"}, None, {"region": "eu-west-1"}),
+        (S3, "s3://b/k", {"access_key_id": "a", "secret_access_key": "b", "region": "us-west-2"}),
+        ({"client.region": "eu-west-1", "uri": "http://x"}, "s3://b/k", {"region": "eu-west-1"}),
         ({"client.region": "eu-west-1", "s3.region": "us-west-2"}, "s3://b/k", {"region": "us-west-2"}),
         ({**S3, "gcs.oauth2.token": "t"}, "gs://b/k", {"bearer_token": "t"}),
-        ({"adls.account-name": "n", "adls.account-key": "k"}, None, {"account_name": "n", "account_key": "k"}),
+        ({"adls.account-name": "n", "adls.account-key": "k"}, "az://box/k", {"account_name": "n", "account_key": "k"}),
         (
             {"adls.sas-token.one.dfs.core.windows.net": "1", "adls.sas-token.two.dfs.core.windows.net": "2"},
             "abfss://box@two.dfs.core.windows.net/k",
@@ -32,18 +37,13 @@ S3 = {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.region": "us-wes
             {"account_name": "n", "account_key": "k=="},
         ),
         (S3, "/tmp/t", {}),
-        ({}, None, {}),
+        ({}, "s3://b/k", {}),
     ],
 )
 def test_properties_become_the_options_of_their_store(
-    properties: dict[str, str], url: str | None, expected: dict[str, Any]
+    properties: dict[str, str], url: str, expected: dict[str, Any]
 ) -> None:
     assert storage_options_of(properties, url) == expected
-
-
-def test_properties_of_two_stores_need_a_location() -> None:
-    with pytest.raises(ValueError, match="say which location"):
-        storage_options_of({**S3, "gcs.oauth2.token": "t"})
 
 
 @pytest.mark.parametrize("name", ["s3.role-arn", "s3.signer"])
@@ -69,3 +69,79 @@ def test_the_options_reach_a_server(s3_server: S3Server, s3_bucket: str) -> None
     location = location_of(f"s3a://{s3_bucket}/t/metadata/v1.json", properties)
     create(location, b"{}")
     assert bytes(read_whole(location, 10)) == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"endpoint": "http://h", "aws_access_key_id": "a", "aws_secret_access_key": "b", "region": "r"},
+            {"s3.endpoint": "http://h", "s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.region": "r"},
+        ),
+        (
+            {"endpoint_url": "http://h", "key": "a", "secret": "b", "anon": False},
+            {
+                "s3.endpoint": "http://h",
+                "s3.access-key-id": "a",
+                "s3.secret-access-key": "b",
+                "s3.anonymous": "false",
+                "adls.anon": "false",
+                "gcs.service.host": "http://h",
+            },
+        ),
+        (
+            {"fs.s3a.endpoint": "h:9000", "fs.s3a.connection.ssl.enabled": "false", "fs.s3a.path.style.access": "true"},
+            {"s3.endpoint": "http://h:9000", "s3.force-virtual-addressing": "false"},
+        ),
+        (
+            {"fs.s3a.endpoint": "h", "timeout": 5, "region": None},
+            {"s3.endpoint": "https://h", "s3.request-timeout": "5"},
+        ),
+        ({"azure_storage_account_key": "k", "account_name": "n"}, {"adls.account-key": "k", "adls.account-name": "n"}),
+        ({"bearer_token": "t"}, {"gcs.oauth2.token": "t", "adls.token": "t"}),
+        (
+            {**S3, "adls.sas-token.n.dfs.core.windows.net": "s", "ags1.kms": "aws:"},
+            {**S3, "adls.sas-token.n.dfs.core.windows.net": "s", "ags1.kms": "aws:"},
+        ),
+        ({"py-io-impl": "my.IO", "my.option": 1}, {"py-io-impl": "my.IO", "my.option": "1"}),
+        (None, {}),
+    ],
+)
+def test_storage_options_have_either_name(options: dict[str, Any] | None, expected: dict[str, str]) -> None:
+    assert io_properties_of(options) == expected
+    assert io_properties_of(io_properties_of(options)) == expected
+
+
+def test_what_spark_says_of_a_storage_is_told_to_pyiceberg() -> None:
+    settings = {"endpoint": "minio:9000", "connection.ssl.enabled": "false", "endpoint.region": "eu-west-1"}
+    settings |= {"access.key": "AKIA", "secret.key": "hidden", "session.token": "passing"}
+    settings |= {"aws.credentials.provider": "com.example.Own"}
+    options = {f"fs.s3a.{name}": value for name, value in settings.items()}
+    assert io_properties_of(options, strict=False) == {
+        "s3.endpoint": "http://minio:9000",
+        "s3.region": "eu-west-1",
+        "s3.access-key-id": "AKIA",
+        "s3.secret-access-key": "hidden",
+        "s3.session-token": "passing",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "like"), [("s3.endpont", "s3.endpoint"), ("endpont", "endpoint"), ("max_retries", "s3.endpoint")]
+)
+def test_an_option_that_would_have_no_effect_is_refused_by_name(name: str, like: str, tmp_path: Path) -> None:
+    options = {name: "secret"}
+    for call in (
+        lambda: load_table(None, str(tmp_path), kms=None, properties=options),
+        lambda: open_table(f"{tmp_path}/v1.metadata.json", None, properties=options),
+        lambda: create_in(None, str(tmp_path), {}, storage_options=options),
+        lambda: catalog_table(None, str(tmp_path), storage_options=options),
+        lambda: relocate_table(_state(tmp_path), f"{tmp_path}/u", kms=MemoryKms({}), target_properties=options),
+    ):
+        with pytest.raises(ValueError, match=f"{name}.*such as '{like}'") as raised:
+            call()
+        assert "secret" not in str(raised.value)
+
+
+def _state(directory: Path) -> CatalogTable:
+    return create_in(None, str(directory / "t"), fields_of(str(directory / "t")))

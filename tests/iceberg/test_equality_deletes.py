@@ -36,8 +36,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from ags1 import FormatError
-from ags1.iceberg import EncryptedTable
+from ags1 import FormatError, iceberg
+from ags1.iceberg import EncryptedTable, load_table
+from ags1.kms import MemoryKms
 from tests.iceberg.delete_lake import DeleteLake
 
 NAN = float("nan")
@@ -413,3 +414,53 @@ def test_tasks_of_pyiceberg_with_equality_deletes_are_refused(tmp_path: Path) ->
     plan = scan.plan
     with pytest.raises(Exception, match="file_path"):
         ArrowScan(plan.table_metadata, plan.io, plan.projection(), plan.row_filter).to_table([task])
+
+
+# -- conversions and changes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [("enable",), ("enable", "convert"), ("enable", "convert", "expire")])
+def test_deletes_by_a_dropped_column_stay_true_through_conversions_and_changes(
+    tmp_path: Path, steps: tuple[str, ...]
+) -> None:
+    other = column(9, "other", LongType())
+    lake = DeleteLake(tmp_path, SCHEMA, Schema(ID, other))
+    lake.add(rows(1, 2, 3, 4), 1, schema=SCHEMA)
+    lake.add([{"text": "row 2"}, {"text": "row 3"}], 2, schema=Schema(TEXT), equality_ids=[2])
+    lake.add(rows(2, 5), 3, schema=SCHEMA)
+    lake.open()
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "00001.metadata.json").rename(tmp_path / "metadata" / "00001-a.metadata.json")
+    kms = MemoryKms({"a": bytes(16), "b": bytes(32)})
+    table = load_table(None, str(tmp_path), kms=kms, allow_plaintext=True)
+    expected: dict[int, int | None] = dict.fromkeys((1, 2, 4, 5))
+
+    def check() -> None:
+        found = table.refresh().scan().to_arrow()
+        assert sorted(zip(found["id"].to_pylist(), found["other"].to_pylist(), strict=True)) == sorted(expected.items())
+
+    check()
+    iceberg.encrypt_table(table, key_id="a", steps=steps)
+    check()
+    # Rows that are new are younger than any delete, and so are those that are moved.
+    table.upsert(new_rows({3: 30, 4: 40, 6: 60}), on=["id"])
+    expected |= {3: 30, 4: 40, 6: 60}
+    check()
+    table.delete("id = 1 or other = 60")
+    del expected[1], expected[6]
+    check()
+    table.overwrite(new_rows({7: 70}), "id = 5")
+    del expected[5]
+    expected[7] = 70
+    check()
+    iceberg.rekey_table(table, key_id="b", data_keys=True, expire=True)
+    check()
+    assert table.verify().ok
+    table.delete("id = 2")
+    del expected[2]
+    iceberg.decrypt_table(table, expire=True)
+    check()
+
+
+def new_rows(values: dict[int, int]) -> pa.Table:
+    return pa.table({"id": list(values), "other": list(values.values())})

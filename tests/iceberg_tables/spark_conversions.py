@@ -25,6 +25,8 @@ from tests.iceberg_tables.warehouse import SparkProcess
 
 KMS = "module:tests.iceberg_tables.spark_conversions.Keys"
 _FLAG = "AGS1_TEST_END_A_WORKER"
+# Java's tables, as they were when they were loaded.
+_held: list[Any] = []
 
 
 class Keys(MemoryKms):
@@ -80,6 +82,13 @@ def _session(directory: Path, class_path: str, metastore: str, warehouse: str) -
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(directory),
+        # Whatever Spark keeps of a job stays, and can be read.
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": directory.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.cleaner.referenceTracking": "false",
+        "spark.broadcast.compress": "false",
+        "spark.broadcast.UDFCompressionThreshold": "1",
         "spark.driver.extraClassPath": class_path,
         "spark.driver.extraJavaOptions": options,
         "spark.sql.shuffle.partitions": "1",
@@ -103,12 +112,30 @@ def _session(directory: Path, class_path: str, metastore: str, warehouse: str) -
     return session
 
 
+def _append(spark: SparkSession, table: Any, file: dict[str, Any]) -> None:
+    """Have Java commit a file that was written when the table was loaded."""
+    builder = spark._jvm.org.apache.iceberg.DataFiles.builder(table.spec())
+    builder = builder.withInputFile(table.io().newInputFile(file["path"])).withFormat("parquet")
+    built = builder.withPartitionPath(file["partition"]).withRecordCount(file["rows"]).build()
+    table.newAppend().appendFile(built).commit()
+
+
 def _reply(spark: SparkSession, request: dict[str, Any]) -> Any:
     import ags1.spark
     from ags1.spark.job import main
 
     if "sql" in request:
         return [[str(value) for value in row] for row in spark.sql(request["sql"]).collect()]
+    if "set" in request:
+        for name, value in request["set"].items():
+            spark.conf.set(name, value)
+        return None
+    if "hold" in request:
+        loader = spark._jvm.org.apache.iceberg.spark.Spark3Util
+        _held.append(loader.loadIcebergTable(spark._jsparkSession, request["hold"]))
+        return None
+    if "append_held" in request:
+        return _append(spark, _held.pop(), request["append_held"])
     if "job" in request:
         with contextlib.redirect_stdout(io.StringIO()) as said:
             code = main(request["job"], spark=spark)

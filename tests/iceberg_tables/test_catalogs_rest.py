@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from ags1.errors import ConflictError, UnsupportedError
+from ags1.iceberg import create_table, decrypt_table, encrypt_table, load_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
-from tests.iceberg.catalog_cases import changed, fields_of, race, with_snapshot
+from ags1.kms import MemoryKms
+from tests.iceberg.catalog_cases import changed, check_conversions, fields_of, race, with_snapshot
+from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import HiveLake
 
 _NUMBERS = itertools.count()
@@ -210,3 +215,25 @@ def test_what_has_no_update_is_refused_before_anything_is_sent(case: RestCase) -
     with pytest.raises(UnsupportedError, match="of-tomorrow"):
         table.commit(state, {**changed(state), "of-tomorrow": 1})
     assert table.load().metadata_location == state.metadata_location
+
+
+def test_a_table_is_made_written_and_converted(case: RestCase, tmp_path: Path) -> None:
+    check_conversions(case.catalog(), (f"db.{case.name}", f"db.{case.name}_copy"), tmp_path / "rows")
+
+
+@pytest.mark.parametrize("mode", ["drops-key-id", "drops-keys"])
+def test_a_table_is_not_encrypted_on_a_server_that_loses_keys(case: RestCase, mode: str, tmp_path: Path) -> None:
+    name, kms = f"db.{case.name}", MemoryKms(MASTER_KEYS)
+    rows = pa.table({"id": range(50)})
+    made = create_table(case.catalog(), name, rows.schema, kms=kms, key_id="keyA", location=(tmp_path / "t").as_uri())
+    made.append(rows)
+    decrypt_table(made, expire=True)
+    before = content(case.open())
+    plain = load_table(case.catalog(mode), name, kms=kms)
+    with pytest.raises(UnsupportedError):
+        encrypt_table(plain, key_id="keyA")
+    assert {each: value for each, value in content(case.open()).items() if each != "properties"} == {
+        each: value for each, value in before.items() if each != "properties"
+    }
+    again = load_table(case.catalog(), name, kms=kms, allow_plaintext=True)
+    assert sorted(again.scan().to_arrow()["id"].to_pylist()) == list(range(50))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import json
 import os
 import pickle
@@ -25,7 +26,7 @@ from ags1.kms import MemoryKms
 from ags1.storage import Location
 from tests.iceberg_tables.conversions import read_rows, writable
 from tests.iceberg_tables.keys import MASTER_KEYS
-from tests.iceberg_tables.warehouse import SparkTables, local_path
+from tests.iceberg_tables.warehouse import SparkTable, SparkTables, local_path
 
 
 @pytest.mark.timeout(600)
@@ -72,13 +73,58 @@ def test_a_run_goes_on_with_what_one_that_failed_has_done(plain: CatalogTable, t
     assert not (place / "metadata" / DIRECTORY).exists()
 
 
-def test_the_journal_holds_no_key(plain: CatalogTable, table_kms: MemoryKms) -> None:
-    def stop_late(done: int, total: int | None) -> None:
-        if done == total:
-            raise KeyboardInterrupt
+def _stop_late(done: int, total: int | None) -> None:
+    if done == total:
+        raise KeyboardInterrupt
 
+
+def _rekeying_killed(
+    table: SparkTable, place: Path, kms: MemoryKms, key_id: str | None = None
+) -> tuple[CatalogTable, Path]:
+    """A table whose files had new keys, and what was done, when the run was killed; the directory of its journal."""
+    iceberg.relocate_table(writable(table, place / "source"), str(place / "t"), kms=kms)
+    made = catalog_table(None, str(place / "t"))
     with pytest.raises(KeyboardInterrupt):
-        iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms, progress=stop_late, threads=1)
+        iceberg.rekey_table(made, data_keys=True, key_id=key_id, kms=kms, progress=_stop_late, threads=1)
+    return made, place / "t" / "metadata" / DIRECTORY
+
+
+def test_new_keys_under_another_master_key_are_taken_over_from_a_killed_run(
+    spark_tables: SparkTables, tmp_path: Path, table_kms: MemoryKms
+) -> None:
+    made, journals = _rekeying_killed(spark_tables["events"], tmp_path, table_kms, "keyB")
+    rows = read_rows(made, table_kms)
+    assert iceberg.rekey_table(made, data_keys=True, key_id="keyB", kms=table_kms).reused
+    assert not journals.exists()
+    assert read_rows(made, table_kms) == rows
+
+
+def test_new_keys_after_a_leak_are_none_of_a_journal_that_leaked_keys_could_have_forged(
+    spark_tables: SparkTables, tmp_path: Path, table_kms: MemoryKms
+) -> None:
+    made, journals = _rekeying_killed(spark_tables["events"], tmp_path / "same", table_kms)
+    (run_before,) = runs(Location(str(journals)))
+    of_the_journal = {local_path(each.target) for each in run_before.results()}
+    report = iceberg.rekey_table(made, data_keys=True, kms=table_kms)
+    assert report.files
+    assert not report.reused
+    assert of_the_journal
+    assert not of_the_journal & set(_data_files(made, table_kms))
+    iceberg.clean(made, kms=table_kms, older_than=datetime.timedelta(0))
+    assert not any(each.exists() for each in of_the_journal)
+    assert not journals.exists()
+
+    made, journals = _rekeying_killed(spark_tables["events"], tmp_path / "other", table_kms, "keyB")
+    (run_file,) = journals.glob("*/run.json")
+    old = WorkKey.make(table_kms, "keyA")
+    fields = {**json.loads(run_file.read_text()), "key-id": "keyA", "key": base64.b64encode(old.wrapped).decode()}
+    run_file.write_text(json.dumps(fields))
+    assert not iceberg.rekey_table(made, data_keys=True, key_id="keyB", kms=table_kms).reused
+
+
+def test_the_journal_holds_no_key(plain: CatalogTable, table_kms: MemoryKms) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms, progress=_stop_late, threads=1)
     place = local_path(plain.load().document.fields["location"])
     written = b"".join(path.read_bytes() for path in (place / "metadata" / DIRECTORY).rglob("*.json"))
     iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms)

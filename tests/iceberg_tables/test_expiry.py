@@ -10,11 +10,14 @@ from typing import Any
 
 import pyarrow
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1 import iceberg
 from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg import EncryptedTable, create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.conversion import expiry
+from ags1.iceberg.locations import location_of
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.conversions import PLAINTEXT, beginning_with
 from tests.iceberg_tables.keys import MASTER_KEYS
@@ -83,6 +86,34 @@ def test_clean_refuses_a_metadata_file_that_is_not_the_newest(tmp_path: Path) ->
     with pytest.raises(ConflictError, match="higher number"):
         iceberg.clean(opened, older_than=NOW)
     assert newer.exists()
+
+
+def test_clean_refuses_the_directory_of_two_tables_whatever_the_catalog_calls_them(tmp_path: Path) -> None:
+    catalog = SqlCatalog("sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path))
+    catalog.create_namespace("db")
+    place = (tmp_path / "t").as_uri()
+    one, two = (
+        create_table(catalog, f"db.{name}", ids(0).schema, kms=KMS, key_id="keyA", location=place) for name in "ab"
+    )
+    for table in (one, two):
+        table.append(ids(0))
+        with pytest.raises(UnsupportedError, match="metadata of another table in this one's location"):
+            iceberg.clean(table, older_than=NOW)
+    assert [table.scan().count() for table in (one, two)] == [10, 10]
+    catalog.engine.dispose()
+
+
+def test_clean_removes_old_metadata_files_of_the_table_itself(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **{"write.metadata.previous-versions-max": "1"})
+    report = iceberg.clean(table, older_than=NOW)
+    assert [path.endswith(".metadata.json") for path in report.paths] == [True, True]
+    assert table.refresh().scan().count() == 30
+
+
+def test_a_file_in_hdfs_is_one_file_with_and_without_the_name_nodes_port() -> None:
+    spellings = ("hdfs://nn/lake/t/a", "hdfs://nn:8020/lake/t/a", "hdfs:///lake/t/a", "hdfs:/lake/t/a")
+    assert len({expiry._identity(location_of(each)) for each in spellings}) == 1
+    assert expiry._identity(location_of("s3://a/t")) != expiry._identity(location_of("s3://b/t"))
 
 
 def test_clean_refuses_a_table_whose_files_others_may_need(tmp_path: Path) -> None:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 pytest.importorskip("pyspark")
 
-from ags1.iceberg import load_table
+from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+from ags1.errors import KeyAccessError
+from ags1.iceberg import create_table, decrypt_table, load_table
+from ags1.iceberg.table_walk import walk
 from ags1.kms import MemoryKms
+from tests.checks import leaks
+from tests.iceberg.glue import KEYS, glue_server
 from tests.iceberg_tables.conversions import ENCRYPTED, PLAINTEXT, beginning_with
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.spark_conversions import KMS, Driver
@@ -125,3 +139,123 @@ def test_what_fails_in_a_task_leaves_the_table_as_it_was(driver: Driver, hive_la
 def test_names_that_the_session_has_no_table_for_are_refused(table_name: str, message: str, driver: Driver) -> None:
     with pytest.raises(RuntimeError, match=message):
         driver.said(call="encrypt_table", table=table_name, options=ENCRYPT)
+
+
+def test_a_java_writer_that_loaded_the_table_as_plaintext_commits_plaintext_that_is_found_and_converted(
+    driver: Driver, hive_lake: HiveLake, table: str
+) -> None:
+    name = f"cached.tables.{table}"
+    rows = driver.rows(ROWS.format(table))
+    directory = directory_of(hive_lake, table)
+    written = next((directory / "data" / "part=1").glob("*.parquet"))
+    late = written.with_name("late.parquet")
+    shutil.copy(written, late)
+    driver.said(hold=name)
+    driver.said(call="encrypt_table", table=name, options={**ENCRYPT, "steps": ["enable", "convert", "expire"]})
+    count = pyarrow.parquet.ParquetFile(late).metadata.num_rows
+    driver.said(append_held={"path": f"file:{late}", "partition": "part=1", "rows": count})
+    # What Java makes of it: the keys stay, its manifests are encrypted, and the file is as it was.
+    opened = load_table(hive_lake.catalog(), ("tables", table), kms=MemoryKms(MASTER_KEYS), table_key_id="keyA")
+    assert opened.document.fields["snapshots"][-1]["key-id"] is not None
+    assert beginning_with(directory, PLAINTEXT) == [late]
+    report = opened.verify()
+    assert not report.ok
+    assert [Path(each.path).name for each in report.failures] == [late.name]
+    with pytest.raises(KeyAccessError, match=late.name):
+        opened.scan().to_arrow()
+    again = driver.said(call="encrypt_table", table=name, options={**ENCRYPT, "steps": ["convert", "expire"]})
+    assert again["files"] == 1
+    assert beginning_with(directory, PLAINTEXT) == []
+    assert opened.refresh().verify().ok
+    assert len(driver.rows(ROWS.format(table))) == len(rows) + count
+
+
+def test_no_key_is_where_spark_keeps_things(hive_lake: HiveLake, table: str) -> None:
+    name = f"cached.tables.{table}"
+    kms = MemoryKms(MASTER_KEYS)
+    directory = directory_of(hive_lake, table)
+    secrets: dict[str, bytes] = {}
+
+    def learn() -> None:
+        opened = load_table(hive_lake.catalog(), ("tables", table), kms=kms, allow_plaintext=True)
+        master = opened.document.fields["properties"]["encryption.key-id"]
+        for entry in opened.document.entries():
+            if entry.encrypted_by_id == master:
+                secrets[f"KEK {entry.key_id}"] = kms.unwrap_key(bytes(entry.encrypted_key_metadata), master)
+        found = walk(opened.metadata_location, opened.io, "all")
+        for file in (*found.manifest_lists.values(), *found.manifests.values(), *found.files.values()):
+            if file.known.key_metadata is not None:
+                secrets[file.path] = bytes(file.known.key_metadata.encryption_key)
+
+    with Driver(hive_lake.metastore, hive_lake.directory) as driver:
+        damaged = next(each for each in (directory / "data").rglob("*.parquet"))
+        data = damaged.read_bytes()
+        damaged.write_bytes(data[:4] + bytes(40) + data[44:])
+        with pytest.raises(RuntimeError, match="FormatError"):
+            driver.said(call="encrypt_table", table=name, options=ENCRYPT, end_a_worker=True)
+        damaged.write_bytes(data)
+        (run_file,) = (directory / "metadata" / "ags1-conversion").glob("*/run.json")
+        secrets["work key"] = kms.unwrap_key(base64.b64decode(json.loads(run_file.read_text())["key"]), "keyA")
+        driver.said(call="encrypt_table", table=name, options=ENCRYPT)
+        learn()
+        driver.said(call="rekey_table", table=name, options={"key_id": "keyB", "data_keys": True})
+        learn()
+        kept = {str(path): path.read_bytes() for path in driver.directory.rglob("*") if path.is_file()}
+    assert len(secrets) > 20
+    assert any(b"SparkListenerTaskEnd" in each for each in kept.values())
+    assert leaks(kept, secrets) == []
+
+
+@pytest.mark.parametrize("kind", ["rest", "jdbc", "glue"])
+def test_a_table_of_the_sessions_other_catalogs_is_converted(
+    kind: str, driver: Driver, hive_lake: HiveLake, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    database = f"db_{tmp_path.name}".replace("-", "_")
+    with contextlib.ExitStack() as stack:
+        catalog: Any
+        if kind == "rest":
+            database = "db"
+            settings = {"uri": f"{hive_lake.rest}/whole"}
+            catalog = RestCatalog("other", **settings)
+        elif kind == "jdbc":
+            url = request.getfixturevalue("postgres_server").make_database()
+            catalog = stack.enter_context(contextlib.closing(SqlCatalog("other_jdbc", uri=url)))
+            place = url.partition("@")[2]
+            settings = {"uri": f"jdbc:postgresql://{place}", "jdbc.user": "tests"}
+        else:
+            settings = {"glue.endpoint": stack.enter_context(glue_server()), **KEYS}
+            catalog = GlueCatalog("other", **settings)
+        if kind != "rest":
+            catalog.create_namespace(database)
+        prefix = f"spark.sql.catalog.other_{kind}"
+        driver.said(
+            set={
+                prefix: "org.apache.iceberg.spark.SparkCatalog",
+                f"{prefix}.type": kind,
+                **{f"{prefix}.{name}": value for name, value in settings.items()},
+            }
+        )
+        kms = MemoryKms(MASTER_KEYS)
+        rows = pa.table({"id": range(50)})
+        table = create_table(
+            catalog,
+            (database, f"spark_{kind}"),
+            rows.schema,
+            kms=kms,
+            key_id="keyA",
+            location=(tmp_path / "t").as_uri(),
+        )
+        table.append(rows)
+        decrypt_table(table, expire=True)
+        name = f"other_{kind}.{database}.spark_{kind}"
+        every = ["enable", "convert", "expire"]
+        assert driver.said(call="encrypt_table", table=name, options={**ENCRYPT, "steps": every})["files"] == 1
+        assert beginning_with(tmp_path / "t" / "data", PLAINTEXT) == []
+        assert load_table(catalog, (database, f"spark_{kind}"), kms=kms).verify().ok
+        options = {"key_id": "keyB", "data_keys": True, "expire": True}
+        assert driver.said(call="rekey_table", table=name, options=options)["files"] == 1
+        again = load_table(catalog, (database, f"spark_{kind}"), kms=kms, table_key_id="keyB")
+        assert again.scan().to_arrow()["id"].to_pylist() == list(range(50))
+        assert driver.said(call="decrypt_table", table=name, options={"expire": True})["files"] == 1
+        if kind == "rest":
+            assert len(driver.rows(f"SELECT * FROM {name}")) == 50

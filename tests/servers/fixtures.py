@@ -18,6 +18,7 @@ from tests.servers._install import MissingServerError
 from tests.servers.azure import AzureServer
 from tests.servers.gcs import GcsServer
 from tests.servers.hdfs import HdfsServer
+from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import ShapingProxy
 from tests.servers.s3 import KINDS, S3Server
 
@@ -80,6 +81,12 @@ def azure_server() -> Iterator[AzureServer]:
 def hdfs_server() -> Iterator[HdfsServer]:
     """A cluster with one data node."""
     yield from _started(HdfsServer.start())
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """PostgreSQL; each test makes a database of its own."""
+    yield from _started(PostgresServer.start())
 
 
 def _started(server: AbstractContextManager[_S]) -> Iterator[_S]:

@@ -18,10 +18,8 @@ from ags1.iceberg import open_table
 from ags1.iceberg.table_walk import walk
 from ags1.kms import LocalKms, MemoryKms
 from ags1.spark import _engine
-from ags1.spark._iceberg_run import properties_of
 from ags1.spark._iceberg_work import Opening, TableVerifying
 from ags1.spark.iceberg import verify_table
-from ags1.storage import Location
 from tests.checks import flip
 from tests.iceberg_tables.conftest import MAKING_SECONDS, spark_tables
 from tests.iceberg_tables.forged import changed_metadata, forged, without_length
@@ -206,21 +204,6 @@ def test_a_table_is_found_by_its_directory(spark: SparkSession, spark_tables: Sp
     table = spark_tables["bulk"]
     directory = str(local_path(table.metadata).parent.parent)
     assert verify_table(spark, directory, kms=kms, **QUIET).counts == {"ok": 6}
-
-
-def test_what_spark_says_of_a_storage_is_told_to_pyiceberg() -> None:
-    settings = {"endpoint": "minio:9000", "connection.ssl.enabled": "false", "endpoint.region": "eu-west-1"}
-    settings |= {"access.key": "AKIA", "secret.key": "hidden", "session.token": "passing"}
-    place = Location("s3a://lake/t", {f"fs.s3a.{name}": value for name, value in settings.items()})
-    assert properties_of(place) == {
-        "s3.endpoint": "http://minio:9000",
-        "s3.region": "eu-west-1",
-        "s3.access-key-id": "AKIA",
-        "s3.secret-access-key": "hidden",
-        "s3.session-token": "passing",
-    }
-    assert properties_of(Location("s3a://lake/t", {"fs.s3a.endpoint": "minio"}))["s3.endpoint"] == "https://minio"
-    assert properties_of(Location("/lake/t")) == {}
 
 
 def test_properties_are_not_shown() -> None:

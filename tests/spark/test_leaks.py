@@ -20,6 +20,7 @@ from ags1 import dataset, kms
 from ags1.dataset.versions import read_version
 from ags1.errors import AuthenticationError
 from ags1.storage import Location
+from tests.checks import leaks
 from tests.spark.sessions import LOCAL_CLUSTER, executor_logs, need_spark, run_spark_script
 from tests.spark.trees import CONTENTS, objects, plain_of, read_tree, write_tree
 
@@ -172,27 +173,6 @@ class Job:
 def job(tmp_path_factory: pytest.TempPathFactory, kms_url: str) -> Job:
     need_spark()
     return Job(tmp_path_factory.mktemp("leaks").resolve(), kms_url)
-
-
-def spellings(key: bytes) -> list[bytes]:
-    """A key as it is, and as text: hexadecimal, and base64 from each of the three offsets that it may have there."""
-    found = [key, key.hex().encode(), key.hex().upper().encode()]
-    for skipped in range(3):
-        whole = key[skipped:]
-        text = base64.b64encode(whole[: len(whole) // 3 * 3])
-        found += [text, text.replace(b"+", b"-").replace(b"/", b"_")]
-    return found
-
-
-def leaks(places: dict[str, bytes], secrets: dict[str, bytes]) -> list[str]:
-    """What is where. The first eight bytes or so of a spelling are enough."""
-    short = {
-        each[:16] if len(each) > 32 else each[:8]: name for name, key in secrets.items() for each in spellings(key)
-    }
-    found = []
-    for place, data in places.items():
-        found += [f"{name} in {place}" for each, name in short.items() if each in data]
-    return found
 
 
 @pytest.mark.timeout(180)
