@@ -14,7 +14,7 @@ __all__ = ["CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"]
 
 _LISTED = 20
 _ENGINES = {
-    True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino, iceberg-rust and "
+    True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
     "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone",
     False: "read afterwards by every engine that reads format version 3",
 }
