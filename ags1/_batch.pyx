@@ -65,7 +65,8 @@ cdef int64_t MAX_ARENA = <int64_t>1 << 61
 
 
 cdef int64_t _lay_out_packed(
-        const Span *span, int64_t index, int64_t end, int64_t block_length, int64_t *starts, int64_t *longest) noexcept nogil:
+        const Span *span, int64_t index, int64_t end, int64_t block_length, int64_t *starts,
+        int64_t *longest) noexcept nogil:
     """Lay out streams of one block, whose plaintexts lie one behind the other; return the first item that is none.
 
     What :meth:`_Making.measure` does, for what most batches are: a million items in a millisecond.
