@@ -29,8 +29,8 @@ _FILE_WEIGHT = 256 << 10
 _TASK_WEIGHT = 1 << 30
 _ROUNDS = 4
 _GROUPS_PER_BIN = 64
-# The first waves are small, so that tasks begin while the driver still lists, and it commits while they end.
-_FIRST_WAVE_UNITS = 4_000
+# The first wave is small, so that tasks begin while the driver still lists; not so small that 10,000 files need two.
+_FIRST_WAVE_UNITS = 16_000
 _WAVE_UNITS = 100_000
 _WAVE_GROWTH = 4
 # Some seconds of work for each slot. Files that were cut are recorded when a wave is over: a killed driver loses those.
