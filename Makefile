@@ -24,8 +24,8 @@ STUBBED = $(subst /,.,$(basename $(wildcard ags1/_*.pyi ags1/*/_*.pyi)))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-long test-spark test-all soak demo check docs format bench bench-compare wheel \
-	fuzz sanitize clean distclean
+.PHONY: help venv build servers test test-long test-pythons test-spark test-all soak demo check docs format bench \
+	bench-compare wheel fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,9 @@ SPARK_TESTS ?= $(addprefix tests/spark/test_,$(addsuffix .py,connect encrypt_fil
 
 test-spark: build $(STAMPS)/test $(STAMPS)/java $(STAMPS)/spark-newest ## run the tests of Spark on its newest release
 	PYTHONPATH="$(CURDIR)/$(SPARK_NEWEST)" $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) $(SPARK_TESTS)
+
+test-pythons: build $(STAMPS)/test ## run the core tests on every other Python from 3.10 on that the machine has
+	$(BIN)/python -m tests.pythons -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 demo: build $(STAMPS)/demo $(STAMPS)/java ## encrypt, decrypt, seek and attack files, and say how fast
 	$(BIN)/python -m ags1.cli.demo

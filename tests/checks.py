@@ -487,8 +487,9 @@ def in_child(function: Callable[[], bytes]) -> bytes:
 
 def run_python(code: str, *arguments: str, timeout: float = HANG_SECONDS) -> str:
     """Run a program in a fresh interpreter that can import ags1; return what it printed."""
-    root = str(Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # The package first: tests/pythons.py has it elsewhere than the tests.
+    roots = (str(Path(each).resolve().parent.parent) for each in (ags1.__file__, __file__))
+    path = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *arguments],
         capture_output=True,

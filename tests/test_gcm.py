@@ -22,7 +22,6 @@ import ags1
 from ags1 import _gcm
 from tests.checks import BUFFER_KINDS, KEY, KEY_LENGTHS, KEYS, OTHER_KEY, BufferKind, flip, pattern
 
-ROOT = Path(__file__).resolve().parent.parent
 NONCE = bytes(range(12))
 
 
@@ -364,7 +363,7 @@ def occurrences(process: int, needle: bytes) -> int:
 def test_no_copy_of_a_key_is_left_in_memory_when_it_is_gone(how: str) -> None:
     masked = random.Random(how).randbytes(32).hex()
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, how, masked], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+        [sys.executable, "-c", HOLDER, how, masked], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None

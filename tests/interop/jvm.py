@@ -16,11 +16,12 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from buildtools.openssl_source import cache_directory
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MINIMUM_JAVA = 17
 PROJECT = Path(__file__).parent / "java"
