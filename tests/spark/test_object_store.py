@@ -216,7 +216,10 @@ def test_a_killed_run_is_taken_over_thrown_away_or_begun_anew(lake: Lake, monkey
     assert any(name.startswith("_ags1/runs/") for name in lake.objects())
     assert plain_of(lake.vault, lake.kms, whole=False) == old
     result = lake.encrypt(source)
-    assert result.counts == {"skipped": recorded, "ok": len(CONTENTS) - recorded}
+    # And what finished tasks have recorded themselves, before the driver heard of it.
+    assert result.counts["skipped"] >= recorded
+    assert sum(result.counts.values()) == len(CONTENTS)
+    assert set(result.counts) <= {"skipped", "ok"}
     ags1.spark.clean(lake.spark, lake.vault, kms=lake.kms, grace=0)
     lake.check({**old, **CONTENTS})
 
