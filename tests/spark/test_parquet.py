@@ -225,7 +225,7 @@ def test_keys_are_given_by_reference_only(spark: SparkSession, lake: Path, tmp_p
     [
         ({"others": "delete"}, "others must be one of 'error', 'copy', 'skip'"),
         ({"on_error": "ignore"}, "on_error must be one of 'fail', 'collect'"),
-        ({"algorithm": "AES"}, "algorithm must be one of"),
+        ({"algorithm": "AES"}, "algorithm must be "),
         ({"aad_prefix": ""}, "aad_prefix must not be empty"),
         ({"column_key_ids": {"lake": ["name"], "lake2": ["name"]}}, "name"),
         ({"footer_key_id": ""}, "footer_key_id has an empty master key id"),
