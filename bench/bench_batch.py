@@ -25,6 +25,7 @@ from bench.measure import Run, figure, memory_figure
 
 # Share of the C loop.
 PACKED_TARGET, LIST_TARGET = 0.9, 0.6
+IPSEC_MB = "Intel's library for small messages, without the calls of EVP for each item: the physical limit, and EVP stays"
 LENGTHS = [
     pytest.param(1024, id="1KiB"),
     pytest.param(256, id="256B"),
@@ -67,6 +68,8 @@ def test_encrypt_many(
         "C loop, memory reused": lambda: floors.many(data, offsets, KEY, 1 << 20, crew, room),
         "AESGCM.encrypt": lambda: peer.seal_each(buffers, KEY),
     }
+    if floors.has_ipsec_mb:
+        subjects["ipsec-mb"] = lambda: floors.many(data, offsets, KEY, 1 << 20, crew, ipsec_mb=True)
     run = interleave(subjects, fresh=2 * ags1.encrypted_length(length) * count)
     question = f"encrypt_many, {count} items of {name_of(length)}, {crew} thread{'s' * (crew > 1)}"
     nbytes = count * length
@@ -94,6 +97,9 @@ def test_encrypt_many(
         ),
         figure(run, f"{question}, from a list", "AESGCM.encrypt", subject="list", kind="peer", nbytes=nbytes),
     ]
+    if floors.has_ipsec_mb:
+        arrow = f"{question}, from Arrow"
+        figures.append(figure(run, arrow, "ipsec-mb", subject="Arrow", kind="reference", nbytes=nbytes, note=IPSEC_MB))
     record(run, *figures, subject="Arrow")
 
 

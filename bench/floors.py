@@ -7,6 +7,7 @@ be another floor. The library is cached outside the tree, where buildtools/opens
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
 import functools
 import hashlib
 import importlib.util
@@ -80,7 +81,10 @@ def build() -> Path:
     compiler = shlex.split(env.get("CC") or "cc")
     said = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     archives = [(path, os.stat(path).st_mtime_ns) for path in chosen.archives]
-    facts = repr((SOURCE.read_bytes(), FLAGS, compiler, said, chosen, archives))
+    # Intel's library for small messages, where the system has it.
+    found = ctypes.util.find_library("IPSec_MB")
+    ipsec_mb = ("-DAGS1_IPSEC_MB", f"-l:{found}") if found else ()
+    facts = repr((SOURCE.read_bytes(), FLAGS, compiler, said, chosen, archives, ipsec_mb))
     directory = cache_directory()
     built = directory / f"floors-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
     if built.is_file():
@@ -94,6 +98,7 @@ def build() -> Path:
             *chosen.compile_args,
             str(SOURCE),
             *chosen.link_args,
+            *ipsec_mb,
             *("-o", str(target)),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -122,6 +127,7 @@ class Floors:
         i, n, p, s = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
         for name, arguments in {
             "floors_init": [],
+            "floors_has_ipsec_mb": [],
             "floors_seal": [p, n, p, n, s, i, i],
             "floors_open": [p, n, p, n, s, i],
             "floors_many": [p, p, n, p, n, s, i, i],
@@ -151,6 +157,11 @@ class Floors:
     def openssl(self) -> str:
         """Version text of the libcrypto in the floor."""
         return str(self._library.floors_openssl().decode())
+
+    @property
+    def has_ipsec_mb(self) -> bool:
+        """Whether Intel's library was there when the floors were compiled."""
+        return bool(self._library.floors_has_ipsec_mb())
 
     def seal(
         self, data: Any, out: Any, key: bytes, block_length: int, threads: int, *, bulk_nonces: bool = True
@@ -204,10 +215,11 @@ class Floors:
         arena: Any = None,
         *,
         encrypt: bool = True,
+        ipsec_mb: bool = False,
     ) -> None:
         """Encrypt or decrypt each item of a batch, into one arena: the given one, or a fresh one that is given back."""
-        where = None if arena is None else address(arena)
-        arguments = (address(data), address(offsets), len(offsets) - 1, where, block_length, key, threads, int(encrypt))
+        where, how = None if arena is None else address(arena), 2 if ipsec_mb else int(encrypt)
+        arguments = (address(data), address(offsets), len(offsets) - 1, where, block_length, key, threads, how)
         self._call("floors_many", *arguments)
 
 
