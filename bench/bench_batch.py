@@ -25,7 +25,7 @@ from bench.measure import Run, figure, memory_figure
 
 # Share of the C loop.
 PACKED_TARGET, LIST_TARGET = 0.9, 0.6
-IPSEC_MB = "Intel's library for small messages, without the calls of EVP for each item: the physical limit, and EVP stays"
+IPSEC_MB = "Intel's library for small messages, without EVP's calls for each item: the physical limit, and EVP stays"
 LENGTHS = [
     pytest.param(1024, id="1KiB"),
     pytest.param(256, id="256B"),

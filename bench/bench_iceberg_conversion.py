@@ -2,7 +2,8 @@
 
 64 Parquet files of random numbers, which PyIceberg has added to a table of format version 2. The conversion reads the
 metadata, looks at every file, moves it, looks at the result, writes manifests and commits; all of it is durable. The
-floor reads and writes as many bytes: `cp -r`, and then the file system is synced.
+floor reads and writes as many bytes: `cp -r`, and then the file system is synced. Where Spark with Iceberg can run, it
+makes an encrypted table of the same files, as it is done without ags1: CREATE TABLE ... AS SELECT, not durable.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from bench import settings
 from bench.conftest import Record
 from bench.measure import Run, Subject, figure
 from bench.parquet_samples import size_name
+from bench.spark_peer import SparkPeer
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("fastavro")
 
-TARGET = 1.5
+TARGET, SPARK_TARGET = 1.5, 5
 FILES = 64
 KEYS = {"lake": b"a key for a lake"}
 
@@ -66,8 +68,24 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
+@pytest.fixture(scope="module")
+def spark(sizes: settings.Settings) -> Iterator[SparkPeer | None]:
+    """One JVM, or None where Spark with Iceberg cannot run."""
+    from tests.iceberg_tables import warehouse
+
+    if warehouse.available() is not None:
+        yield None
+        return
+    with SparkPeer(long_lived=not sizes.quick) as peer:
+        yield peer
+
+
 def test_iceberg_conversion(
-    table: dict[str, Any], directory: Path, interleave: Callable[..., Run], record: Record
+    table: dict[str, Any],
+    spark: SparkPeer | None,
+    directory: Path,
+    interleave: Callable[..., Run],
+    record: Record,
 ) -> None:
     from ags1 import iceberg
     from ags1.iceberg.catalogs import catalog_table
@@ -92,7 +110,20 @@ def test_iceberg_conversion(
         subprocess.run(["cp", "-r", files, copy], check=True)
         _sync(directory)
 
-    floor = "cp -r and syncfs"
-    run = interleave({"ags1": Subject(convert, before=fresh), floor: Subject(durable_copy, before=fresh)}, min_rounds=3)
+    floor, by_spark = "cp -r and syncfs", "Spark, CREATE TABLE AS SELECT"
+    subjects = {"ags1": Subject(convert, before=fresh), floor: Subject(durable_copy, before=fresh)}
+    if spark is not None:
+        peer = spark
+
+        def create() -> None:
+            properties = "'format-version' = '3', 'encryption.key-id' = 'keyA'"
+            peer.sql(f"CREATE TABLE made USING iceberg TBLPROPERTIES ({properties}) AS SELECT * FROM parquet.`{files}`")
+
+        subjects[by_spark] = Subject(create, before=fresh, after=lambda: peer.sql("DROP TABLE made PURGE"))
+    run = interleave(subjects, min_rounds=3, warm_up=2)
     words = f"encryption of an Iceberg table in place: {FILES} Parquet files, {size_name(stored)}"
-    record(run, figure(run, words, floor, kind="floor", measure="time", target=TARGET, note=f"{settings.cpus()} CPUs"))
+    note = f"{settings.cpus()} CPUs"
+    figures = [figure(run, words, floor, kind="floor", measure="time", target=TARGET, note=note)]
+    if spark is not None:
+        figures.append(figure(run, words, by_spark, kind="peer", nbytes=stored, target=SPARK_TARGET, note=note))
+    record(run, *figures)

@@ -87,8 +87,14 @@ class SparkPeer:
         RuntimeError
             Spark ended, as it does on what it cannot read.
         """
+        return self._ask({"metadata": metadata, "columns": columns, "where": where, "to_python": to_python})
+
+    def sql(self, statement: str) -> None:
+        """Run a statement, in the namespace of the lake."""
+        self._ask({"sql": statement})
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
-        request = {"metadata": metadata, "columns": columns, "where": where, "to_python": to_python}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return self._answer()
@@ -125,6 +131,10 @@ def serve(directory: Path, class_path: str) -> None:
     names: dict[str, str] = {}
     for line in sys.stdin:
         request = json.loads(line)
+        if "sql" in request:
+            lake.sql(request["sql"])
+            print("{}", flush=True)
+            continue
         metadata = request["metadata"]
         if metadata not in names:
             names[metadata] = f"registered_{len(names)}"
