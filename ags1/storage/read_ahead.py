@@ -199,7 +199,7 @@ class ReadAhead:
             self._current = memoryview(memory)[:length]
             # A piece was wanted, so more and longer ones will be. The first of all may be all that is wanted.
             if not self._is_guess:
-                self._length = min(2 * self._length, self._longest)
+                self._length = min(4 * self._length, self._longest)
                 self._depth = min(4 * self._depth, self._most)
             self._is_guess = False
 
