@@ -20,6 +20,7 @@ for it; the rows are decoded by fastavro. Source: Apache Avro specification, "Ob
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from ags1 import layout
 from ags1.errors import Ags1Error, FormatError, TruncatedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 
-__all__ = ["AvroBlock", "AvroHeader", "iter_blocks", "read_header", "read_split", "splits"]
+__all__ = ["AvroBlock", "AvroHeader", "check_schema", "iter_blocks", "read_header", "read_split", "splits"]
 
 _MAGIC = b"Obj\x01"
 _MARKER_LENGTH = 16
@@ -38,6 +39,9 @@ _MAX_HEADER = 16 << 20
 # Avro's own implementations cannot read a larger block either.
 _MAX_BLOCK = (1 << 31) - 1
 _MAX_VARINT = 10
+# Of a schema whose names are written out. What people make has tens of levels, and thousands of types.
+_MAX_DEPTH = 100
+_MAX_TYPES = 100_000
 _SCAN_BYTES = 1 << 20
 
 
@@ -97,6 +101,81 @@ def read_header(reader: Any) -> AvroHeader:
     return _parse_header(_Input(reader))
 
 
+def check_schema(schema: Any) -> None:
+    """Refuse a schema whose values can be endless, however few bytes they have: fastavro would crash, or not return.
+
+    Parameters
+    ----------
+    schema : object
+        As JSON has it. What else is wrong with it is left to whoever reads by it.
+
+    Raises
+    ------
+    FormatError
+        A record inside itself, more than 100 levels, more than 100,000 types with all names written out, or an array
+        or a map of values without bytes.
+    """
+    _Schema().walk(schema, 0)
+
+
+class _Schema:
+    """Counts the types of a schema, and finds those whose values have no bytes.
+
+    Names are compared without their namespaces, so that no rule for those can be got around.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[int, bool]] = {}
+        self._open: list[str] = []
+
+    def walk(self, schema: Any, depth: int) -> tuple[int, bool]:
+        """How many types there are, and whether a value may have no bytes."""
+        if depth > _MAX_DEPTH:
+            raise FormatError(f"the Avro schema is nested more than {_MAX_DEPTH} levels deep")
+        if isinstance(schema, list):
+            # The number of the branch is in front of each value.
+            return 1 + sum(self.walk(each, depth + 1)[0] for each in schema), False
+        if not isinstance(schema, dict):
+            return self._reference(str(schema))
+        kind = schema.get("type")
+        if isinstance(kind, (dict, list)):
+            return self.walk(kind, depth + 1)
+        if kind == "map":
+            return 1 + self.walk(schema.get("values"), depth + 1)[0], False
+        if kind == "array":
+            count, is_empty = self.walk(schema.get("items"), depth + 1)
+            if is_empty:
+                raise FormatError("the Avro schema has an array of values without bytes, which can claim any number")
+            return count + 1, False
+        if kind == "fixed":
+            return self._define(schema, (1, schema.get("size") == 0))
+        if kind not in ("record", "error"):
+            return self._reference(str(kind))
+        self._open.append(_last(schema.get("name")))
+        fields = schema.get("fields")
+        types = [each.get("type") for each in fields if isinstance(each, dict)] if isinstance(fields, list) else []
+        found = [self.walk(each, depth + 1) for each in types]
+        self._open.pop()
+        count = 1 + sum(count for count, _ in found)
+        if count > _MAX_TYPES:
+            raise FormatError(f"the Avro schema has more than {_MAX_TYPES:,} types with all names written out")
+        return self._define(schema, (count, all(is_empty for _, is_empty in found)))
+
+    def _define(self, schema: dict[str, Any], found: tuple[int, bool]) -> tuple[int, bool]:
+        count, is_empty = self._named.get(_last(schema.get("name")), (0, False))
+        self._named[_last(schema.get("name"))] = max(count, found[0]), is_empty or found[1]
+        return found
+
+    def _reference(self, name: str) -> tuple[int, bool]:
+        if _last(name) in self._open:
+            raise FormatError(f"the Avro schema has a record inside itself, {name!r:.60}, which is not read")
+        return self._named.get(_last(name), (1, name == "null"))
+
+
+def _last(name: Any) -> str:
+    return str(name).rpartition(".")[2]
+
+
 def iter_blocks(reader: Any, start: int, end: int) -> Iterator[AvroBlock]:
     """The blocks that belong to a plaintext range: those whose marker in front starts inside it.
 
@@ -148,7 +227,7 @@ def read_split(reader: Any, start: int, end: int, *, reader_schema: Any = None) 
     ValueError
         A negative `start`; from the iterator, a codec that fastavro does not know or has no library for.
     FormatError, TruncatedError
-        From the iterator, as :func:`iter_blocks`.
+        From the iterator, as :func:`iter_blocks`, and as :func:`check_schema`.
     """
     _check_range(start, end)
     try:
@@ -191,6 +270,10 @@ def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any)
     header = _parse_header(file)
     if "avro.schema" not in header.metadata:
         raise FormatError(f"{file.where}the Avro header has no schema")
+    try:
+        check_schema(json.loads(header.metadata["avro.schema"]))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{file.where}the schema in the Avro header cannot be used: {error}") from None
     container = _Container(file.read_at(0, header.length), header.marker, _blocks_of(file, start, end, header))
     try:
         yield from fastavro.reader(container, reader_schema)
@@ -198,7 +281,8 @@ def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any)
         raise
     except Exception as error:
         # Its own errors about `reader_schema`, and a codec that it lacks, are for the caller; the rest is the data's.
-        if type(error) is ValueError or (reader_schema is not None and type(error).__module__.startswith("fastavro")):
+        is_codec = type(error) is ValueError and "codec" in str(error)
+        if is_codec or (reader_schema is not None and type(error).__module__.startswith("fastavro")):
             raise
         raise FormatError(
             f"{file.where}the rows of the Avro container cannot be decoded: {type(error).__name__}: {error}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pyiceberg import types
 from pyiceberg.schema import Schema
 
+from ags1.avro import check_schema
 from ags1.errors import FormatError
 
 TYPE_CHECKING = False
@@ -48,8 +49,6 @@ _TIMESTAMPS = {
     "timestamp-nanos": (types.TimestampNanoType, types.TimestamptzNanoType),
 }
 _IDS = frozenset(("field-id", "element-id", "key-id", "value-id"))
-# Iceberg nests as people do. What is deeper would overflow the stack here or in fastavro.
-_MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -122,6 +121,7 @@ def parse(schema: Any, name_mapping: Iterable[Any] | None = None) -> AvroType:
     FormatError
         Not a schema that Iceberg's tables can have.
     """
+    check_schema(schema)
     mapping = None if name_mapping is None else _by_name(name_mapping)
     found = _Parser().type(schema, "", mapping, "the schema", 0)
     if found.kind != "record" or found.branches:
@@ -154,12 +154,9 @@ class _Parser:
     """Resolves the names in one schema."""
 
     def __init__(self) -> None:
-        # None while the type is being read: a record inside itself.
-        self._named: dict[str, AvroType | None] = {}
+        self._named: dict[str, AvroType] = {}
 
     def type(self, schema: Any, namespace: str, mapping: _Mapping | None, where: str, depth: int) -> AvroType:
-        if depth > _MAX_DEPTH:
-            raise FormatError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
         if isinstance(schema, str):
             return AvroType(schema) if schema in _PRIMITIVES else self._reference(schema, namespace, where)
         if isinstance(schema, list):
@@ -218,7 +215,6 @@ class _Parser:
         if name in self._named:
             raise FormatError(f"{where} defines the Avro type {name!r} once more")
         if made.kind == "record":
-            self._named[name] = None
             made = replace(made, fields=tuple(self._fields(schema, namespace, mapping, where, depth)))
         elif made.kind == "fixed" and not (type(schema.get("size")) is int and schema["size"] >= 0):
             raise FormatError(f"{where} is of an Avro type without a size")
@@ -243,10 +239,7 @@ class _Parser:
         full = f"{namespace}.{name}" if namespace and "." not in name else name
         for candidate in (full, name):
             if candidate in self._named:
-                found = self._named[candidate]
-                if found is None:
-                    raise FormatError(f"{where} is an Avro record inside itself, which Iceberg does not have")
-                return found
+                return self._named[candidate]
         raise FormatError(f"{where} is of the Avro type {name!r}, which the schema does not define")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-from ags1.avro import read_header
+from ags1.avro import check_schema, read_header
 from ags1.errors import FormatError
 from ags1.iceberg._avro_codecs import container_start, plain_blocks
 from ags1.iceberg.manifests import readable
@@ -47,6 +47,7 @@ def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
     schema = json.loads(header.metadata.get("avro.schema", b"null"))
     if schema is None:
         raise FormatError("the Avro header has no schema")
+    check_schema(schema)
     _mark_local(schema)
     start = container_start({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}, header.marker)
     for block in plain_blocks(file, header):

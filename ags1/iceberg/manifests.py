@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ags1.avro import read_header
+from ags1.avro import check_schema, read_header
 from ags1.errors import FormatError
 from ags1.iceberg._avro_codecs import container_start, without_codec
 
@@ -272,6 +272,7 @@ def readable(data: bytes) -> bytes:
     if "avro.schema" not in header.metadata:
         raise FormatError("the Avro header has no schema")
     schema = json.loads(header.metadata["avro.schema"])
+    check_schema(schema)
     declared, partition = json.dumps(schema), partition_of(schema)
     for each in partition["fields"]:
         for kind in each["type"] if isinstance(each["type"], list) else [each["type"]]:

@@ -87,7 +87,7 @@ def test_a_changed_byte_of_an_encrypted_file_fails_authentication(lake: Lake) ->
         ([record((1, "a", "int"))], "not records but of the Avro type record in a union"),
         (record((1, "a", ["null", "int", "string"])), "column a is an Avro union of more than null and a type"),
         (record((1, "a", "nowhere")), "column a is of the Avro type 'nowhere', which the schema does not define"),
-        (record((1, "a", nullable("table"))), "column a is an Avro record inside itself"),
+        (record((1, "a", nullable("table"))), "the Avro schema has a record inside itself, 'table'"),
         (record((1, "a", {"type": "array", "items": "int"})), "schema.a has no field ids for what is in it"),
         (record((1, "a", {"type": "fixed", "name": "f"})), "column a is of an Avro type without a size"),
         (record((1, "a", "int"), (1, "b", "int")), "the schema has more than one field with the id 1"),

@@ -148,7 +148,7 @@ def test_avro_columns_are_found_by_name_and_cast() -> None:
 
 def test_a_record_inside_itself_is_an_error() -> None:
     schema = {"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]}
-    with pytest.raises(FormatError, match=r"f: the Avro record 'T' contains itself"):
+    with pytest.raises(FormatError, match=r"f: the Avro schema has a record inside itself, 'T'"):
         schema_of(schema, "f")
     with pytest.raises(FormatError, match="but a record is needed"):
         schema_of("string", "f")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ags1.avro import _Container, _varint, iter_blocks, read_header
+from ags1.avro import _Container, _varint, check_schema, iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError
 from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._types import conformed, find, spark_schema
@@ -22,7 +22,6 @@ from ags1.spark.decoders._types import conformed, find, spark_schema
 __all__ = ["make", "schema_of"]
 
 _ROWS = 1 << 14
-_MAX_DEPTH = 100
 _PRIMITIVES = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -53,7 +52,7 @@ def schema_of(avro: Any, name: str) -> pa.Schema:
     FormatError
         Not a record, or a record inside itself.
     """
-    found = _Types(name).type(avro, "", 0)
+    found = _type_of(avro, name)
     if not pa.types.is_struct(found.arrow):
         raise FormatError(f"{name}: the rows are of the Avro type {avro!r:.60}, but a record is needed")
     return pa.schema(list(found.arrow))
@@ -71,7 +70,7 @@ class _Avro(Decoder):
         if start > 0 and start >= reader.size:
             return
         header = read_header(reader)
-        found = _Types(file.name).type(_schema_json(header, file.name), "", 0)
+        found = _type_of(_schema_json(header, file.name), file.name)
         if not pa.types.is_struct(found.arrow):
             schema_of(_schema_json(header, file.name), file.name)
         # Only what is wanted becomes Arrow.
@@ -161,31 +160,37 @@ class _Type:
     name: str | None = None
 
 
+def _type_of(avro: Any, name: str) -> _Type:
+    try:
+        check_schema(avro)
+    except FormatError as error:
+        raise FormatError(f"{name}: {error}") from None
+    return _Types(name).type(avro, "")
+
+
 class _Types:
     """Takes in one schema; names are resolved."""
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._named: dict[str, _Type | None] = {}
+        self._named: dict[str, _Type] = {}
 
-    def type(self, avro: Any, namespace: str, depth: int) -> _Type:
-        if depth > _MAX_DEPTH:
-            raise FormatError(f"{self._file}: the Avro schema is nested more than {_MAX_DEPTH} levels deep")
+    def type(self, avro: Any, namespace: str) -> _Type:
         if isinstance(avro, list):
-            return self._union(avro, namespace, depth)
+            return self._union(avro, namespace)
         if isinstance(avro, str):
             return _Type(_PRIMITIVES[avro], avro) if avro in _PRIMITIVES else self._reference(avro, namespace)
         if not isinstance(avro, dict):
             raise FormatError(f"{self._file}: the Avro schema has a type that is none")
         kind = avro.get("type")
         if isinstance(kind, (dict, list)):
-            return self.type(kind, namespace, depth + 1)
+            return self.type(kind, namespace)
         if kind in ("record", "error", "enum", "fixed"):
-            return self._definition(avro, kind, namespace, depth)
+            return self._definition(avro, kind, namespace)
         if kind == "array":
-            return self._array(self.type(avro.get("items"), namespace, depth + 1))
+            return self._array(self.type(avro.get("items"), namespace))
         if kind == "map":
-            return self._map(self.type(avro.get("values"), namespace, depth + 1))
+            return self._map(self.type(avro.get("values"), namespace))
         if not isinstance(kind, str) or kind not in _PRIMITIVES:
             return self._reference(str(kind), namespace)
         logical = avro.get("logicalType")
@@ -227,7 +232,7 @@ class _Types:
             tagged=values.tagged,
         )
 
-    def _definition(self, avro: dict[str, Any], kind: str, namespace: str, depth: int) -> _Type:
+    def _definition(self, avro: dict[str, Any], kind: str, namespace: str) -> _Type:
         name = avro.get("name")
         if not isinstance(name, str) or not name:
             raise FormatError(f"{self._file}: the Avro schema has a {kind} without a name")
@@ -238,19 +243,18 @@ class _Types:
             name = f"{namespace}.{name}" if namespace else name
         if name in self._named:
             raise FormatError(f"{self._file}: the Avro schema defines {name!r} twice")
-        self._named[name] = None
         if kind == "enum":
             made = _Type(pa.string(), {"type": "enum", "name": name, "symbols": avro.get("symbols")})
         elif kind == "fixed":
             plain = {"type": "fixed", "name": name, "size": avro.get("size")}
             made = self._decimal(avro, plain) if avro.get("logicalType") == "decimal" else _Type(pa.binary(), plain)
         else:
-            made = self._record(avro, name, namespace, depth)
+            made = self._record(avro, name, namespace)
         made.name = name
         self._named[name] = made
         return made
 
-    def _record(self, avro: dict[str, Any], name: str, namespace: str, depth: int) -> _Type:
+    def _record(self, avro: dict[str, Any], name: str, namespace: str) -> _Type:
         fields = avro.get("fields")
         if not isinstance(fields, list) or not all(isinstance(each, dict) for each in fields):
             raise FormatError(f"{self._file}: the Avro record {name!r} has no list of fields")
@@ -259,7 +263,7 @@ class _Types:
             field_name = each.get("name")
             if not isinstance(field_name, str):
                 raise FormatError(f"{self._file}: the Avro record {name!r} has a field without a name")
-            found = self.type(each.get("type"), namespace, depth + 1)
+            found = self.type(each.get("type"), namespace)
             arrow.append(pa.field(field_name, found.arrow))
             plain.append({"name": field_name, "type": found.plain})
             tagged = tagged or found.tagged
@@ -271,14 +275,11 @@ class _Types:
     def _reference(self, name: str, namespace: str) -> _Type:
         for full in (f"{namespace}.{name}" if namespace and "." not in name else name, name):
             if full in self._named:
-                known = self._named[full]
-                if known is None:
-                    raise FormatError(f"{self._file}: the Avro record {name!r} contains itself: Spark has no such type")
-                return replace(known, plain=full)
+                return replace(self._named[full], plain=full)
         raise FormatError(f"{self._file}: the Avro schema names the type {name!r}, but does not define it")
 
-    def _union(self, avro: list[Any], namespace: str, depth: int) -> _Type:
-        branches = [self.type(each, namespace, depth + 1) for each in avro]
+    def _union(self, avro: list[Any], namespace: str) -> _Type:
+        branches = [self.type(each, namespace) for each in avro]
         plain = [each.plain for each in branches]
         real = [each for each in branches if not pa.types.is_null(each.arrow)]
         tagged = any(each.tagged for each in branches)
