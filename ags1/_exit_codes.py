@@ -20,7 +20,6 @@ __all__ = [
     "NotProtected",
     "describe",
     "exit_code",
-    "printable",
     "worst_code",
 ]
 
@@ -47,8 +46,6 @@ exit codes:
   130  interrupted
   141  the reader of the output went away, as `head` does
 """
-# C0, DEL and C1: a file name must not move a terminal's cursor, nor make two lines of one.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
 
 class NotProtected(Ags1Error):
@@ -93,8 +90,3 @@ def describe(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory for this"
     return str(error) or type(error).__name__
-
-
-def printable(text: str) -> str:
-    """The text without control characters, so that it stays on its line."""
-    return text.translate(_CONTROLS)

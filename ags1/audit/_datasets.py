@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY
+from ags1._words import counted
 from ags1.audit._membership import Membership
-from ags1.audit._words import counted
 from ags1.audit.classification import BY_DESIGN, PLAINTEXT, AuditedFile
 from ags1.audit.report import AuditReport, Group
 from ags1.dataset.classes import ClassKeys

@@ -11,9 +11,9 @@ import hashlib
 import html
 from collections import defaultdict
 
+from ags1._words import counted, printable, size_text
 from ags1.audit._page_parts import SCRIPT, STYLE
 from ags1.audit._treemap import Rectangle, squarified
-from ags1.audit._words import counted, printable, size_text
 from ags1.audit.classification import PROTECTIONS, AuditedFile
 
 TYPE_CHECKING = False

@@ -13,8 +13,8 @@ import os
 import re
 
 from ags1._exit_codes import EXIT_DATA, EXIT_IO
+from ags1._words import counted
 from ags1.audit._membership import METADATA_DIRECTORY, Membership, is_metadata_file
-from ags1.audit._words import counted
 from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, AuditedFile
 from ags1.audit.report import AuditReport, Group
 from ags1.errors import Ags1Error

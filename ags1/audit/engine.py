@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Iterable, Mapping
 
 from ags1._exit_codes import EXIT_IO
-from ags1.audit._words import counted, size_text
+from ags1._words import counted, size_text
 from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, decryption_of, look
 from ags1.audit.groups import memberships
 from ags1.audit.policy import Policy

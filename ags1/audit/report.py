@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTECTED
-from ags1.audit._words import counted, printable, size_text
+from ags1._words import counted, printable, size_text
 from ags1.audit.classification import PROTECTIONS, AuditedFile
 
 TYPE_CHECKING = False

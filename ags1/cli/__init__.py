@@ -10,8 +10,9 @@ import io
 import os
 import sys
 
-from ags1._exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code, printable
+from ags1._exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
 from ags1._exit_codes import describe as _describe
+from ags1._words import printable
 from ags1.errors import Ags1Error, KeyAccessError
 
 TYPE_CHECKING = False
@@ -98,8 +99,13 @@ def describe(error: BaseException) -> str:
     return text
 
 
-def say(line: str, *, flush: bool = False) -> None:
+def say(line: str, *, flush: bool = False, raw: bool = False) -> None:
     """Print a line of results to standard output.
+
+    Parameters
+    ----------
+    raw : bool
+        Whether control characters are part of the result, as in CSV; else they are shown.
 
     Raises
     ------
@@ -109,7 +115,7 @@ def say(line: str, *, flush: bool = False) -> None:
         It could not be written; names standard output.
     """
     try:
-        print(line, flush=flush)
+        print(line if raw else printable(line, undecodable=True), flush=flush)
     except BrokenPipeError:
         raise OutputClosed from None
     except OSError as error:

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 
-from ags1._exit_codes import printable
 from ags1.cli import say, warn
 from ags1.cli._report import Reporter
 
@@ -44,9 +43,9 @@ def audit(options: argparse.Namespace) -> int:
                 warn(f"ags1: {each}")
     else:
         for line in report.text.split("\n"):
-            say(printable(line))
+            say(line)
         if options.html is not None:
-            say(printable(f"{options.html}: the same as a page"))
+            say(f"{options.html}: the same as a page")
     return report.exit_code
 
 

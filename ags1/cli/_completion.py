@@ -21,7 +21,7 @@ def completion(options: argparse.Namespace) -> int:
         raise ImportError("shell completion needs shtab: pip install 'ags1[cli]'") from None
     parser = _whole()
     _complete_files(parser, shtab.FILE)
-    say(shtab.complete(parser, options.shell))
+    say(shtab.complete(parser, options.shell), raw=True)
     return 0
 
 

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from ags1._command_line import UsageError
-from ags1._exit_codes import exit_code, printable, worst_code
+from ags1._exit_codes import exit_code, worst_code
+from ags1._words import counted, size_text
 from ags1.cli import describe, say, warn
 from ags1.cli._kms import client_of, new_client_of
-from ags1.cli._report import Reporter, counted, files, format_bytes, in_time
+from ags1.cli._report import Reporter, in_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,19 +150,21 @@ def _record(options: argparse.Namespace, report: RunReport, seconds: float) -> d
         "errors": [{"path": path, "error": describe(error)} for path, error in report.errors],
         "seconds": round(seconds, 6),
         "dry_run": options.dry_run,
-        "error": f"{files(len(report.errors))} failed" if report.errors else None,
+        "error": f"{counted(len(report.errors), 'file')} failed" if report.errors else None,
     }
 
 
 def _tell(options: argparse.Namespace, did: str, report: RunReport, seconds: float) -> None:
     for path in report.paths:
-        say(printable(path))
+        say(path)
     count = report.removed if did == "removed" else report.done
     size = report.done_bytes
     if options.dry_run:
-        parts = [f"would have {did} {files(count)}" + (f", {format_bytes(size)}" if size else "")]
+        parts = [f"would have {did} {counted(count, 'file')}" + (f", {size_text(size)}" if size else "")]
     else:
-        parts = [f"{did} {files(count)}" + (f", {in_time(size, seconds)}" if size or did == "encrypted" else "")]
+        parts = [
+            f"{did} {counted(count, 'file')}" + (f", {in_time(size, seconds)}" if size or did == "encrypted" else "")
+        ]
     for number, what in (
         (report.resumed, "taken over from an interrupted run"),
         (report.repaired if did != "repaired" else 0, "of them because they were not whole any more"),
@@ -175,7 +178,7 @@ def _tell(options: argparse.Namespace, did: str, report: RunReport, seconds: flo
     done = "; ".join(parts)
     if not options.dry_run:
         done += f" -> {getattr(options, 'plain', options.vault)}, version {report.version}"
-    say(printable(done))
+    say(done)
 
 
 def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
@@ -191,7 +194,7 @@ def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
         text = describe(failure)
         warn(f"ags1: {text if path in text else f'{path}: {text}'}")
     if limit is not None and len(report.errors) > limit:
-        warn(f"ags1: ... and {files(len(report.errors) - limit)} more (--verbose names them all)")
+        warn(f"ags1: ... and {counted(len(report.errors) - limit, 'file')} more (--verbose names them all)")
 
 
 # -- rewrap, expire ------------------------------------------------------------------------------------------------
@@ -210,14 +213,12 @@ def rewrap(options: argparse.Namespace) -> int:
         return 0
     done = "would be" if report.dry_run else "is"
     say(
-        printable(
-            f"{options.vault} {done} under the master key {report.new_key_id!r}, no more under {report.old_key_id!r}; "
-            "no file changed"
-        )
+        f"{options.vault} {done} under the master key {report.new_key_id!r}, no more under {report.old_key_id!r}; "
+        "no file changed"
     )
     if report.older_versions:
         older = counted(report.older_versions, "older version")
-        say(printable(f"{older}: still open with {report.old_key_id!r} until `ags1 dataset expire` removes them"))
+        say(f"{older}: still open with {report.old_key_id!r} until `ags1 dataset expire` removes them")
     if report.unfinished_runs:
         warn(f"ags1: warning: interrupted runs cannot be taken over any more without the key {report.old_key_id!r}")
     return 0
@@ -235,7 +236,7 @@ def expire(options: argparse.Namespace) -> int:
     elif not options.quiet:
         verb = "would have removed" if report.dry_run else "removed"
         gone, kept = (counted(len(each), "version") for each in (report.versions, report.kept))
-        objects = f"{counted(report.objects, 'object')} ({format_bytes(report.object_bytes)})"
+        objects = f"{counted(report.objects, 'object')} ({size_text(report.object_bytes)})"
         what = f"{verb} {gone}, and {objects} that no version needs; kept {kept}"
-        say(printable(f"{what} -> {options.vault}, version {report.version}"))
+        say(f"{what} -> {options.vault}, version {report.version}")
     return 0

@@ -7,10 +7,11 @@ import json
 import time
 
 from ags1._command_line import UsageError
-from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, printable, worst_code
+from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, worst_code
+from ags1._words import counted, size_text
 from ags1.cli import say, warn
 from ags1.cli._dataset import opened
-from ags1.cli._report import Reporter, counted, files, format_bytes, in_time
+from ags1.cli._report import Reporter, in_time
 from ags1.cli._standard import copy_out, standard_output
 
 TYPE_CHECKING = False
@@ -42,7 +43,7 @@ def ls(options: argparse.Namespace) -> int:
                 say(json.dumps(record))
             else:
                 size = "" if not options.long else f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  "
-                say(printable(f"{size}{name}{'/' if entry is None else ''}"))
+                say(f"{size}{name}{'/' if entry is None else ''}")
     return 0
 
 
@@ -86,8 +87,9 @@ def verify(options: argparse.Namespace) -> int:
             elif not options.quiet:
                 warn(f"ags1: warning: {each.kind}: {each.detail}")
         if not options.quiet:
-            what = f"{files(report.file_count)}, {in_time(report.plaintext_bytes, seconds)}, version {report.version}"
-            say(printable(f"{options.vault}: {what}: {problems if count else 'all authentic'}"))
+            what = f"{counted(report.file_count, 'file')}, {in_time(report.plaintext_bytes, seconds)}"
+            state = problems if count else "all authentic"
+            say(f"{options.vault}: {what}, version {report.version}: {state}")
     return worst_code([_code_of(each) for each in report.problems])
 
 
@@ -110,7 +112,7 @@ def classes(options: argparse.Namespace) -> int:
             say(json.dumps({"id": each.id, "pattern": each.pattern, "key_id": each.key_id}))
         else:
             retired = "" if each.pattern is not None else "  (takes no new files)"
-            say(printable(f"{each.id}  {each.pattern or '-':<{width}}  {each.key_id}{retired}"))
+            say(f"{each.id}  {each.pattern or '-':<{width}}  {each.key_id}{retired}")
     return 0
 
 
@@ -120,15 +122,15 @@ def versions(options: argparse.Namespace) -> int:
         found = vault.versions()
         uuid = vault.uuid
     if not options.json:
-        say(printable(f"dataset {uuid}"))
+        say(f"dataset {uuid}")
     for each in found:
         if options.json:
             names = ("uuid", "version", "operation", "created_ms", "plaintext_bytes", "digest")
             say(json.dumps({**{name: getattr(each, name) for name in names}, "files": each.file_count}))
         else:
             when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(each.created_ms / 1000))
-            what = f"{each.operation}, {files(each.file_count)}, {format_bytes(each.plaintext_bytes)}"
-            say(printable(f"{each.version:>6}  {when}  {each.digest}  {what}"))
+            what = f"{each.operation}, {counted(each.file_count, 'file')}, {size_text(each.plaintext_bytes)}"
+            say(f"{each.version:>6}  {when}  {each.digest}  {what}")
     return 0
 
 
@@ -148,5 +150,5 @@ def diff(options: argparse.Namespace) -> int:
                 }
                 say(json.dumps(record))
             else:
-                say(printable(f"{ {'added': '+', 'removed': '-', 'changed': '~'}[change] } {entry.path}"))
+                say(f"{ {'added': '+', 'removed': '-', 'changed': '~'}[change] } {entry.path}")
     return 0

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ags1
-from ags1.cli._report import format_bytes
+from ags1._words import size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def demonstrate(say: Callable[..., None], size: int = _BIG) -> None:
     root = Path("orders").resolve()
     size = min(size, _BIG)
     files, total = _write_orders(root, size)
-    big = format_bytes(size)
-    print(f"\nWriting orders/: {files} files of JSON lines by day, {format_bytes(total)}; one of them has {big}")
+    big = size_text(size)
+    print(f"\nWriting orders/: {files} files of JSON lines by day, {size_text(total)}; one of them has {big}")
     kms, other_kms = _keystore("spark-keys"), _keystore("other-keys")
     say("SparkSession.builder.master('local[*]').getOrCreate()", "Spark, with all cores of this machine", prompt=">>>")
     started = time.perf_counter()

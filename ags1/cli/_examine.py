@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 from ags1 import layout
 from ags1._command_line import UsageError
-from ags1._exit_codes import EXIT_DATA, EXIT_IO, printable
+from ags1._exit_codes import EXIT_DATA, EXIT_IO
+from ags1._words import counted, size_text
 from ags1.cli import describe, say, warn
 from ags1.cli._keys import Keys
 from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, shown
-from ags1.cli._report import files, format_bytes, in_time
+from ags1.cli._report import in_time
 from ags1.cli._standard import standard_input
 from ags1.cli._transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
@@ -122,7 +123,7 @@ def _print_row(record: dict[str, Any]) -> None:
     plaintext, blocks, block_length = (
         f"{record[name]:,}" if name in record else "-" for name in ("plaintext_length", "blocks", "block_length")
     )
-    say(printable(_row(record["status"], plaintext, blocks, block_length, shown(record["file"]))))
+    say(_row(record["status"], plaintext, blocks, block_length, shown(record["file"])))
     if record["error"]:
         warn(f"ags1: {record['error']}")
 
@@ -134,16 +135,16 @@ def _sum_up(records: list[dict[str, Any]]) -> str:
         if those:
             parts.append(f"{len(those):,} {status}")
         if those and status == _AGS1:
-            parts[-1] += f" with {format_bytes(sum(record['plaintext_length'] for record in those))} of plaintext"
+            parts[-1] += f" with {size_text(sum(record['plaintext_length'] for record in those))} of plaintext"
     hint = "; `ags1 inspect` of one file says what is wrong" if any(record.get("problem") for record in records) else ""
-    return f"{files(len(records))}: {', '.join(parts)}{hint}"
+    return f"{counted(len(records), 'file')}: {', '.join(parts)}{hint}"
 
 
 def _print_stream(record: dict[str, Any]) -> None:
-    say(printable(shown(record["file"])))
+    say(shown(record["file"]))
     length = f"{record['encrypted_length']:,} bytes"
     if record["encrypted_length"] >= 1000:
-        length += f" ({format_bytes(record['encrypted_length'])})"
+        length += f" ({size_text(record['encrypted_length'])})"
     if record["format"] is None:
         say(f"  {record['status']:<16}  {record['problem']}")
         say(f"  length            {length}")

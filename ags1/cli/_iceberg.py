@@ -7,11 +7,11 @@ import json
 import time
 
 from ags1._command_line import UsageError
-from ags1._exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, printable
+from ags1._exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED
+from ags1._words import counted
 from ags1.cli import say, warn
 from ags1.cli._iceberg_open import Opened, in_words, opened, wanted_snapshots
-from ags1.cli._report import Reporter, counted, in_time
-from ags1.cli._report import files as count_of_files
+from ags1.cli._report import Reporter, in_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def audit(options: argparse.Namespace) -> int:
             if line.startswith("error: "):
                 warn(f"ags1: {line}")
             elif not options.quiet:
-                say(printable(line))
+                say(line)
     if report.ok:
         return 0
     errors = {each.code for each in report.findings if each.severity == "error"}
@@ -85,7 +85,7 @@ def verify(options: argparse.Namespace) -> int:
         report = verify_table(found, table.io, threads=options.threads, progress=reporter.progress_of(table.location))
     seconds = time.monotonic() - started
     if options.json:
-        problem = None if report.ok else f"{count_of_files(report.failure_count)} failed"
+        problem = None if report.ok else f"{counted(report.failure_count, 'file')} failed"
         say(json.dumps({**report.to_dict(), "seconds": round(seconds, 6), "error": problem}))
     else:
         _tell(options, report, seconds)
@@ -105,12 +105,12 @@ def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float
     if options.quiet:
         return
     lines = [line for line in report.summary().split("\n") if not line.startswith("failed: ")]
-    state = f"{report.outcome}: {count_of_files(report.failure_count)} failed"
+    state = f"{report.outcome}: {counted(report.failure_count, 'file')} failed"
     if report.ok:
         state = "all authentic" if report.outcome == "authentic" else f"{report.outcome}, as allowed"
-    say(printable(f"{report.location}: {count_of_files(report.files)}, {in_time(report.bytes, seconds)}: {state}"))
+    say(f"{report.location}: {counted(report.files, 'file')}, {in_time(report.bytes, seconds)}: {state}")
     for line in lines[1:]:
-        say(printable(f"  {line}"))
+        say(f"  {line}")
 
 
 # -- cat -----------------------------------------------------------------------------------------------------------
@@ -166,7 +166,9 @@ def _find(table: Opened, wanted: str) -> TableFile:
         return matches[0]
     if matches:
         some = ", ".join(file.path for file in matches[:3])
-        raise UsageError(f"{count_of_files(len(matches))} of the table end with {wanted}: {some}: say more of the path")
+        raise UsageError(
+            f"{counted(len(matches), 'file')} of the table end with {wanted}: {some}: say more of the path"
+        )
     for file in found:
         if file.error is not None:
             # It may be among those that nobody could name.

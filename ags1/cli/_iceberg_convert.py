@@ -8,7 +8,7 @@ import json
 import sys
 
 from ags1._command_line import UsageError
-from ags1._exit_codes import EXIT_DATA, printable
+from ags1._exit_codes import EXIT_DATA
 from ags1.cli import say
 from ags1.cli._iceberg_open import Opened, opened
 from ags1.cli._report import Reporter
@@ -149,7 +149,7 @@ def _run(
 
 def _say(text: str) -> None:
     for line in text.splitlines():
-        say(printable(line))
+        say(line)
 
 
 def need_consent(options: argparse.Namespace, question: str = "") -> None:

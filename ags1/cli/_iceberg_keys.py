@@ -7,11 +7,10 @@ import contextlib
 import json
 
 from ags1._command_line import UsageError
-from ags1._exit_codes import printable
+from ags1._words import counted
 from ags1.cli import say, warn
 from ags1.cli._iceberg_open import Opened, opened
 from ags1.cli._kms import new_client_of
-from ags1.cli._report import counted
 from ags1.errors import FormatError
 
 TYPE_CHECKING = False
@@ -120,7 +119,7 @@ def _tell_of_rewrap(options: argparse.Namespace, change: _Change, report: Rewrap
     what = counted(len(report.rewrapped), "key encryption key")
     old = ", ".join(map(repr, report.old_table_key_ids)) or "any other"
     if not options.quiet:
-        say(printable(f"{what} {would} under the master key {report.new_table_key_id!r}, no more under {old}"))
+        say(f"{what} {would} under the master key {report.new_table_key_id!r}, no more under {old}")
     _list(options, "warning", "does not open, neither before nor now", report.unopened)
     _list(options, "warning", "is under no key encryption key, and stays as it is", report.untouched)
     _tell_of_catalog(options, change, new_key_id=report.new_table_key_id)
@@ -134,13 +133,13 @@ def _tell_of_prune(options: argparse.Namespace, change: _Change, report: PruneRe
     _list(options, "warning", "is named by a snapshot and missing: that snapshot cannot be opened", report.missing)
     if not report.dropped:
         if not options.quiet:
-            say(printable(f"{change.old}: all {len(report.kept):,} keys are in use; nothing was written"))
+            say(f"{change.old}: all {len(report.kept):,} keys are in use; nothing was written")
         return
     if not options.quiet:
         for key_id in report.dropped:
-            say(printable(f"  {key_id}"))
+            say(f"  {key_id}")
         verb = "would be dropped" if options.dry_run else "dropped"
-        say(printable(f"{counted(len(report.dropped), 'key')} {verb}, {len(report.kept):,} kept"))
+        say(f"{counted(len(report.dropped), 'key')} {verb}, {len(report.kept):,} kept")
     _list(options, "note", "stays because it has what this version does not know", report.unjudged)
     _tell_of_catalog(options, change)
 
@@ -169,19 +168,19 @@ def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: s
     if change.made is None:
         if not options.quiet:
             said = "would be committed" if options.catalog else _would_write(change)
-            say(printable(f"{said}; nothing was written"))
+            say(f"{said}; nothing was written")
         return
     new, old = change.made.metadata_location, change.old
     if options.quiet:
-        say(printable(new))
+        say(new)
         return
     readers = f"Writers and readers need a KMS that unwraps with {new_key_id!r} from now on."
     if options.catalog:
-        say(printable(f"committed {new or options.table} to {options.catalog}"))
+        say(f"committed {new or options.table} to {options.catalog}")
         if new_key_id is not None:
-            say(printable(readers))
+            say(readers)
         return
-    say(printable(f"wrote {new}"))
+    say(f"wrote {new}")
     sql = new.replace("'", "''")
     for line in (
         "",
@@ -194,14 +193,14 @@ def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: s
         f"             CALL CATALOG.system.register_table(table => 'NAME', metadata_file => '{sql}')",
         "or, in a catalog that keeps nothing but metadata_location, replace that, if it is the old one still.",
     ):
-        say(printable(line))
+        say(line)
     if new_key_id is not None:
         for line in (
             f"A Hive catalog keeps {_KEY_ID} and a hash of the metadata too, and takes neither from a new",
             "metadata_location: with it, register the table.",
             readers.replace("now", "then"),
         ):
-            say(printable(line))
+            say(line)
 
 
 def _would_write(change: _Change) -> str:

@@ -7,7 +7,6 @@ import os
 import sys
 
 from ags1._command_line import UsageError
-from ags1._exit_codes import printable
 from ags1.cli import say
 from ags1.cli._keys import write_private
 from ags1.cli._paths import STANDARD, shown
@@ -95,7 +94,7 @@ def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str,
         return {}
     import getpass
 
-    name = printable(url.partition(":")[2].partition("?")[0])
+    name = url.partition(":")[2].partition("?")[0]
     try:
         password = getpass.getpass(f"{'New password' if new else 'Password'} of {name}: ")
         again = getpass.getpass("The same again: ") if new else password
@@ -136,9 +135,9 @@ def _init(options: argparse.Namespace) -> int:
 
 def _say_of_init(path: str, exists: bool, options: argparse.Namespace, verb: str) -> None:
     if not exists:
-        say(printable(f"the keystore {path} {verb} made, readable by you alone; keep a copy of it and its password"))
+        say(f"the keystore {path} {verb} made, readable by you alone; keep a copy of it and its password")
     for key_id in options.key_ids:
-        say(printable(f"a fresh {options.bits}-bit key {key_id!r} {verb} added to {path}"))
+        say(f"a fresh {options.bits}-bit key {key_id!r} {verb} added to {path}")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -150,7 +149,7 @@ def _list(options: argparse.Namespace) -> int:
 
                 say(json.dumps({"key_id": key_id}))
             else:
-                say(printable(key_id))
+                say(key_id)
     return 0
 
 
@@ -192,7 +191,7 @@ def _convert(options: argparse.Namespace) -> int:
         write_out(result)
         return 0
     write_private(target, result, replace=options.force)
-    say(printable(f"{options.action}ped {shown(source)} to {target} ({len(result)} bytes, readable by you alone)"))
+    say(f"{options.action}ped {shown(source)} to {target} ({len(result)} bytes, readable by you alone)")
     return 0
 
 

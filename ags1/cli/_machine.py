@@ -56,7 +56,8 @@ def bench(options: argparse.Namespace) -> int:
     """Run ``ags1 bench``: medians of interleaved rounds, in memory."""
     threads = sorted({1, backend()["threads"]})
     if not options.json:
-        say(f"AES-256-GCM in memory, {options.bytes:,} bytes of plaintext, median of {_ROUNDS} rounds, GB/s (10^9)\n")
+        say(f"AES-256-GCM in memory, {options.bytes:,} bytes of plaintext, median of {_ROUNDS} rounds, GB/s (10^9)")
+        say("")
         say("block length   threads   encrypt   decrypt      copy")
     for block_length in (1 << 20, 64 << 10, 4 << 10, 1 << 10):
         for count in threads:

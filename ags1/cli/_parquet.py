@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from ags1._command_line import UsageError
+from ags1._words import counted
 from ags1.cli import say, warn
 from ags1.cli._keys import aad_prefix, read_metadata
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing, in_options
 from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, shown, size_of
-from ags1.cli._report import files, in_time
+from ags1.cli._report import in_time
 from ags1.cli._standard import refuse_terminal
 from ags1.cli._transfer import (
     _check_clobber,
@@ -240,7 +241,8 @@ def say_left_out(options: argparse.Namespace, left_out: list[tuple[dict[str, Any
         for _, path, reason in shown_ones:
             warn(f"ags1: note: {path} is left out: {reason}")
         if len(left_out) > len(shown_ones):
-            warn(f"ags1: note: {files(len(left_out) - len(shown_ones))} more left out (--verbose names them all)")
+            more = counted(len(left_out) - len(shown_ones), "more file")
+            warn(f"ags1: note: {more} left out (--verbose names them all)")
 
 
 def _with_metadata(

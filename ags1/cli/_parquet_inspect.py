@@ -6,11 +6,11 @@ import argparse
 import json
 from collections import Counter
 
-from ags1._exit_codes import exit_code, printable
+from ags1._exit_codes import exit_code
+from ags1._words import counted
 from ags1.cli import describe, say, warn
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
-from ags1.cli._report import files
 from ags1.errors import Ags1Error
 
 __all__ = ["inspect"]
@@ -47,8 +47,8 @@ def inspect(options: argparse.Namespace) -> int:
             if number:
                 say("")
             for line in str(inspection).split("\n"):
-                say(printable(line))
+                say(line)
     if len(found) > 1 and not options.json:
         say("")
-        say(f"{files(len(found))}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.items())}")
+        say(f"{counted(len(found), 'file')}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.items())}")
     return code

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from ags1._command_line import UsageError
-from ags1._exit_codes import EXIT_DATA, NotProtected, printable
+from ags1._exit_codes import EXIT_DATA, NotProtected
 from ags1.cli import say, warn
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
@@ -97,11 +97,11 @@ def verify(options: argparse.Namespace) -> int:
     if not options.json and not options.quiet and (options.verbose or len(jobs) == 1):
         for report in reports:
             for line in report.summary().split("\n")[1 if len(jobs) == 1 else 0 :]:
-                say(printable(f"  {line}"))
+                say(f"  {line}")
     elif not options.json and not options.quiet:
         for report in reports:
             for problem in report.problems[:_SHOWN]:
-                say(printable(f"  problem: {problem}"))
+                say(f"  problem: {problem}")
     # Those that were not tried any more.
     outcomes += [NOT_CHECKED] * (len(jobs) - len(outcomes))
     missing = [] if expected is None else expected.missing()

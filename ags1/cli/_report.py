@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ags1._exit_codes import printable
+from ags1._words import counted, printable, size_text
 from ags1.cli import OutputClosed, forget_output, say
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["Reporter", "counted", "files", "format_bytes", "format_rate", "in_time"]
+__all__ = ["Reporter", "in_time"]
 
 # A bar for work that is over before one can read it would only cost its import.
 _BAR_AFTER_SECONDS = 0.4
@@ -32,37 +32,11 @@ _BAR_COLUMNS = 70
 _BAR_WIDTH = 16
 
 
-def format_bytes(count: float) -> str:
-    """Bytes for a person, in powers of 1000: 999 B, 1.0 kB, 1.1 GB."""
-    if count < 1000:
-        return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
-        count /= 1000
-        if count < 999.95 or unit == "TB":
-            return f"{count:.1f} {unit}"
-    raise AssertionError
-
-
-def format_rate(count: int, seconds: float) -> str:
-    """Bytes a second for a person."""
-    return f"{format_bytes(count / max(seconds, 1e-9))}/s"
-
-
 def in_time(count: int, seconds: float) -> str:
     """Bytes and, if it took long enough to tell, time and rate: "1.1 GB in 0.52 s (2.1 GB/s)"."""
     if seconds < _RATE_AFTER_SECONDS:
-        return format_bytes(count)
-    return f"{format_bytes(count)} in {seconds:.2f} s ({format_rate(count, seconds)})"
-
-
-def counted(count: int, what: str) -> str:
-    """A number of things: "1 version", "2 versions"."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def files(count: int) -> str:
-    """A number of files: "1 file", "2 files"."""
-    return counted(count, "file")
+        return size_text(count)
+    return f"{size_text(count)} in {seconds:.2f} s ({size_text(count / seconds)}/s)"
 
 
 class Reporter:
@@ -171,10 +145,10 @@ class Reporter:
             total = done
         rate = done / max(now - self._started, 1e-9)
         state = [f"{100 * done // total} %"] if total else []
-        state.append(f"{format_bytes(done)} of {format_bytes(total)}" if total else format_bytes(done))
+        state.append(f"{size_text(done)} of {size_text(total)}" if total else size_text(done))
         if self._file_count > 1:
-            state.append(f"{self._finished:,}/{files(self._file_count)}")
-        state.append(f"{format_bytes(rate)}/s")
+            state.append(f"{self._finished:,}/{counted(self._file_count, 'file')}")
+        state.append(f"{size_text(rate)}/s")
         if total and rate > 0:
             state.append(f"{_duration((total - done) / rate)} left")
         return state
@@ -192,7 +166,7 @@ class Reporter:
             elif failed:
                 self._to_stderr(f"ags1: {line}")
             elif self._lines and self._each:
-                self._to_stdout(printable(line))
+                self._to_stdout(line)
 
     def note(self, text: str) -> None:
         """Say something beside the results, to a person only."""
@@ -215,7 +189,11 @@ class Reporter:
                 return
             seconds = time.monotonic() - self._started
             good = self._finished - self._failed
-            count = files(good) if good == self._file_count else f"{good:,} of {files(self._file_count)}"
+            count = (
+                counted(good, "file")
+                if good == self._file_count
+                else f"{good:,} of {counted(self._file_count, 'file')}"
+            )
             failed = f"; {self._failed:,} failed" if self._failed else ""
             self._to_stdout(f"{self._did} {count}, {in_time(self._sum, seconds)}{failed}")
 
@@ -223,7 +201,7 @@ class Reporter:
         if sys.stdout is None:
             return
         if self._bar is not None and sys.stdout.isatty():
-            self._bar.print(line)
+            self._bar.print(printable(line))
             return
         try:
             say(line, flush=True)

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Iterable, Iterator
 
-from ags1._exit_codes import printable
+from ags1._words import printable
 from ags1.cli import say, warn
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
@@ -203,7 +203,7 @@ class _Lines:
     """Standard output for csv.writer, which writes a line at once."""
 
     def write(self, line: str) -> None:
-        say(line.removesuffix("\n"))
+        say(line.removesuffix("\n"), raw=True)
 
 
 class _Table:
@@ -220,7 +220,7 @@ class _Table:
         if path is not None:
             if self._files:
                 say("")
-            say(printable(f"==> {path} <=="))
+            say(f"==> {path} <==")
         self._files += 1
         self._widths = None
 
@@ -252,5 +252,5 @@ class _Table:
         say("  ".join(cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip())
 
     def _shortened(self, text: str) -> str:
-        text = printable(text)
+        text = printable(text, undecodable=True)
         return text if self._widest is None or len(text) <= self._widest else f"{text[: self._widest - 3]}..."

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from ags1._command_line import UsageError
 from ags1._exit_codes import exit_code, worst_code
 from ags1._open import open as open_stream
+from ags1._words import counted
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
 from ags1.cli._keys import KEY_METADATA_SUFFIX, Keys, aad_prefix, read_metadata, write_private
 from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, is_url, pair_up, shown, size_of
-from ags1.cli._report import Reporter, files, in_time
+from ags1.cli._report import Reporter, in_time
 from ags1.cli._standard import copy_out, refuse_terminal, standard_input, standard_output
 from ags1.errors import KeyAccessError
 from ags1.files import decrypt_file, encrypt_file
@@ -236,7 +237,7 @@ def work_through(
     finally:
         reporter.close()
     if untried and not options.json:
-        warn(f"ags1: {files(untried)} not tried: the service refuses every key")
+        warn(f"ags1: {counted(untried, 'file')} not tried: the service refuses every key")
     if unprotected:
         reporter.note(UNPROTECTED)
     return worst_code(codes)

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import ags1
 from ags1._option_values import size as size_of
+from ags1._words import size_text
 from ags1.cli import _demo_spark
 from ags1.cli import main as ags1_command
-from ags1.cli._report import format_bytes, format_rate
 
 _PLACES = (
     sysconfig.get_paths()["stdlib"],
@@ -60,17 +60,17 @@ def _demonstrate(size: int) -> None:
     _say("ags1 info", "What this runs on")
     ags1_command(["info"])
 
-    print(f"\nCollecting {format_bytes(size)} of real files from this machine (libraries, documents, data) ...")
+    print(f"\nCollecting {size_text(size)} of real files from this machine (libraries, documents, data) ...")
     _collect(Path("plain"), size)
     total = sum(path.stat().st_size for path in Path("plain").iterdir())
     count = len(list(Path("plain").iterdir()))
-    print(f"plain/: {count} files, {format_bytes(total)}; the largest is archive.tar")
+    print(f"plain/: {count} files, {size_text(total)}; the largest is archive.tar")
 
     _run("keygen lake.key", "One key, readable by you alone")
     baseline = _copy_time("plain")
     encrypted = _run("encrypt plain/ vault/ --key-file lake.key --aad-prefix {name} --quiet", "Encrypt everything")
     print(
-        f"encrypted {format_bytes(total)} in {encrypted:.2f} s ({format_rate(total, encrypted)}); "
+        f"encrypted {size_text(total)} in {encrypted:.2f} s ({size_text(total / encrypted)}/s); "
         f"`cp -r` of the same files: {baseline:.2f} s, so {encrypted / baseline:.2f} times cp"
     )
 
@@ -97,7 +97,7 @@ def _demonstrate(size: int) -> None:
     decrypted = _run("decrypt vault/ restored/ --key-file lake.key --aad-prefix {name} --quiet", "Decrypt everything")
     different = subprocess.run(["diff", "-rq", "plain", "restored"], check=False).returncode
     print(
-        f"decrypted in {decrypted:.2f} s ({format_rate(total, decrypted)}), {decrypted / baseline:.2f} times "
+        f"decrypted in {decrypted:.2f} s ({size_text(total / decrypted)}/s), {decrypted / baseline:.2f} times "
         f"cp; identical to the originals: {not different}"
     )
     if different or not same:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass, field
 
+from ags1._words import counted, printable
 from ags1.iceberg._entries import shown
-from ags1.iceberg._text import counted, printable
 from ags1.iceberg.key_hierarchy import milliseconds
 from ags1.iceberg.table_walk import PLAINTEXT, TableFile, TableSnapshot, TableWalk
 

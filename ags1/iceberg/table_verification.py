@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 
 from ags1._blocks import usable_cpus
 from ags1._parallel import SharedProgress, in_parallel
+from ags1._words import counted, printable
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
-from ags1.iceberg._text import counted, printable
 from ags1.iceberg.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, foreign_blocks
 from ags1.parquet.verify_report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
 from ags1.stream import Reader

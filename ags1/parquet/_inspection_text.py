@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ags1._words import printable, size_text
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.parquet.inspection import ColumnInspection, EncryptionInspection, Inspection
@@ -13,9 +15,9 @@ _LONGEST_LIST = 200
 
 def inspection_text(found: Inspection) -> str:
     """The text, without a line end at its end."""
-    lines = [f"{found.name or 'Parquet file'}: {_bytes(found.size)}, footer {_bytes(found.footer_size)}"]
+    lines = [f"{found.name or 'Parquet file'}: {size_text(found.size)}, footer {size_text(found.footer_size)}"]
     if found.created_by is not None:
-        lines.append(f"created by {_one_line(found.created_by)}")
+        lines.append(f"created by {printable(found.created_by)}")
     if found.encryption is None:
         lines.append("not encrypted: everybody can read all of it, and nothing notices changes")
     else:
@@ -26,8 +28,8 @@ def inspection_text(found: Inspection) -> str:
     groups = len(found.row_groups)
     lines.append(f"{found.rows} rows in {groups} row group{'' if groups == 1 else 's'}, {len(found.columns)} columns")
     if found.key_values:
-        lines.append(f"metadata: {', '.join(f'{_one_line(key)} ({size} B)' for key, size in found.key_values.items())}")
-    width = max((len(_one_line(column.column)) for column in found.columns[:_LONGEST_LIST]), default=0)
+        lines.append(f"metadata: {', '.join(f'{printable(key)} ({size} B)' for key, size in found.key_values.items())}")
+    width = max((len(printable(column.column)) for column in found.columns[:_LONGEST_LIST]), default=0)
     lines += [_column_line(column, min(width, 48)) for column in found.columns[:_LONGEST_LIST]]
     if len(found.columns) > _LONGEST_LIST:
         lines.append(f"  ... and {len(found.columns) - _LONGEST_LIST} more columns")
@@ -53,7 +55,7 @@ def _column_line(column: ColumnInspection, width: int) -> str:
     if column.encrypted and not column.readable:
         parts[0] += " (not known)"
     if column.compressed_size is not None:
-        parts.append(_bytes(column.compressed_size))
+        parts.append(size_text(column.compressed_size))
     if column.codecs:
         parts.append("+".join(column.codecs))
     if column.page_version is not None:
@@ -67,7 +69,7 @@ def _column_line(column: ColumnInspection, width: int) -> str:
         parts.append("STATISTICS SHOWN in the footer")
     if column.key is not None:
         parts.append(str(column.key))
-    return f"  {_one_line(column.column):<{width}}  {', '.join(parts)}"
+    return f"  {printable(column.column):<{width}}  {', '.join(parts)}"
 
 
 def _reading_lines(found: Inspection) -> list[str]:
@@ -83,27 +85,9 @@ def _reading_lines(found: Inspection) -> list[str]:
     return lines
 
 
-def _bytes(size: int) -> str:
-    if size < 10_000:
-        return f"{size} B"
-    amount = float(size)
-    for unit in ("kB", "MB", "GB"):
-        amount /= 1000
-        if amount < 1000:
-            return f"{amount:.1f} {unit}"
-    return f"{amount / 1000:.1f} TB"
-
-
 def _octets(data: bytes) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError:
         text = ""
     return repr(text) if text and text.isprintable() else data.hex()
-
-
-def _one_line(text: str) -> str:
-    """Text of a stranger: no control characters reach a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

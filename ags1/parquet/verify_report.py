@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ags1._words import counted
 from ags1.errors import AuthenticationError, FormatError, LimitError
 
 TYPE_CHECKING = False
@@ -265,9 +266,9 @@ class VerifyReport:
         pages = sum(count for kind, count in self.unauthenticated.items() if kind != SIGNATURE)
         if not (allowed and self.unauthenticated_pages_allowed):
             if pages:
-                found.append(f"{_count(pages, 'page')} without a tag ({self.algorithm})")
+                found.append(f"{counted(pages, 'page')} without a tag ({self.algorithm})")
             if self.plaintext_levels:
-                found.append(f"the levels of {_count(self.plaintext_levels, 'version 2 page')} without a tag")
+                found.append(f"the levels of {counted(self.plaintext_levels, 'version 2 page')} without a tag")
         found += [f"column {name} {what}" for name, what in sorted(self.unprotected_columns.items())[:_LISTED]]
         return found
 
@@ -329,17 +330,17 @@ class VerifyReport:
             )
         if self.plaintext_levels:
             lines.append(
-                f"NOT authenticated: the levels of {_count(self.plaintext_levels, 'version 2 page')}, which lie in "
+                f"NOT authenticated: the levels of {counted(self.plaintext_levels, 'version 2 page')}, which lie in "
                 "plaintext before the module as in parquet-java: which values are null, and where lists end"
             )
         if self.plaintext_pages:
             names = self.plaintext_columns
             lines.append(
-                f"not encrypted: {_count(len(names), 'column')} ({_listed(names)}), "
-                f"{_count(self.plaintext_pages, 'page')}, only their structure was checked"
+                f"not encrypted: {counted(len(names), 'column')} ({_listed(names)}), "
+                f"{counted(self.plaintext_pages, 'page')}, only their structure was checked"
             )
         if pages or self.plaintext_pages:
-            lines.append(f"CRC checked of {_count(self.checksums, 'page')} without a tag")
+            lines.append(f"CRC checked of {counted(self.checksums, 'page')} without a tag")
         if self.missing_keys:
             lines.append(f"not checked for want of a key: {_listed(sorted(self.missing_keys))}")
         if self.unchecked_bytes:
@@ -361,9 +362,9 @@ class VerifyReport:
             parts.append(f"{self.failure_count} failed")
         missing = len(self.missing_keys) + self.footer_key_missing
         if missing:
-            parts.append(_count(missing, "key") + " missing")
+            parts.append(counted(missing, "key") + " missing")
         if self.problem_count:
-            parts.append(_count(self.problem_count, "problem"))
+            parts.append(counted(self.problem_count, "problem"))
         return f" ({', '.join(parts)})" if parts else ""
 
     def _footer_text(self) -> str:
@@ -379,10 +380,6 @@ class VerifyReport:
         if SIGNATURE in self.unauthenticated:
             return f"{how}, signature not verified, as check_footer_integrity=False says"
         return f"{how}, signature NOT valid"
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -24,9 +24,10 @@ from operator import attrgetter
 import pyarrow as pa
 
 from ags1._gcm import random_bytes
+from ags1._words import size_text
 from ags1.errors import KeyAccessError
 from ags1.spark._planning import PART_BYTES, Unit, bin_count, gathered, pack
-from ags1.spark._progress import Counters, Meter, Teller, in_units, open_meter
+from ags1.spark._progress import Counters, Meter, Teller, open_meter
 from ags1.spark._sealing import Opener, Sealer
 from ags1.spark._sessions import Session
 
@@ -276,7 +277,7 @@ class Engine:
         task = _Task(self._work, label, payloads, opener, counters.path, first_bin)
         count, size = _files(wave), sum(unit.size for unit in wave)
         meter.begun(len(bins), count, size)
-        text = f"ags1 {self._work.verb}: {count:,} files, {in_units(size)} in {len(bins):,} tasks"
+        text = f"ags1 {self._work.verb}: {count:,} files, {size_text(size)} in {len(bins):,} tasks"
         with self._session.described(self._group, text):
             if self._is_over:
                 return []

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ags1._words import size_text
 from ags1.spark._sessions import Session
 
 TYPE_CHECKING = False
@@ -24,12 +25,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["Counters", "Meter", "Teller", "in_units", "open_meter"]
+__all__ = ["Counters", "Meter", "Teller", "open_meter"]
 
 _SECOND = 1.0
 _COUNTER = struct.Struct("<QQ")
 _TELL_SECONDS = 0.2
-_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 class Counters:
@@ -171,22 +171,13 @@ class Meter:
         rate = size / seconds
         text = f"ags1 {self._verb}: "
         if total is None:
-            text += f"{files:,} of {self._files:,} files and more, {in_units(size)}"
+            text += f"{files:,} of {self._files:,} files and more, {size_text(size)}"
         else:
-            text += f"{files:,} of {self._files:,} files, {in_units(size)} of {in_units(total)}"
-        text += f", {in_units(rate)}/s"
+            text += f"{files:,} of {self._files:,} files, {size_text(size)} of {size_text(total)}"
+        text += f", {size_text(rate)}/s"
         if total is not None and size < total and rate > 0:
             text += f", {_duration((total - size) / rate)} left"
         return text
-
-
-def in_units(size: float) -> str:
-    """A number of bytes for people, in powers of 1000 as the command line has them: 999 bytes, 1.0 kB, 256 MB."""
-    power = 0
-    while size >= 999.5 and power + 1 < len(_UNITS):
-        size /= 1000
-        power += 1
-    return f"{size:,.0f} {_UNITS[power]}" if power == 0 or size >= 99.95 else f"{size:.1f} {_UNITS[power]}"
 
 
 def _duration(seconds: float) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from ags1._words import counted, size_text
 from ags1.spark._engine import Outcome
-from ags1.spark._progress import in_units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,8 +120,9 @@ class Result:
         """What was done, in a line or some."""
         done = self.counts.get("ok", 0)
         rate = self.plaintext_bytes / self.seconds if self.seconds > 0 else 0.0
-        size, files = in_units(self.plaintext_bytes), "file" if done == 1 else "files"
-        parts = [f"{done:,} {files} ({size}) in {self.seconds:.1f} s, {in_units(rate)}/s"]
+        parts = [
+            f"{counted(done, 'file')} ({size_text(self.plaintext_bytes)}) in {self.seconds:.1f} s, {size_text(rate)}/s"
+        ]
         names = {"skipped": "done before", "unchanged": "unchanged", "left out": "left out", "error": "failed"}
         names["not protected"] = "not protected"
         parts += [f"{self.counts[name]:,} {text}" for name, text in names.items() if self.counts.get(name)]

@@ -21,9 +21,9 @@ from ags1._exit_codes import (
     EXIT_USAGE,
     describe,
     exit_code,
-    printable,
     worst_code,
 )
+from ags1._words import counted, printable, size_text
 from ags1.errors import Ags1Error
 from ags1.spark.job_parser import JOB_OPTIONS, parse
 from ags1.spark.job_session import SparkFailed, as_error, make_session
@@ -291,7 +291,7 @@ class _Job:
             "errors": [{"path": path, "error": text} for path, text in (result.errors if result is not None else ())],
             "notes": [{"path": path, "reason": text} for path, text in (result.notes if result is not None else ())],
             "report": report,
-            "error": f"{failed:,} {'file' if failed == 1 else 'files'} failed" if failed else None,
+            "error": f"{counted(failed, 'file')} failed" if failed else None,
         }
 
     def _say_json(self, record: dict[str, Any]) -> None:
@@ -348,7 +348,7 @@ class _Job:
             self._say_json({"command": self._command, "ok": True, "error": None, **record})
             return EXIT_OK
         verb = "would put" if report.dry_run else "put"
-        keys = f"{report.keys:,} wrapped {'key' if report.keys == 1 else 'keys'}"
+        keys = counted(report.keys, "wrapped key")
         _write(
             sys.stdout,
             f"ags1 rewrap: {verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}",
@@ -462,10 +462,8 @@ class _Plan:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        from ags1.spark._progress import in_units
-
-        yield f"files   {self.files:,}, {in_units(self.bytes)}; the largest has {in_units(self.largest_file)}"
+        yield f"files   {self.files:,}, {size_text(self.bytes)}; the largest has {size_text(self.largest_file)}"
         if self.cut_files:
-            yield f"ranges  {self.ranges:,}, of {self.cut_files:,} files of more than {in_units(self._part_bytes)}"
+            yield f"ranges  {self.ranges:,}, of {self.cut_files:,} files of more than {size_text(self._part_bytes)}"
         waves = f" in {self.waves:,} jobs" if self.waves > 1 else ""
-        yield (f"tasks   {self.tasks:,} on {self.slots:,} slots{waves}; the largest has {in_units(self.largest_task)}")
+        yield (f"tasks   {self.tasks:,} on {self.slots:,} slots{waves}; the largest has {size_text(self.largest_task)}")

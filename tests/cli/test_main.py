@@ -140,9 +140,9 @@ def test_an_error_without_words_is_told_by_its_type() -> None:
 def test_control_characters_in_a_name_do_not_reach_the_terminal(run: Run, work: Path) -> None:
     (work / "new\nline\x1b[31m").write_bytes(b"x")
     result = run("encrypt", "new\nline\x1b[31m", "out", "--key-file", "k")
-    assert result.out.startswith("new\\x0aline\\x1b[31m -> out")
+    assert result.out.startswith("new\\nline\\x1b[31m -> out")
     result = run("decrypt", "new\nline\x1b[31m", "out", "--key-file", "k")
-    assert result.err.startswith("ags1: new\\x0aline\\x1b[31m: ")
+    assert result.err.startswith("ags1: new\\nline\\x1b[31m: ")
     assert len(result.err.splitlines()) == 1
 
 

@@ -27,39 +27,13 @@ from tests.cli.conftest import Run
 DEADLINE = 600
 
 
-# -- numbers -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (999_949, "999.9 kB"),
-        (999_950, "1.0 MB"),
-        (1_100_000_000, "1.1 GB"),
-        (5 * 10**12, "5.0 TB"),
-        (5 * 10**15, "5000.0 TB"),
-    ],
-)
-def test_bytes_are_shown_in_powers_of_1000(count: int, text: str) -> None:
-    assert _report.format_bytes(count) == text
-
-
-def test_rates_are_shown_even_for_no_time_at_all() -> None:
-    assert _report.format_rate(5_000_000, 2.0) == "2.5 MB/s"
-    assert _report.format_rate(0, 0.0) == "0 B/s"
-
-
 def test_time_and_rate_are_shown_if_it_took_long_enough_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_report, "_RATE_AFTER_SECONDS", 0.1)
     assert _report.in_time(1000, 0.001) == "1.0 kB"
     assert _report.in_time(5_000_000, 2.0) == "5.0 MB in 2.00 s (2.5 MB/s)"
 
 
-def test_counts_and_durations_are_shown_in_words() -> None:
-    assert [_report.files(count) for count in (0, 1, 2, 1234)] == ["0 files", "1 file", "2 files", "1,234 files"]
+def test_durations_are_shown_in_words() -> None:
     assert [_report._duration(seconds) for seconds in (5, 120, 7200)] == ["5 s", "2 min", "2.0 h"]
 
 

@@ -197,12 +197,12 @@ def test_the_line_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with Counters(True) as counters:
         made = meter(monkeypatch, counters, 4.0)
         made.expect(1500, 4 << 30)
-        assert made.line() == "ags1 encrypt: 0 of 1,500 files and more, 0 bytes, 0 bytes/s"
+        assert made.line() == "ags1 encrypt: 0 of 1,500 files and more, 0 B, 0 B/s"
         assert counters.path is not None
         Path(counters.path).write_bytes(struct.pack("<QQ", 1200, 1 << 30) + bytes(16) + b"torn")
-        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files and more, 1.1 GB, 268 MB/s"
+        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files and more, 1.1 GB, 268.4 MB/s"
         made.listed()
-        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files, 1.1 GB of 4.3 GB, 268 MB/s, 13 s left"
+        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files, 1.1 GB of 4.3 GB, 268.4 MB/s, 13 s left"
         # A task that begins anew takes nothing back, and nobody has done more than there is.
         Path(counters.path).write_bytes(bytes(16))
         assert made.line().startswith("ags1 encrypt: 1,200 of 1,500 files, 1.1 GB of 4.3 GB")
@@ -219,7 +219,7 @@ def test_without_a_file_that_tasks_can_write_waves_are_counted(monkeypatch: pyte
         assert made.read() == (0, 0, 100)
         made.finished(1, 60)
         assert made.read() == (1, 60, 100)
-        assert made.line() == "ags1 encrypt: 1 of 2 files, 60 bytes of 100 bytes, 60 bytes/s, 1 s left"
+        assert made.line() == "ags1 encrypt: 1 of 2 files, 60 B of 100 B, 60 B/s, 1 s left"
 
 
 def test_a_wave_that_is_over_is_not_counted_twice() -> None:
@@ -304,7 +304,7 @@ def test_a_result_has_all_rows_and_is_made_a_dataframe_when_asked(spark: SparkSe
     assert rows[2]["error"] == "no \\xfe"
     assert rows[1]["bytes_per_second"] is None
     text = result.summary()
-    assert text.splitlines()[0] == ("ags1 encrypt: 2 files (100 bytes) in 2.0 s, 50 bytes/s, 7 unchanged, 1 failed")
+    assert text.splitlines()[0] == ("ags1 encrypt: 2 files (100 B) in 2.0 s, 50 B/s, 7 unchanged, 1 failed")
     assert "  c: no" in text
     file = Path(result._file)
     assert file.exists()

@@ -164,7 +164,7 @@ def test_a_plan_of_local_files_needs_no_spark(job: Job, source: Path) -> None:
         "errors": [],
     }
     text = job("plan", source, "--slots", "2", "--exclude", "*.bin").out
-    assert text == "files   2, 5 bytes; the largest has 5 bytes\ntasks   2 on 2 slots; the largest has 5 bytes\n"
+    assert text == "files   2, 5 B; the largest has 5 B\ntasks   2 on 2 slots; the largest has 5 B\n"
 
 
 def test_a_plan_of_nothing_is_no_plan(job: Job, tmp_path: Path) -> None:

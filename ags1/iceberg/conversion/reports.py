@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from ags1.iceberg._text import counted, printable
+from ags1._words import counted, printable, size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,15 +18,6 @@ _ENGINES = {
     "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone",
     False: "read afterwards by every engine that reads format version 3",
 }
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            return f"{count} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError("unreachable")
 
 
 def _lines(name: str, values: list[str]) -> list[str]:
@@ -109,7 +100,7 @@ class ConversionPlan(_Report):
                 f"the table is upgraded from format version {self.format_version} to 3, which cannot be undone"
             )
         for kind, count in self.files.items():
-            lines.append(f"{kind}: {counted(count, 'file')}, {_size(self.bytes[kind])}")
+            lines.append(f"{kind}: {counted(count, 'file')}, {size_text(self.bytes[kind])}")
         if not any(self.files.values()):
             lines.append("no file has to be moved")
         if self.unchanged:
@@ -220,7 +211,7 @@ class ConversionReport(_Report):
     def text(self) -> str:
         """For people."""
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
-        lines.append(f"moved: {counted(self.files, 'file')}, {_size(self.bytes)}")
+        lines.append(f"moved: {counted(self.files, 'file')}, {size_text(self.bytes)}")
         if self.reused:
             lines.append(f"moved by an earlier run: {counted(self.reused, 'file')}")
         for ref, snapshot in self.snapshots.items():
@@ -266,7 +257,7 @@ class CleanReport(_Report):
     def text(self) -> str:
         """For people."""
         what = "would be removed" if self.dry_run else "removed"
-        lines = [f"{self.table}: {counted(len(self.paths), 'file')}, {_size(self.bytes)}, {what}"]
+        lines = [f"{self.table}: {counted(len(self.paths), 'file')}, {size_text(self.bytes)}, {what}"]
         if self.recent:
             lines.append(f"{counted(self.recent, 'younger file')} that nothing names: left alone")
         return "\n".join(lines)

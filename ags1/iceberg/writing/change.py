@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from ags1._words import counted
 from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.locations import location_of
@@ -73,14 +74,10 @@ class ChangeReport:
             return "nothing to do: no snapshot was made"
         parts = []
         if self.added_files:
-            parts.append(f"{self.added_rows:,} rows added in {_counted(self.added_files, 'file')}")
+            parts.append(f"{self.added_rows:,} rows added in {counted(self.added_files, 'file')}")
         if self.deleted_rows or self.removed_files:
-            parts.append(f"{self.deleted_rows:,} rows deleted, {_counted(self.removed_files, 'file')} removed")
+            parts.append(f"{self.deleted_rows:,} rows deleted, {counted(self.removed_files, 'file')} removed")
         return f"snapshot {self.snapshot_id} ({self.operation}): {'; '.join(parts)}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 @dataclass
