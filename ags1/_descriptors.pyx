@@ -22,6 +22,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
+from posix.stdlib cimport posix_memalign
 
 from ags1._blocks cimport choose_threads
 from ags1._buffer cimport BufferView, readable, writable
@@ -114,6 +115,11 @@ cdef enum:
     MAX_SPAN_BLOCKS = 256
 # Blocks whose nonces are drawn at once, as in _blocks.
 MAX_WINDOW_BLOCKS = 1 << 17
+# Where in a page scratch memory begins. Processors of AMD copy with `rep movsb`, as the kernel does, at a fifth of
+# their speed when the destination lies 1 to 31 bytes further into its page than the source. Plaintext is read from
+# the beginning of a page, and goes behind a nonce.
+cdef int64_t SCRATCH_OFFSET = 64
+cdef size_t PAGE = 4096
 
 
 cdef struct Secret:
@@ -199,7 +205,8 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef bint direct = not encrypt and job.target < 0
     cdef iovec vectors[3 * MAX_SPAN_BLOCKS]
     cdef size_t prefix_length = job.key.aad_prefix_length
-    cdef uint8_t *scratch = <uint8_t *>malloc(job.span * AGS1_BLOCK_OVERHEAD if direct else largest)
+    cdef void *memory = NULL
+    cdef uint8_t *scratch
     cdef uint8_t *aad = <uint8_t *>malloc(prefix_length + 4)
     cdef EVP_CIPHER_CTX *context = gcm_context_new(job.key.octets, job.key.length, encrypt)
     cdef int64_t first, last, block, length, span_length, plain_offset
@@ -208,7 +215,10 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef const uint8_t *data
     cdef int count, status = GCM_OK
 
-    if scratch == NULL or aad == NULL:
+    if posix_memalign(&memory, PAGE, SCRATCH_OFFSET + (job.span * AGS1_BLOCK_OVERHEAD if direct else largest)):
+        memory = NULL
+    scratch = <uint8_t *>memory + SCRATCH_OFFSET
+    if memory == NULL or aad == NULL:
         ags1_fail(&job.failure, GCM_NO_MEMORY, 0, job.first_block, 0, 0)
     elif context == NULL:
         ags1_fail(&job.failure, GCM_BACKEND, 0, job.first_block, 0, gcm_last_error(GCM_BACKEND))
@@ -298,7 +308,7 @@ cdef void *_work(void *argument) noexcept nogil:
 
     gcm_context_free(context)
     free(aad)
-    free(scratch)
+    free(memory)
     return NULL
 
 

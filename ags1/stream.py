@@ -10,8 +10,8 @@ Reader          BufferedReader (CPython's own: read, readline, peek, seek, ...)
                      v
                 a Source (ags1.storage): memory, descriptor, file object, object in a store, pipe
 
-Writer          gathers a window of whole blocks, while the one before it is sealed and written on another thread
-   | BlockCipher.seal_to
+Writer          gathers a window of whole blocks, while other threads seal and write those before it
+   | Gathered (ags1._gathered), or BlockCipher.seal_to from where it lies, if there is much of it
    v
 an Output (ags1.storage): a file that appears when it is complete, a file object, an object in a store
 """
@@ -20,21 +20,22 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Mapping
 
 from ags1 import _blocks, _descriptors, layout
 from ags1._arrow_threads import lend
 from ags1._buffer import BufferView
 from ags1._cipher import INCOMPLETE, BlockCipher
+from ags1._gathered import Gathered
 from ags1._gcm import Key
-from ags1._reading import SMALL_WINDOW, WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
+from ags1._reading import WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
 from ags1._typing import Buffer, KeyLike
 from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.storage import Output, PipeSource, Request, octets, open_output, open_source, start
+from ags1.storage import Output, PipeSource, octets, open_output, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 __all__ = ["Reader", "Writer"]
+
+# Plaintext that a Writer gathers before it is sealed, by one thread for each such window.
+GATHERED = 2 << 20
+# All windows of a Writer together, if one block is not more already.
+_MOST_GATHERED = 16 << 20
 
 
 class Reader(io.BufferedReader):
@@ -273,11 +279,14 @@ class Writer(io.BufferedIOBase):
         _check_threads(threads)
         layout.encrypted_length(0, block_length)
         self._cipher = BlockCipher(secret, prefix, block_length, threads)
-        gathered = WINDOW if threads != 1 else SMALL_WINDOW
-        self._capacity = max(1, min(gathered // block_length, _descriptors.MAX_WINDOW_BLOCKS)) * block_length
-        self._gathered = Gathered(self._capacity)
-        self._spare = Gathered(self._capacity)
-        self._sealing: Request[None] | None = None
+        usable = _blocks.usable_cpus() if threads is None else threads
+        self._is_behind = usable > 1
+        blocks = max(1, min(GATHERED // block_length, _descriptors.MAX_WINDOW_BLOCKS))
+        self._gathered = Gathered(block_length, blocks)
+        # The windows before it, oldest first: being sealed, or waiting to take its place.
+        most = max(1, _MOST_GATHERED // self._gathered.capacity)
+        self._sealing = deque(Gathered(block_length, blocks) for _ in range(min(usable, most)))
+        self._direct = max(1, WINDOW // self._gathered.capacity) * self._gathered.capacity
         self._position = 0
         self._next_block = 0
         self._encrypted_length: int | None = None
@@ -286,8 +295,6 @@ class Writer(io.BufferedIOBase):
         if isinstance(sink, bytes):
             raise TypeError("bytes cannot be written to, and are no path here: give the path as str or pathlib.Path")
         self._output = open_output(sink, storage_options)
-        # A file object of the caller's is written by the caller's thread only.
-        self._behind = threads != 1 and self._output.is_ours
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -350,68 +357,64 @@ class Writer(io.BufferedIOBase):
         done = 0
         size = len(data)
         while done < size:
-            if not self._gathered.filled and size - done >= self._capacity:
-                # Enough for whole windows: encrypted from where it lies.
-                count = self._capacity
-                self._seal(data[done : done + count])
+            if not self._gathered.filled and size - done >= self._direct:
+                # All threads encrypt it from where it lies.
+                count = self._direct
+                self._wait()
+                output, first = self._take_blocks(count)
+                self._cipher.seal_to(output, data[done : done + count], first)
             else:
                 count = self._gathered.take(data[done:])
-                if self._gathered.filled == self._capacity:
+                if self._gathered.filled == self._gathered.capacity:
                     self._seal_gathered()
             done += count
             self._position += count
 
-    def _seal_gathered(self) -> None:
-        """Seal and write what was gathered, on another thread where that is allowed, and gather into other memory."""
-        full = self._gathered
-        if self._behind:
-            self._wait()
-            # Nobody writes to the memory of `full` before _wait() has returned again.
-            self._gathered, self._spare = self._spare, full
-            self._sealing = start(self._sealer(full.view()))
-        else:
-            self._seal(full.view())
-        full.filled = 0
-
-    def _wait(self) -> None:
-        """Wait until nothing is being sealed; raise what that met."""
-        if self._sealing is not None:
-            request = self._sealing
-            request.wait()
-            self._sealing = None
-            request.result()
-
-    def _seal(self, data: memoryview) -> None:
-        """Encrypt whole blocks, or the last ones, and hand them on."""
-        self._wait()
-        self._sealer(data)()
-
-    def _sealer(self, data: memoryview) -> Callable[[], None]:
-        """What seals `data` as the next blocks and writes them; it releases `data`."""
+    def _take_blocks(self, size: int) -> tuple[Output, int]:
+        """Where the next `size` bytes of plaintext go, and the index of their first block."""
         output, cipher, first = self._output, self._cipher, self._next_block
         assert output is not None
-        layout.encrypted_length(self._position_after(data), cipher.block_length)
-        self._next_block += layout.block_count(len(data), cipher.block_length)
+        layout.encrypted_length(first * cipher.block_length + size, cipher.block_length)
+        self._next_block += layout.block_count(size, cipher.block_length)
+        if first == 0:
+            output.write(layout.write_header(cipher.block_length))
+        return output, first
 
-        def call() -> None:
-            with data:
-                if first == 0:
-                    output.write(layout.write_header(cipher.block_length))
-                cipher.seal_to(output, data, first)
+    def _seal_gathered(self, *, last: bool = False) -> None:
+        """Begin to seal and write what was gathered, all of it or its whole blocks, and gather into other memory."""
+        self._wait_for(self._sealing[0])
+        full, cipher = self._gathered, self._cipher
+        if not last:
+            self._sealing[0].take_rest(full)
+        output, first = self._take_blocks(full.filled)
+        # Nothing is put into `full` before _wait_for() has returned again.
+        self._sealing.append(full)
+        self._gathered = self._sealing.popleft()
+        descriptor = -1 if output.descriptor is None else output.descriptor
+        behind = self._is_behind and not last
+        full.start(descriptor, output.position, cipher.key, cipher.aad_prefix, first, behind, output.name)
+        if output.descriptor is not None:
+            output.position += cipher.stored(full.filled)
+        if not self._is_behind:
+            self._wait_for(full)
 
-        return call
+    def _wait(self) -> None:
+        """Wait until nothing is being sealed, and hand it on; raise what that met."""
+        for sealing in self._sealing:
+            self._wait_for(sealing)
 
-    def _position_after(self, data: memoryview) -> int:
-        return self._next_block * self._cipher.block_length + len(data)
+    def _wait_for(self, sealing: Gathered) -> None:
+        assert self._output is not None
+        if sealing.wait() and self._output.descriptor is None:
+            self._output.write_owned(sealing.stored())
+        sealing.clear()
 
     def flush(self) -> None:
         """Hand every full block to the output and flush that. A block that is not full waits for more, or for close."""
         self._check_usable()
         try:
-            whole = self._gathered.filled - self._gathered.filled % self._cipher.block_length
-            if whole:
-                self._seal(self._gathered.view()[:whole])
-                self._gathered.drop(whole)
+            if self._gathered.filled >= self._cipher.block_length:
+                self._seal_gathered()
             self._wait()
             assert self._output is not None
             self._output.flush()
@@ -432,9 +435,9 @@ class Writer(io.BufferedIOBase):
         try:
             if self._error is None and self._output is not None:
                 if self._gathered.filled or self._next_block == 0:
-                    self._seal(self._gathered.view())
+                    self._seal_gathered(last=True)
                 self._wait()
-                self._gathered = self._spare = Gathered(0)
+                self._forget_gathered()
                 self._output.commit()
                 self._encrypted_length = layout.encrypted_length(self._position, self._cipher.block_length)
         except BaseException as error:
@@ -456,16 +459,18 @@ class Writer(io.BufferedIOBase):
         """Remember the first error and throw the output away."""
         if self._error is None:
             self._error = error
-            self._gathered = self._spare = Gathered(0)
-            if self._output is not None and self._owner == os.getpid():
-                is_used = self._output.descriptor is not None or not self._output.is_published
-                # At the end of the interpreter that thread is gone.
-                if self._sealing is not None and is_used and not sys.is_finalizing():
-                    # The descriptor must not be closed, and its number given away, while a thread writes to it; nor
-                    # may the mark of an unfinished stream stand in the middle.
-                    self._sealing.wait()
-                self._output.abort(INCOMPLETE)
-                self._sealing = None
+            if self._owner == os.getpid():
+                # The descriptor must not be closed, and its number given away, while a thread writes to it; nor may the
+                # mark of an unfinished stream stand in the middle.
+                for sealing in self._sealing:
+                    sealing.stop()
+                if self._output is not None:
+                    self._output.abort(INCOMPLETE)
+            self._forget_gathered()
+
+    def _forget_gathered(self) -> None:
+        self._gathered = Gathered(self._cipher.block_length, 1)
+        self._sealing.clear()
 
     @property
     def closed(self) -> bool:
@@ -503,50 +508,6 @@ class Writer(io.BufferedIOBase):
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("an ags1.Writer cannot be pickled")
-
-
-class Gathered:
-    """Plaintext that waits to be sealed, in memory that is used again: fresh memory costs more than the cipher.
-
-    Parameters
-    ----------
-    capacity : int
-        Bytes that it takes at most. The memory grows up to it, so that a short stream needs little.
-
-    Attributes
-    ----------
-    filled : int
-        Bytes that wait.
-    """
-
-    __slots__ = ("_capacity", "_memory", "filled")
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._memory = bytearray()
-        self.filled = 0
-
-    def take(self, data: memoryview) -> int:
-        """Copy as much of `data` as there is room for; return how much that is."""
-        count = min(len(data), self._capacity - self.filled)
-        end = self.filled + count
-        if end > len(self._memory):
-            self._memory += bytes(min(self._capacity, max(end, 2 * len(self._memory))) - len(self._memory))
-        # Not by the bytearray's own slices, which copy twice.
-        with memoryview(self._memory) as memory:
-            memory[self.filled : end] = data[:count]
-        self.filled = end
-        return count
-
-    def view(self) -> memoryview:
-        """What waits. It must be released before more is taken."""
-        return memoryview(self._memory)[: self.filled]
-
-    def drop(self, count: int) -> None:
-        """Forget the first `count` bytes."""
-        rest = self._memory[count : self.filled]
-        self._memory[: len(rest)] = rest
-        self.filled = len(rest)
 
 
 def _name_of(name: str | None) -> str:

@@ -41,6 +41,7 @@ LEVELS = {
     "_blocks": 3,
     "_batch": 3,
     "_descriptors": 3,
+    "_gathered": 3,
     "_items": 2,
     "_arena": 3,
     "_window": 3,
@@ -304,7 +305,7 @@ def test_only_one_module_knows_openssl() -> None:
         for name, path in modules().items()
         if re.search(r"^from ags1\.evp cimport", path.read_text(), re.MULTILINE)
     }
-    types_only = {"_blocks", "_descriptors", "_window"}
+    types_only = {"_blocks", "_descriptors", "_gathered", "_window"}
     assert "_gcm" in knowing
     for name in knowing - {"_gcm"}:
         assert name in types_only

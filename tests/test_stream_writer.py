@@ -58,7 +58,7 @@ class WriterMachine(RuleBasedStateMachine):
         kind=st.sampled_from(["BytesIO", "path", "short writes"]),
     )
     def begin(self, block_length: int, threads: int | None, kind: str) -> None:
-        self.windows = stream_module.WINDOW, stream_module.SMALL_WINDOW
+        self.windows = stream_module.WINDOW, stream_module.GATHERED
         stream_module.WINDOW = stream_module.SMALL_WINDOW = WINDOW
         self.block_length = block_length
         self.directory = tempfile.TemporaryDirectory()
@@ -97,7 +97,7 @@ class WriterMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "writer"):
             return
-        stream_module.WINDOW, stream_module.SMALL_WINDOW = self.windows
+        stream_module.WINDOW, stream_module.GATHERED = self.windows
         self.writer.close()
         if self.sink is self.path:
             stored = self.path.read_bytes()

@@ -46,8 +46,6 @@ class Output:
         Bytes written so far.
     descriptor : int or None
         Of a regular file: many threads may write it at positions from `position` on, and then move that.
-    is_ours : bool
-        Whether the output was opened here: then any one thread at a time may write to it.
     is_published : bool
         Whether nothing is seen of it before :meth:`commit`.
     """
@@ -56,7 +54,6 @@ class Output:
     location: Location | None = None
     position: int = 0
     descriptor: int | None = None
-    is_ours: bool = True
     is_published: bool = True
     _ended: bool = False
 
@@ -193,7 +190,6 @@ class LocalOutput(Output):
 class FileObjectOutput(Output):
     """A binary file object of the caller's: written from where it stands, flushed, not closed."""
 
-    is_ours = False
     is_published = False
 
     def __init__(self, file: Any) -> None:
@@ -268,7 +264,6 @@ class FsspecOutput(FileObjectOutput):
         self.is_published = self._deferred
         super().__init__(file)
         self.name = name
-        self.is_ours = True
 
     def _write(self, data: memoryview) -> None:
         with naming(self.name or ""):

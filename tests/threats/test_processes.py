@@ -355,7 +355,7 @@ def test_pools_of_processes(method: str) -> None:
                 assert len({each[8:20] for each in made}) == 6
                 assert pool.starmap(ags1.decrypt, [(each, key) for each in [stream, *made]]) == [data] * 7
                 # Errors travel back whole.
-                attempts = [(b"PAR1", ags1.FormatError, None), (stream[:-1] + b"?", ags1.AuthenticationError, 2)]
+                attempts = [(b"PAR1", ags1.FormatError, None), (stream[:-1] + bytes([stream[-1] ^ 1]), ags1.AuthenticationError, 2)]
                 for bad, kind, block in attempts:
                     try:
                         pool.apply(ags1.decrypt, (bad, key))
@@ -391,9 +391,13 @@ def counted(function):
     return call
 for name in ("open", "pwrite", "write", "link", "replace", "fsync", "fchmod", "ftruncate", "fstat", "close"):
     setattr(os, name, counted(getattr(os, name)))
-from ags1 import _descriptors
+from ags1 import _descriptors, _gathered, stream
 for name in ("seal_file", "open_file", "seal_into_file", "reserve"):
     setattr(_descriptors, name, counted(getattr(_descriptors, name)))
+class Gathered(_gathered.Gathered):
+    start = counted(_gathered.Gathered.start)
+    wait = counted(_gathered.Gathered.wait)
+stream.Gathered = Gathered
 if kind == "encrypt_file":
     ags1.encrypt_file(source, target, KEY, durable=True)
 elif kind == "decrypt_file":
