@@ -41,7 +41,8 @@ def test_the_schedule_names_a_changed_and_a_plaintext_file(tmp_path: Path) -> No
     script = ROOT / "examples" / "verify_on_a_schedule.py"
     run_python(script, work)
     (stored,) = (work / "vault").glob("sales.csv.*")
-    stored.write_bytes(stored.read_bytes()[:-1] + b"!")
+    data = stored.read_bytes()
+    stored.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     (work / "tables" / "plain.parquet").write_bytes((work / "plain.parquet").read_bytes())
     with pytest.raises(AssertionError, match=r"FOUND sales\.csv replaced") as caught:
         run_python(script, work)

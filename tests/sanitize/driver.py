@@ -110,7 +110,11 @@ def batches() -> None:
             again = ags1.encrypt_many((joined, offsets), KEYS[1], aad_prefixes=numbered, threads=threads, out=out)
             assert ags1.decrypt_many(again, KEYS[1], aad_prefixes=numbered) == plain
             for number in range(0, len(sizes), max(1, len(sizes) // 4)):
-                damaged = [*made[:number], bytes(made[number])[:-1] + b"\xff", *made[number + 1 :]]
+                damaged = [
+                    *made[:number],
+                    bytes(made[number])[:-1] + bytes([made[number][-1] ^ 1]),
+                    *made[number + 1 :],
+                ]
                 if bytes(damaged[number]) != bytes(made[number]):
                     options = {"aad_prefixes": prefixes, "threads": threads}
                     refused(lambda d=damaged, k=keys, o=options: ags1.decrypt_many(d, k, **o))

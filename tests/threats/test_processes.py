@@ -355,7 +355,8 @@ def test_pools_of_processes(method: str) -> None:
                 assert len({each[8:20] for each in made}) == 6
                 assert pool.starmap(ags1.decrypt, [(each, key) for each in [stream, *made]]) == [data] * 7
                 # Errors travel back whole.
-                attempts = [(b"PAR1", ags1.FormatError, None), (stream[:-1] + bytes([stream[-1] ^ 1]), ags1.AuthenticationError, 2)]
+                damaged = stream[:-1] + bytes([stream[-1] ^ 1])
+                attempts = [(b"PAR1", ags1.FormatError, None), (damaged, ags1.AuthenticationError, 2)]
                 for bad, kind, block in attempts:
                     try:
                         pool.apply(ags1.decrypt, (bad, key))
