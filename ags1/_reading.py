@@ -38,6 +38,9 @@ REMOTE_PIECE = SEQUENTIAL_PIECE
 # Local pieces are decrypted by one other core while the caller works: two of them are enough to keep both busy.
 _LOCAL_PIECE = 2 << 20
 _LOCAL_PIECES = 2
+# A Reader's own buffer, where pieces are read ahead: it stays in a core's cache, and whoever asks for more is served
+# from the piece itself.
+_BESIDE_AHEAD = 256 << 10
 # What is read ahead is copied once more. Whoever asks for more than this of a local file has no use for that.
 _LARGEST_SERVED = 4 << 20
 
@@ -193,15 +196,18 @@ class Plaintext:
 
 
 class RawReader(io.RawIOBase):
-    """A position in a plaintext, for a BufferedReader on top; one thread at a time (the BufferedReader's lock)."""
+    """A position in a plaintext, for a BufferedReader on top; one thread at a time (the BufferedReader's lock).
+
+    Its buffer has `window` bytes: as many as were asked for, or fewer where pieces are read ahead.
+    """
 
     def __init__(self, plaintext: Plaintext, window: int) -> None:
         super().__init__()
         self.plaintext = plaintext
-        self._window = window
         self._refill = 0
         self._position = 0
         self._ahead = _ahead_of(plaintext)
+        self.window = window if self._ahead is None else min(window, _BESIDE_AHEAD)
         # A remote source is read ahead from its first read on, if that is at its beginning.
         self._expected = 0 if self._ahead is not None and plaintext.source.is_remote else -1
 
@@ -230,11 +236,11 @@ class RawReader(io.RawIOBase):
                     plaintext.error = error
                     raise
             if not count:
-                if size <= self._window:
+                if size <= self.window:
                     # A refill of the buffer, so how much comes is ours to say: one block after a seek, then more and
                     # more, in whole blocks, while the reading goes straight on.
                     straight_on = position == self._expected
-                    self._refill = min(max(2 * self._refill, block_length), self._window) if straight_on else 1
+                    self._refill = min(max(2 * self._refill, block_length), self.window) if straight_on else 1
                     stop = -(-(position + min(self._refill, size)) // block_length) * block_length
                     size = min(size, stop - position)
                 count = plaintext.read_into(position, view[:size])

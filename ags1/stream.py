@@ -119,9 +119,8 @@ class Reader(io.BufferedReader):
                 super().__init__(self._pipe, buffer_size=64 << 10)
             else:
                 self._plaintext = Plaintext(opened, secret, prefix, length, threads, memory_budget)
-                window = window_of(self._plaintext, threads)
-                self._raw_reader = RawReader(self._plaintext, window)
-                super().__init__(self._raw_reader, buffer_size=window)
+                self._raw_reader = RawReader(self._plaintext, window_of(self._plaintext, threads))
+                super().__init__(self._raw_reader, buffer_size=self._raw_reader.window)
         except FormatError as error:
             opened.close()
             if _is_path_in_bytes(source):
