@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY
 from ags1._words import counted
 from ags1.audit._membership import Membership
@@ -14,10 +16,6 @@ from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version, read_version
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Entry, Location, status
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["DatasetMembership"]
 

@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import re
+from typing import Any
 
 from ags1._exit_codes import EXIT_DATA, EXIT_IO
 from ags1._words import counted
@@ -19,10 +20,6 @@ from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, Aud
 from ags1.audit.report import AuditReport, Group
 from ags1.errors import Ags1Error
 from ags1.storage import Entry, Location, read_whole
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["TableMembership"]
 

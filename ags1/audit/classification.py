@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ags1.dataset.sources import open_regular
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
@@ -20,8 +21,6 @@ from ags1.storage import Entry, PipeSource, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ags1.parquet import DecryptionConfig, Inspection
 
 __all__ = ["BYTES_READ", "PROTECTIONS", "AuditedFile", "decryption_of", "look"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ags1._exit_codes import EXIT_IO
 from ags1._words import counted, size_text
@@ -15,8 +16,6 @@ from ags1.storage import Entry, Location, in_order, list_files, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ags1.files import Progress
 
 __all__ = ["audit", "judge"]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ags1.audit._datasets import DatasetMembership
 from ags1.audit._membership import METADATA_DIRECTORY, Membership, is_metadata_file
 from ags1.audit._tables import TableMembership
 from ags1.audit.report import AuditReport, Group
 from ags1.dataset.names import CONTROL, version_number
 from ags1.storage import Entry, Location
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["memberships"]
 

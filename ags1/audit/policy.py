@@ -20,16 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 from ags1.audit.classification import BY_DESIGN, EMPTY, ENCRYPTED, PARTLY, UNREADABLE, AuditedFile
 from ags1.dataset.selection import matches
 from ags1.storage import Location, read_whole
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from typing_extensions import Self
 
 __all__ = ["ColumnRule", "Policy"]
 
@@ -92,7 +87,7 @@ class Policy:
     name: str = "policy"
 
     @classmethod
-    def read(cls, file: Any, storage_options: Mapping[str, Any] | None = None) -> Self:
+    def read(cls, file: Any, storage_options: Mapping[str, Any] | None = None) -> Policy:
         """Read a TOML file.
 
         Parameters
@@ -117,7 +112,7 @@ class Policy:
         return cls.of(fields, location.text)
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any], name: str = "policy") -> Self:
+    def of(cls, fields: Mapping[str, Any], name: str = "policy") -> Policy:
         """Make one of what a TOML file has.
 
         Raises

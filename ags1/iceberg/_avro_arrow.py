@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from operator import itemgetter
+from typing import Any
 
 import pyarrow
 import pyarrow.compute
@@ -14,10 +15,6 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.types import DecimalType, FixedType, ListType, MapType, NestedField, StructType
 
 from ags1.iceberg._avro_schema import AvroType
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["record_batch"]
 

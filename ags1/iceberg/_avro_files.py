@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from operator import itemgetter
+from typing import Any
 
 import pyarrow
 
@@ -25,10 +26,6 @@ from ags1.iceberg._avro_schema import AvroType, has_field_ids, iceberg_schema, p
 from ags1.iceberg._naming import naming
 from ags1.iceberg._projection import Projection, expected_type, name_mapping
 from ags1.iceberg._variant import avro_variants
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["read_columns", "read_task"]
 

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyiceberg import types
 from pyiceberg.schema import Schema
 
 from ags1.avro import check_schema
 from ags1.errors import FormatError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["AvroField", "AvroType", "has_field_ids", "iceberg_schema", "parse", "plain"]
 

@@ -9,18 +9,15 @@ So does Iceberg Java. Source: Iceberg table spec, "Scan Planning"; Iceberg Java'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.transforms import VoidTransform
 
 from ags1.errors import FormatError
 from ags1.iceberg.deletion_vectors import DeletionVector
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 __all__ = ["DELETED_PATH", "DeleteIndex", "Deletes", "EqualityDeletes"]
 

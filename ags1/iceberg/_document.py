@@ -13,7 +13,8 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 from ags1.errors import FormatError, KeyAccessError
 from ags1.iceberg._entries import (
@@ -25,12 +26,7 @@ from ags1.iceberg._entries import (
     shown,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any, NoReturn, TypeAlias
-
-    Metadata: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | memoryview | os.PathLike[str]
+Metadata: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | memoryview | os.PathLike[str]
 
 __all__ = ["Document", "Snapshots"]
 

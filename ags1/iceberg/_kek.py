@@ -9,18 +9,16 @@ key, whose frames do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 from ags1._secrets import shows_secret
 from ags1.errors import KeyAccessError
 from ags1.iceberg._entries import shown
 from ags1.keys import Key
 from ags1.kms import ServiceRefusal, key_cache_of, name_of_key
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 __all__ = ["check_kms", "keep_kek", "kept_kek", "make_kek", "unwrap_kek", "wrap_kek"]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import pyarrow
 from pyiceberg.expressions import AlwaysTrue
@@ -35,10 +36,6 @@ from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg._variant import ParquetVariants
 from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions
 from ags1.storage import Location
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["EncryptedArrowScan", "FileRows"]
 

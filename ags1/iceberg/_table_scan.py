@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Sequence
+from typing import Any
+
+import pandas
+import pyarrow
 
 from ags1.iceberg._planning import ScanTask, plan_scan
 from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._row_lineage import LINEAGE
 from ags1.iceberg._scan import EncryptedArrowScan, FileRows
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    import pandas
-    import pyarrow
 
 __all__ = ["EncryptedTableScan"]
 

@@ -8,19 +8,14 @@ metadata.json
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from ags1._words import counted, printable
-from ags1.iceberg._entries import shown
+from ags1.iceberg._entries import EncryptedKey, shown
+from ags1.iceberg._text import counted, printable
 from ags1.iceberg.key_hierarchy import milliseconds
 from ags1.iceberg.table_walk import PLAINTEXT, TableFile, TableSnapshot, TableWalk
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from ags1.iceberg._entries import EncryptedKey
 
 __all__ = ["TreeNode", "table_tree"]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pyarrow
 from pyiceberg.schema import Schema
@@ -21,12 +22,7 @@ from pyiceberg.types import StructType
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg._avro_schema import AvroType
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.iceberg._document import Document
+from ags1.iceberg._document import Document
 
 __all__ = ["ParquetVariants", "avro_variants", "is_variant", "metadata_text"]
 

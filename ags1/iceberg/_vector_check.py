@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ags1.errors import FormatError
 from ags1.iceberg.deletion_vectors import DeletionVector
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ags1.iceberg.file_keys import KnownFile
     from ags1.iceberg.table_walk import TableFile
 

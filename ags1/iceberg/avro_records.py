@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
+from typing import Any
 
 from ags1.avro import check_schema, read_header
 from ags1.errors import FormatError
 from ags1.iceberg._avro_codecs import container_start, plain_blocks
 from ags1.iceberg.manifests import readable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 __all__ = ["records"]
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 
 from ags1._gcm import random_bytes
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.locations import local_path
 from ags1.iceberg.tables import EncryptedTable, client_of, load_table
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    import pyarrow
-    from pyiceberg.partitioning import PartitionSpec
-    from pyiceberg.schema import Schema
-    from pyiceberg.table.sorting import SortOrder
 
 __all__ = ["create_table"]
 

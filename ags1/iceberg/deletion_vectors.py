@@ -15,14 +15,12 @@ import io
 import json
 import zlib
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow
+from pyroaring import BitMap64
 
 from ags1.errors import FormatError, TruncatedError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    import pyarrow
 
 __all__ = ["DeletionVector", "deleted_positions", "footer_contradictions", "read_vector"]
 
@@ -199,9 +197,6 @@ def _footer(file: Any, end: int) -> list[Any]:
 
 
 def _positions(bitmaps: bytes, where: str) -> pyarrow.Array:
-    import pyarrow
-    from pyroaring import BitMap64
-
     try:
         positions = BitMap64.deserialize(bitmaps).to_array()
     except Exception as error:

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 from ags1._gcm import random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
-from ags1.iceberg._document import Document
+from ags1.iceberg._document import Document, Metadata
 from ags1.iceberg._entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, list_to_json, shown
 from ags1.iceberg._kek import check_kms, keep_kek, kept_kek, make_kek, unwrap_kek, wrap_kek
 from ags1.iceberg._reports import MergeReport, PruneReport, RewrapReport
@@ -34,14 +36,7 @@ from ags1.iceberg.key_hierarchy import (
 from ags1.keys import Key, KeyMetadata
 from ags1.kms import ForkSafeLock
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Any, TypeAlias
-
-    from ags1.iceberg._document import Metadata
-
-    Report: TypeAlias = MergeReport | PruneReport | RewrapReport
+Report: TypeAlias = MergeReport | PruneReport | RewrapReport
 
 __all__ = ["EncryptionKeys", "MissingKekError"]
 

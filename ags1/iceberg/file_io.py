@@ -33,13 +33,10 @@ try:
 except ImportError as error:
     raise ImportError("Iceberg tables need PyIceberg: pip install 'ags1[iceberg]'", name=error.name) from None
 
+from typing import Any
+
 from ags1.iceberg._naming import naming
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.iceberg.catalogs import TableState
+from ags1.iceberg.catalogs import TableState
 
 __all__ = [
     "LENGTH_POLICIES",

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
@@ -24,11 +25,6 @@ from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.manifests import kind_of, read_entries, read_list
 from ags1.iceberg.metadata_document import check_list, claims_encryption, list_header
 from ags1.keys import KeyMetadata
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 __all__ = ["FileKeys", "KnownFile", "known_file", "known_manifest"]
 

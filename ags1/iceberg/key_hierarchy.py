@@ -8,14 +8,12 @@ Sources: Iceberg table spec, "Encryption Keys"; Iceberg Java's EncryptionUtil an
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
 from ags1._gcm import open_message, random_bytes, seal_message
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg._entries import KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.keys import Key, KeyMetadata
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "MissingKekError",

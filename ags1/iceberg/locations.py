@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlparse
 
 from ags1.storage import Location, option_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 __all__ = ["io_properties_of", "local_path", "location_of", "storage_options_of"]
 

@@ -16,17 +16,13 @@ from __future__ import annotations
 import copy
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ags1.avro import check_schema, read_header
 from ags1.errors import FormatError
 from ags1.iceberg._avro_codecs import container_start, without_codec
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 __all__ = [
     "ADDED",

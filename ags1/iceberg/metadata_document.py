@@ -13,15 +13,12 @@ import binascii
 import hashlib
 import hmac
 import io
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ags1.errors import AuthenticationError, FormatError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
 
 __all__ = ["check_hash", "check_list", "claims_encryption", "list_header", "metadata_document"]
 

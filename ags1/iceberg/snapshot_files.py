@@ -6,23 +6,15 @@ snapshot --> manifest list --> manifest --> data or delete file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ags1.iceberg._naming import naming
-from ags1.iceberg.file_io import ALLOW_PLAINTEXT, file_io_at
+from ags1.iceberg.catalogs import TableState
+from ags1.iceberg.file_io import ALLOW_PLAINTEXT, EncryptedFileIO, file_io_at
 from ags1.iceberg.file_keys import KnownFile, known_file, known_manifest
 from ags1.iceberg.manifests import Entry, Manifest, read_entries, read_list, read_manifest
 from ags1.iceberg.metadata_document import check_list, list_header
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from typing_extensions import Self
-
-    from ags1.iceberg.catalogs import TableState
-    from ags1.iceberg.file_io import EncryptedFileIO
 
 __all__ = ["SnapshotFiles"]
 
@@ -47,7 +39,7 @@ class SnapshotFiles:
         self._io = file_io
 
     @classmethod
-    def of(cls, state: TableState, kms: Any, io_properties: Mapping[str, str]) -> Self:
+    def of(cls, state: TableState, kms: Any, io_properties: Mapping[str, str]) -> SnapshotFiles:
         """For a table in a state, also if some of its files are plaintext."""
         file_io = file_io_at(state, {**io_properties, ALLOW_PLAINTEXT: "true"}, kms)
         file_io.read_metadata(state.metadata_location)

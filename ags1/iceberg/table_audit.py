@@ -12,13 +12,16 @@ EncryptionUtil and StandardEncryptionManager.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ags1._parallel import in_parallel
 from ags1._words import counted, printable
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
-from ags1.iceberg.file_io import plaintext_length_of
+from ags1.iceberg._text import counted, printable
+from ags1.iceberg.file_io import EncryptedFileIO, plaintext_length_of
 from ags1.iceberg.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
 from ags1.iceberg.table_walk import (
     FAULTS,
@@ -30,13 +33,6 @@ from ags1.iceberg.table_walk import (
     foreign_blocks,
     stored_size,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ags1.iceberg.file_io import EncryptedFileIO
 
 __all__ = ["AuditFinding", "AuditReport", "audit"]
 

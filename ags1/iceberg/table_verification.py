@@ -10,25 +10,21 @@ only it could name.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ags1._blocks import usable_cpus
 from ags1._parallel import SharedProgress, in_parallel
 from ags1._words import counted, printable
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
-from ags1.iceberg.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, foreign_blocks
+from ags1.files import Progress
+from ags1.iceberg._text import counted, printable
+from ags1.iceberg.file_io import EncryptedFileIO, EncryptedInputFile
+from ags1.iceberg.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
 from ags1.parquet.verify_report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
 from ags1.stream import Reader
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from ags1.files import Progress
-    from ags1.iceberg.file_io import EncryptedFileIO, EncryptedInputFile
-    from ags1.iceberg.table_walk import TableWalk
 
 __all__ = ["Checked", "FileChecker", "FileFailure", "TableVerifyReport", "table_faults", "verify_table"]
 

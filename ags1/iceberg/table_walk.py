@@ -12,28 +12,24 @@ than it is. Source: Iceberg table spec, "Snapshots", "Manifest Lists" and "Manif
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import pyarrow
 
 from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._naming import naming
 from ags1.iceberg._vector_check import VectorCheck
+from ags1.iceberg.deletion_vectors import DeletionVector
 from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.file_io import EncryptedFileIO
 from ags1.iceberg.file_keys import KnownFile, known_file, known_manifest
 from ags1.iceberg.manifests import read_entries, read_list
 from ags1.iceberg.metadata_document import check_list, claims_encryption, list_header
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Literal, TypeAlias, TypeVar
-
-    import pyarrow
-
-    from ags1.iceberg.deletion_vectors import DeletionVector
-    from ags1.iceberg.file_io import EncryptedFileIO
-
-    Result = TypeVar("Result")
-    Snapshots: TypeAlias = int | Literal["all"] | None
+Result = TypeVar("Result")
+Snapshots: TypeAlias = int | Literal["all"] | None
 
 __all__ = [
     "BLOCK_LENGTH",
@@ -443,8 +439,6 @@ def files_table(found: TableWalk, file_io: EncryptedFileIO, *, sizes: bool = Fal
     FormatError, KeyAccessError, AuthenticationError, OSError
         A manifest list or manifest could not be read, so that files would be missing in the answer.
     """
-    import pyarrow
-
     for each in found:
         if each.error is not None:
             raise each.error

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow
+from pyiceberg.table import StaticTable
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
 from ags1.iceberg._row_filter import RowFilter
@@ -11,6 +15,7 @@ from ags1.iceberg._row_lineage import LINEAGE
 from ags1.iceberg._table_changes import TableChanges
 from ags1.iceberg._table_scan import EncryptedTableScan
 from ags1.iceberg._variant import metadata_text
+from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.file_io import (
     ALLOW_PLAINTEXT,
     LENGTH_POLICY,
@@ -23,14 +28,8 @@ from ags1.iceberg.locations import io_properties_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    import pyarrow
-    from pyiceberg.table import StaticTable
-
     from ags1.files import Progress
     from ags1.iceberg._table_tree import TreeNode
-    from ags1.iceberg.catalogs import CatalogTable, TableState
     from ags1.iceberg.table_audit import AuditReport
     from ags1.iceberg.table_verification import TableVerifyReport
     from ags1.iceberg.table_walk import Snapshots, TableWalk

@@ -15,14 +15,12 @@ PyIceberg's catalogs are the transport. Its models of metadata are not used, bec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.locations import io_properties_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 __all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table", "create_in"]
 

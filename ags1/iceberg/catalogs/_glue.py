@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.catalog.glue import GlueCatalog
+
 from ags1.iceberg.catalogs._columns import current_schema, hive_columns
 from ags1.iceberg.catalogs._table import (
     PointerTable,
@@ -13,13 +18,6 @@ from ags1.iceberg.catalogs._table import (
     read_state,
     taken,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from pyiceberg.catalog.glue import GlueCatalog
 
 __all__ = ["GlueTable"]
 

@@ -20,7 +20,10 @@ import hmac
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyiceberg.catalog.hive import HiveCatalog
 
 from ags1.errors import AuthenticationError
 from ags1.iceberg.catalogs._columns import current_schema, hive_columns
@@ -36,13 +39,6 @@ from ags1.iceberg.catalogs._table import (
 )
 from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash, text_hash
 from ags1.iceberg.metadata_document import check_hash
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from pyiceberg.catalog.hive import HiveCatalog
 
 __all__ = ["HiveTable"]
 

@@ -13,20 +13,15 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.catalog.rest import RestCatalog
 
 from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, conflict, taken
-from ags1.iceberg.catalogs._updates import Updates, keyed, refs_of, requirements_of, updates_of
+from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
 from ags1.iceberg.metadata_document import metadata_document
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from pyiceberg.catalog.rest import RestCatalog
-
-    from ags1.iceberg.catalogs._updates import Update
 
 __all__ = ["RestTable"]
 

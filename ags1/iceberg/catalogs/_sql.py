@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ags1.iceberg.catalogs._table import (
     PointerTable,
     RefusedError,
@@ -11,10 +13,6 @@ from ags1.iceberg.catalogs._table import (
     read_state,
     taken,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["SqlTable"]
 

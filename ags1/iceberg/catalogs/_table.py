@@ -6,6 +6,7 @@ import abc
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ags1.errors import ConflictError, FormatError
 from ags1.iceberg._document import MAX_DOCUMENT, Document
@@ -13,10 +14,6 @@ from ags1.iceberg.catalogs.successor import NewMetadata, first, metadata_directo
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.metadata_document import metadata_document
 from ags1.storage import can_create, create, make_parent, open_output, read_whole, remove
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = [
     "CatalogTable",

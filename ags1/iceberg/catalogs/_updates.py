@@ -5,16 +5,13 @@ Sources: Iceberg's rest-catalog-open-api.yaml; Iceberg Java's MetadataUpdatePars
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from ags1.errors import UnsupportedError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeAlias
-
-    Update: TypeAlias = dict[str, Any]
+Update: TypeAlias = dict[str, Any]
 
 __all__ = ["Updates", "keyed", "refs_of", "requirements_of", "updates_of"]
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg._document import MAX_DOCUMENT
@@ -26,11 +28,6 @@ from ags1.storage import (
     open_output,
     read_whole,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 __all__ = ["FileTable", "as_the_table_spells_it", "newest_metadata", "next_name"]
 

@@ -18,14 +18,11 @@ import json
 import re
 import time
 import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ags1.errors import FormatError
 from ags1.iceberg._document import Document
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
 
 __all__ = [
     "METADATA_SUFFIX",

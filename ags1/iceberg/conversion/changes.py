@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.metadata import TableMetadata
 
 __all__ = ["DECRYPT", "ENCRYPT", "REKEY", "RELOCATE", "Change"]
 

@@ -6,22 +6,16 @@ refs --> snapshots, each once --> manifests, each once --> live entries
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from ags1._parallel import in_parallel
-from ags1.iceberg.manifests import DATA, EQUALITY_DELETES, Manifest
-from ags1.iceberg.writing.metadata import MAIN
+from ags1.iceberg.manifests import DATA, EQUALITY_DELETES, Entry, Manifest
+from ags1.iceberg.snapshot_files import SnapshotFiles
+from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any, TypeAlias
-
-    from ags1.iceberg.manifests import Entry
-    from ags1.iceberg.snapshot_files import SnapshotFiles
-    from ags1.iceberg.writing.metadata import TableMetadata
-
-    Kept: TypeAlias = dict[tuple[str, int | None], Manifest]
+Kept: TypeAlias = dict[tuple[str, int | None], Manifest]
 
 __all__ = ["Contents", "RefSnapshot", "is_moved", "is_position_delete", "is_vector"]
 

@@ -12,38 +12,31 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from ags1._blocks import usable_cpus
 from ags1._parallel import SharedProgress, in_parallel
 from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
+from ags1.files import Progress
+from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, Change
-from ags1.iceberg.conversion.contents import Contents, is_moved
+from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
 from ags1.iceberg.conversion.journal import DIRECTORY, Journal, Run, runs
 from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.conversion.sealing import Seal, WorkKey
 from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run
 from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.manifests import DATA, kind_of
+from ags1.iceberg.manifests import DATA, Entry, kind_of
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.table_walk import FAULTS, STAT_THREADS
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
-from ags1.storage import status
+from ags1.storage import Location, status
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    from ags1.files import Progress
-    from ags1.iceberg.catalogs import CatalogTable, TableState
-    from ags1.iceberg.conversion.contents import Kept
-    from ags1.iceberg.manifests import Entry
-    from ags1.storage import Location
-
-    Perform: TypeAlias = Callable[[list[FileTask], WorkKey | None, Places, Location], Iterable[FileResult]]
+Perform: TypeAlias = Callable[[list[FileTask], WorkKey | None, Places, Location], Iterable[FileResult]]
 
 __all__ = ["Conversion", "View"]
 

@@ -13,11 +13,13 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 from urllib.parse import urlparse
 
 from ags1._parallel import in_parallel
 from ags1.errors import UnsupportedError
 from ags1.iceberg._document import MAX_DOCUMENT
+from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.engine import statistics_of
 from ags1.iceberg.conversion.journal import DIRECTORY, runs
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
@@ -30,14 +32,7 @@ from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
-from ags1.storage import Location, list_files, read_whole, remove, status
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.iceberg.catalogs import CatalogTable, TableState
-    from ags1.storage import Entry
+from ags1.storage import Entry, Location, list_files, read_whole, remove, status
 
 __all__ = ["clean", "expire_snapshots"]
 

@@ -14,18 +14,13 @@ import contextlib
 import json
 import threading
 import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from ags1.errors import FormatError
 from ags1.iceberg.conversion.sealing import WorkKey
 from ags1.iceberg.conversion.work import FileResult
-from ags1.storage import list_files, list_names, make_parent, open_output, read_whole, remove
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
-
-    from ags1.storage import Location
+from ags1.storage import Location, list_files, list_names, make_parent, open_output, read_whole, remove
 
 __all__ = ["DIRECTORY", "Journal", "Records", "Run", "runs"]
 

@@ -7,26 +7,21 @@ each ref's snapshot --> one `replace` snapshot on top of it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ags1.errors import FormatError
-from ags1.iceberg.conversion.contents import is_moved, is_position_delete, is_vector
+from ags1.iceberg.conversion.changes import Change
+from ags1.iceberg.conversion.contents import Contents, RefSnapshot, is_moved, is_position_delete, is_vector
+from ags1.iceberg.conversion.sealing import Seal
 from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
+from ags1.iceberg.conversion.work import FileResult
 from ags1.iceberg.manifests import DATA, DELETES, EQUALITY_DELETES, EXISTING, Entry, Manifest
+from ags1.iceberg.snapshot_files import SnapshotFiles
+from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotWriter
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from ags1.iceberg.conversion.changes import Change
-    from ags1.iceberg.conversion.contents import Contents, RefSnapshot
-    from ags1.iceberg.conversion.sealing import Seal
-    from ags1.iceberg.conversion.work import FileResult
-    from ags1.iceberg.snapshot_files import SnapshotFiles
-    from ags1.iceberg.writing.metadata import TableMetadata
-    from ags1.iceberg.writing.table_files import TableFiles
+from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["SnapshotConversion", "is_finished"]
 

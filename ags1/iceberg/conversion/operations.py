@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from ags1.errors import UnsupportedError
+from ags1.files import Progress
+from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, Change
-from ags1.iceberg.conversion.engine import Conversion
+from ags1.iceberg.conversion.engine import Conversion, Perform
 from ags1.iceberg.conversion.expiry import expire_snapshots
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.conversion.tables import parts_of
@@ -17,14 +20,6 @@ from ags1.iceberg.metadata_document import claims_encryption
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.files import Progress
-    from ags1.iceberg.catalogs import CatalogTable, TableState
-    from ags1.iceberg.conversion.engine import Perform
 
 __all__ = ["decrypt_table", "encrypt_table", "plan_conversion", "rekey_table", "relocate_table"]
 

@@ -9,17 +9,12 @@ A task and a journal hold no plaintext key; whoever works on them asks the KMS o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from ags1._gcm import open_message, random_bytes, seal_message
 from ags1.errors import AuthenticationError
 from ags1.iceberg._kek import check_kms, keep_kek, kept_kek, make_kek
-from ags1.keys import KeyMetadata
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
-    from ags1.keys import Key
+from ags1.keys import Key, KeyMetadata
 
 __all__ = ["Seal", "WorkKey"]
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
-    from ags1.iceberg.catalogs import CatalogTable
+from ags1.iceberg.catalogs import CatalogTable
 
 __all__ = ["parts_of"]
 

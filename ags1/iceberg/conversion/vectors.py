@@ -9,24 +9,19 @@ A data file that has a vector has no other deletes by position. Source: Iceberg 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg._naming import naming
 from ags1.iceberg._position_deletes import read_position_deletes
 from ags1.iceberg.conversion.contents import is_position_delete, is_vector
 from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions
-from ags1.iceberg.manifests import DATA, EXISTING, POSITION_DELETES, Entry
+from ags1.iceberg.manifests import DATA, EXISTING, POSITION_DELETES, Entry, Manifest
+from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.puffin import vector_files
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from ags1.iceberg.manifests import Manifest
-    from ags1.iceberg.snapshot_files import SnapshotFiles
-    from ags1.iceberg.writing.table_files import TableFiles
+from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["merge_position_deletes", "move_vectors", "positions_in"]
 

@@ -11,28 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ags1 import files
 from ags1._open import open as open_stream
 from ags1.avro import iter_blocks
 from ags1.errors import Ags1Error, FormatError, TruncatedError
+from ags1.files import Progress
+from ags1.iceberg.conversion.sealing import Seal
 from ags1.iceberg.locations import location_of
 from ags1.keys import KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
-from ags1.parquet.footer import FileMetaData, RowGroup, read_footer
-from ags1.storage import PipeSource, Unsynced, make_parent, open_output, open_source, status
+from ags1.parquet.footer import FileMetaData, Footer, RowGroup, read_footer
+from ags1.storage import Location, PipeSource, Unsynced, make_parent, open_output, open_source, status
 from ags1.stream import Writer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from typing_extensions import Self
-
-    from ags1.files import Progress
-    from ags1.iceberg.conversion.sealing import Seal
-    from ags1.parquet.footer import Footer
-    from ags1.storage import Location
 
 __all__ = ["FORMS", "FileResult", "FileTask", "Places", "check", "run"]
 
@@ -294,7 +286,7 @@ class _PlainFile:
         self._source = _opened(location)
         self._position = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Any:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -7,17 +7,13 @@ load --> attempt(state, metadata) --> catalog.commit --+--> done
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ags1.errors import Ags1Error, ConflictError
-from ags1.iceberg.catalogs import RefusedError
+from ags1.iceberg.catalogs import CatalogTable, RefusedError, TableState
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ags1.iceberg.catalogs import CatalogTable, TableState
-    from ags1.storage import Location
+from ags1.storage import Location
 
 __all__ = ["ATTEMPTS", "commit"]
 

@@ -8,17 +8,12 @@ from __future__ import annotations
 import copy
 import io
 import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ags1.avro import read_header
 from ags1.iceberg._avro_codecs import container_start
-from ags1.iceberg.manifests import DELETES, pack_fixed, partition_of, without_logical_types
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
-
-    from ags1.iceberg.manifests import Manifest
+from ags1.iceberg.manifests import DELETES, Manifest, pack_fixed, partition_of, without_logical_types
 
 __all__ = ["write_list", "write_manifest"]
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from ags1._gcm import random_bytes
 from ags1.errors import FormatError, UnsupportedError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from typing import Any
 
 __all__ = ["DATA_KEY_LENGTH", "KEY_ID", "MAIN", "TableMetadata"]
 

@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ags1._version import version
 from ags1.iceberg.manifests import POSITION_DELETES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from ags1.iceberg.writing.table_files import TableFiles
+from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["WrittenVector", "vector_files", "write_vectors"]
 

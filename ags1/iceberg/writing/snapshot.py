@@ -10,20 +10,14 @@ and existing rows. Source: Iceberg table spec, "Snapshots", "First Row ID Assign
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.manifests import ADDED, DATA, DELETED, EXISTING
+from ags1.iceberg.manifests import ADDED, DATA, DELETED, EXISTING, Manifest
 from ags1.iceberg.writing.manifest_avro import write_list, write_manifest
-from ags1.iceberg.writing.metadata import MAIN
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from ags1.iceberg.manifests import Manifest
-    from ags1.iceberg.writing.metadata import TableMetadata
-    from ags1.iceberg.writing.table_files import TableFiles
+from ags1.iceberg.writing.metadata import MAIN, TableMetadata
+from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["SnapshotWriter"]
 

@@ -6,13 +6,10 @@ Source: Iceberg table spec, "Optional Snapshot Summary Fields"; Iceberg Java's S
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ags1.iceberg.manifests import DATA, DELETES, EQUALITY_DELETES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
 
 __all__ = ["SnapshotSummary"]
 

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Callable
 
 from ags1 import codec
+from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
-from ags1.storage import make_parent, open_output, remove
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ags1.iceberg.writing.metadata import TableMetadata
-    from ags1.storage import Location
+from ags1.storage import Location, make_parent, open_output, remove
 
 __all__ = ["TableFiles"]
 
