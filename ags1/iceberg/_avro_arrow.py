@@ -24,10 +24,7 @@ _DECIMAL_BYTES = 16
 def record_batch(rows: list[dict[str, Any]], record: AvroType, struct: StructType) -> pyarrow.RecordBatch:
     """A batch with the fields of `struct`, which are among those of `record`, by the names that Avro has.
 
-    Raises
-    ------
-    ValueError, OverflowError, KeyError, pyarrow.ArrowInvalid
-        A value is not one of its type: the file is damaged.
+    What Arrow and Python raise for a value that is not one of its type means that the file is damaged.
     """
     columns = _children(rows, record, struct)
     return pyarrow.RecordBatch.from_struct_array(_struct(columns, len(rows), None))

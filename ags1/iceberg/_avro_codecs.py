@@ -22,13 +22,7 @@ _WHOLE_FILE = 1 << 62
 
 
 def decompressor(codec: str) -> Callable[[bytes], bytes]:
-    """The function that decompresses the blocks of a container.
-
-    Raises
-    ------
-    UnsupportedError
-        A codec that is not known, or that pyarrow was built without.
-    """
+    """The function that decompresses the blocks of a container; an UnsupportedError for a codec that is not there."""
     found = {
         "null": _stored,
         "deflate": _deflate,
@@ -51,13 +45,7 @@ def decompressor(codec: str) -> Callable[[bytes], bytes]:
 
 
 def without_codec(data: bytes) -> bytes:
-    """An Avro container that any reader can read: the same, unless its codec is a rare one.
-
-    Raises
-    ------
-    UnsupportedError, FormatError
-        As for :func:`plain_blocks`; or it is no Avro container.
-    """
+    """An Avro container that any reader can read: the same, unless its codec is a rare one."""
     file = io.BytesIO(data)
     header = read_header(file)
     if header.metadata.get("avro.codec") in _COMMON:
@@ -67,15 +55,7 @@ def without_codec(data: bytes) -> bytes:
 
 
 def plain_blocks(file: Any, header: AvroHeader) -> Iterator[bytes]:
-    """The blocks of a container as one without a codec has them, each with the marker behind it.
-
-    Raises
-    ------
-    UnsupportedError
-        As for :func:`decompressor`.
-    FormatError
-        A block is damaged.
-    """
+    """The blocks of a container as one without a codec has them, each with the marker behind it."""
     codec = header.metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     decompress = decompressor(codec)
     try:

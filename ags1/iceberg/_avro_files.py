@@ -39,21 +39,9 @@ _WHOLE_FILE = 1 << 62
 
 
 def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
-    """Rows of an Avro data file, as the scan has them; its filter is not applied.
+    """Rows of an Avro data file, as the scan has them, without those at the given positions; its filter is not applied.
 
-    Parameters
-    ----------
-    scan : EncryptedArrowScan
-    task : pyiceberg.table.FileScanTask
-    positional_deletes : list of pyarrow.ChunkedArray, optional
-        Positions of rows that are deleted.
-
-    Raises
-    ------
-    FormatError
-        The file is damaged, or its schema is not one of this table; names the file.
-    ImportError
-        fastavro is not installed.
+    What is damaged, or does not fit the table, is a FormatError that names the file.
     """
     path = task.file.file_path
     with scan._io.new_input(path).open() as file:
@@ -69,15 +57,7 @@ def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Ite
 
 
 def read_columns(file: Any, fields: Mapping[int, str]) -> list[pyarrow.ChunkedArray]:
-    """Whole columns of an Avro file, by their field ids.
-
-    Raises
-    ------
-    FormatError
-        The file is damaged, or lacks one of the fields.
-    ImportError
-        fastavro is not installed.
-    """
+    """Whole columns of an Avro file, by their field ids; a FormatError where it lacks one."""
     container = _Container(file, None)
     names = {each.id: each.name for each in container.record.fields}
     for field_id, name in fields.items():
@@ -105,13 +85,7 @@ def _batches(container: _Container, path: str, schema: Any) -> Iterator[tuple[in
 
 
 class _Container:
-    """An open Avro file whose fields have ids.
-
-    Attributes
-    ----------
-    record : AvroType
-        Its schema.
-    """
+    """An open Avro file whose fields have ids: `record` is its schema."""
 
     record: AvroType
 

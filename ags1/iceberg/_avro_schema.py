@@ -104,19 +104,9 @@ def has_field_ids(schema: Any) -> bool:
 
 
 def parse(schema: Any, name_mapping: Iterable[Any] | None = None) -> AvroType:
-    """Take in the schema of a file: a record.
+    """Take in the schema of a file, parsed JSON: a record. A FormatError for one that no table of Iceberg has.
 
-    Parameters
-    ----------
-    schema : object
-        As JSON has it.
-    name_mapping : iterable of pyiceberg MappedField, optional
-        Gives the fields their ids, by name, instead of those in the schema.
-
-    Raises
-    ------
-    FormatError
-        Not a schema that Iceberg's tables can have.
+    Fields have the ids in the schema or, of a file without, those that the table's name mapping gives to their names.
     """
     check_schema(schema)
     mapping = None if name_mapping is None else _by_name(name_mapping)
@@ -257,11 +247,7 @@ def _deeper(mapping: _Mapping | None, name: str) -> _Mapping | None:
 def iceberg_schema(record: AvroType, expected: Callable[[int], Any]) -> Schema:
     """The schema of a file as Iceberg has it, with Avro's names; fields without ids are left out.
 
-    Parameters
-    ----------
-    record : AvroType
-    expected : callable
-        Returns the table's type of a field id, or None. Avro says of some types only how they are stored.
+    `expected` returns the table's type of a field id, or None: Avro says of some types only how they are stored.
     """
     return Schema(*_nested_fields(record, expected, "the schema"))
 
@@ -323,11 +309,7 @@ def _primitive(avro: AvroType) -> Any:
 def plain(record: AvroType, keep: frozenset[int] | None = None) -> Any:
     """An Avro schema of the same bytes without logical types, for fastavro.
 
-    Parameters
-    ----------
-    record : AvroType
-    keep : frozenset of int, optional
-        Only fields with these ids: the schema for the reader, which makes it skip the others.
+    With `keep`, it has only the fields with these ids: the schema for the reader, which makes it skip the others.
     """
     return _plain(record, keep, "r")
 

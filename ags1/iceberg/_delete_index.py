@@ -28,15 +28,7 @@ _EVERYWHERE: tuple[Any, ...] = ()
 
 @dataclass(eq=False)
 class EqualityDeletes:
-    """Equality delete files that compare the same columns, of the same partition.
-
-    Attributes
-    ----------
-    field_ids : tuple of int
-        Of the columns.
-    files : list of (DataFile, int)
-        With their data sequence numbers.
-    """
+    """Equality delete files that compare the same columns, of the same partition, with their data sequence numbers."""
 
     field_ids: tuple[int, ...]
     files: list[tuple[Any, int]] = field(default_factory=list)
@@ -46,15 +38,8 @@ class EqualityDeletes:
 class Deletes:
     """The deletes of one data file.
 
-    Attributes
-    ----------
-    vector : DeletionVector or None
-    position_deletes : tuple of DataFile
-        Files of position deletes; none where there is a vector.
-    equality_deletes : tuple of EqualityDeletes
-        Of the files in them, those apply that are newer than the data file.
-    files : frozenset of DataFile
-        All that apply, as PyIceberg has them.
+    There are no position deletes beside a vector. Of the files of equality deletes, those apply that are newer than the
+    data file. `files` has all that apply, as PyIceberg has them.
     """
 
     vector: DeletionVector | None
@@ -64,13 +49,7 @@ class Deletes:
 
 
 class DeleteIndex:
-    """The delete files of a snapshot.
-
-    Parameters
-    ----------
-    specs : mapping of int to PartitionSpec
-        Those of the table.
-    """
+    """The delete files of a snapshot of a table with these partition specs."""
 
     def __init__(self, specs: Mapping[int, Any]) -> None:
         self._specs = specs
@@ -82,10 +61,7 @@ class DeleteIndex:
     def add(self, file: Any, number: int) -> None:
         """Take in a delete file with its data sequence number.
 
-        Raises
-        ------
-        FormatError
-            It does not say what it deletes, or there are two vectors for a data file; names it.
+        A FormatError names one that does not say what it deletes, or two vectors for one data file.
         """
         if file.content == DataFileContent.EQUALITY_DELETES:
             field_ids = tuple(sorted(set(file.equality_ids or ())))
@@ -113,13 +89,7 @@ class DeleteIndex:
             self._by_partition.setdefault((file.spec_id, *file.partition), []).append((file, number))
 
     def of(self, file: Any, number: int) -> Deletes:
-        """What applies to a data file with its data sequence number.
-
-        Raises
-        ------
-        FormatError
-            Its deletion vector is older than itself; names both.
-        """
+        """What applies to a data file with its data sequence number; a FormatError if its vector is older than it."""
         positions: list[Any] = []
         vector, vector_file, vector_number = self._vectors.get(file.file_path, (None, None, 0))
         if vector is None:

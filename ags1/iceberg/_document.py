@@ -190,15 +190,7 @@ class Snapshots:
         return not isinstance(found, dict) or found.get("type") == "branch"
 
     def of_ref(self, name: str) -> int:
-        """The snapshot of a branch or a tag.
-
-        Raises
-        ------
-        ValueError
-            There is no such branch or tag.
-        FormatError
-            The metadata has it for something else than a snapshot.
-        """
+        """The snapshot of a branch or a tag; a ValueError if there is none of this name."""
         if name in self.refs:
             found = self.refs[name]
             number = _snapshot_id(found.get("snapshot-id") if isinstance(found, dict) else None, f"ref {shown(name)}")

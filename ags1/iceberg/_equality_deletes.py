@@ -26,16 +26,7 @@ __all__ = ["DeletedKeys"]
 
 
 class DeletedKeys:
-    """The rows that a group of delete files deletes.
-
-    Parameters
-    ----------
-    group : EqualityDeletes
-    tables : sequence of pyarrow.Table
-        The rows of its delete files, as `columns` has them.
-    columns : FurtherColumns
-        Of the delete files, with no others.
-    """
+    """The rows that a group of delete files deletes: `tables` has the rows of these files, as `columns` has them."""
 
     def __init__(self, group: EqualityDeletes, tables: Sequence[pyarrow.Table], columns: FurtherColumns) -> None:
         self._field_ids = group.field_ids

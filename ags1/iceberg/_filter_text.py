@@ -16,22 +16,7 @@ _QUOTED = re.compile(r"""'(?:[^']|'')*'|"((?:[^"\\]|\\.)+)\"""", re.DOTALL)
 
 
 def parse_filter(text: str) -> Any:
-    """Parse a row filter.
-
-    Parameters
-    ----------
-    text : str
-        ``amount > 10 and "unit price" is not null``.
-
-    Returns
-    -------
-    pyiceberg.expressions.BooleanExpression
-
-    Raises
-    ------
-    ValueError
-        It is not in this language.
-    """
+    """PyIceberg's expression for a row filter such as ``amount > 10 and "unit price" is not null``; or a ValueError."""
     prefix = "_q"
     while prefix in text:
         prefix += "q"

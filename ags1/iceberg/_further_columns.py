@@ -19,28 +19,8 @@ class FurtherColumns:
     """Further columns of a scan.
 
     Each is at the end of the scan's schema, with the structs it is in, even if the scan has it already: so it does not
-    matter what the scan asks for.
-
-    Parameters
-    ----------
-    schema : pyiceberg.schema.Schema
-        Of the scan.
-    metadata : pyiceberg.table.metadata.TableMetadata
-    field_ids : iterable of int
-    required : bool
-        Whether a file must have them all.
-
-    Attributes
-    ----------
-    schema : pyiceberg.schema.Schema
-        Of the scan, and then these.
-    width : int
-        How many columns the scan itself has.
-
-    Raises
-    ------
-    FormatError
-        The table never had such a column, or it is inside a list or a map.
+    matter what the scan asks for. `schema` has those of the scan, which are `width` columns, and then these. With
+    `required`, a file must have them all.
     """
 
     def __init__(self, schema: Schema, metadata: Any, field_ids: Iterable[int], *, required: bool = False) -> None:

@@ -33,23 +33,9 @@ def check_kms(kms: Any, name: str = "kms") -> None:
 
 
 def unwrap_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
-    """Have a key encryption key unwrapped.
+    """Have a key encryption key unwrapped that the master key `table_key_id` wrapped; `key_id` is for messages.
 
-    Parameters
-    ----------
-    kms : object
-        The client.
-    wrapped : bytes
-        What its ``wrap_key`` gave.
-    table_key_id : str
-        Id of the master key.
-    key_id : str
-        Id of the entry, for messages.
-
-    Raises
-    ------
-    KeyAccessError
-        The service refused, failed, or answered with something else than a key.
+    A KeyAccessError says that the service refused, failed, or replied with something else than a key.
     """
     who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
     name = type(kms).__name__
@@ -84,13 +70,7 @@ def wrap_kek(kms: Any, kek: Key, table_key_id: str, key_id: str) -> bytes:
 
 
 def make_kek(kms: Any, table_key_id: str, key_id: str, length: int) -> tuple[Key, bytes]:
-    """Make a key encryption key: in the KMS if it can, whatever length it chooses then; else here.
-
-    Returns
-    -------
-    tuple
-        The key, and its wrapped bytes.
-    """
+    """Make a key encryption key, and wrap it: in the KMS if it can, of the length that it chooses; else here."""
     who = f"key encryption key under master key {shown(table_key_id)}"
     name = type(kms).__name__
     made = _ask(lambda: _made(kms, table_key_id), f"{name} did not make a {who}", f"{name} made a {who}, and it is")

@@ -38,18 +38,7 @@ _MOST_DIGITS = 400
 
 
 def value_of(literal: Any, kind: Any) -> Value:
-    """The value of a literal for a column of a type.
-
-    Parameters
-    ----------
-    literal : pyiceberg.expressions.literals.Literal
-    kind : pyiceberg.types.PrimitiveType
-
-    Raises
-    ------
-    ValueError
-        It is no value that a column of this type can be compared with.
-    """
+    """The value of a literal for a column of a type; a ValueError where no such column can be compared with it."""
     convert = _CONVERSIONS.get(type(kind))
     made = None
     if convert is not None:
@@ -63,20 +52,9 @@ def value_of(literal: Any, kind: Any) -> Value:
 
 
 def decimal_bound(value: float, scale: int, *, inclusive: bool) -> tuple[Fraction, bool]:
-    """The decimals that are less than a float when they are floats themselves.
+    """The decimals of a scale that are less than a float, or equal, when they are floats themselves.
 
-    Parameters
-    ----------
-    value : float
-    scale : int
-        Of the decimals.
-    inclusive : bool
-        Less or equal.
-
-    Returns
-    -------
-    tuple of Fraction and bool
-        What the decimals' units are less than; whether equal to it too.
+    Return what their units are less than, and whether they may be equal to it too.
     """
     most = Fraction(10**_MOST_DIGITS)
     if math.isnan(value):

@@ -14,11 +14,7 @@ __all__ = ["naming"]
 def naming(path: str, problem: str = "is not the Avro file that it should be") -> Iterator[None]:
     """Gives all that wrong bytes can lead us, fastavro, Arrow and PyIceberg to raise the file's name.
 
-    Parameters
-    ----------
-    path : str
-    problem : str
-        What is said of errors that are none of ours: they become a FormatError.
+    Errors that are none of ours become a FormatError that says `problem`.
     """
     try:
         yield

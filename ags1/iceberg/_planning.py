@@ -121,21 +121,9 @@ class ScanTask(FileScanTask):
 
 
 def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
-    """The tasks of a scan.
+    """The tasks of PyIceberg's scan over an EncryptedFileIO, by a filter that is taken instead of the scan's own.
 
-    Parameters
-    ----------
-    plan : pyiceberg.table.DataScan
-        Over an EncryptedFileIO.
-    row_filter : RowFilter
-        Taken instead of the plan's own.
-
-    Raises
-    ------
-    FormatError
-        A manifest is damaged, or names a file that cannot be read: named, instead of left out.
-    KeyAccessError
-        A key cannot be had, or a file is plaintext and must not be.
+    A file that cannot be read is named by a FormatError or a KeyAccessError, instead of being left out.
     """
     snapshot = plan.snapshot()
     if snapshot is None:
@@ -183,10 +171,7 @@ class _Spec:
 class _Planner:
     """Finds the files that may have rows which pass. Safe to share between threads.
 
-    Attributes
-    ----------
-    deletes, data : list of dict
-        The manifests that are to be read.
+    `deletes` and `data` are the manifests that are to be read.
     """
 
     def __init__(self, plan: Any, row_filter: RowFilter, files: SnapshotFiles, listed: list[dict[str, Any]]) -> None:

@@ -18,18 +18,9 @@ _FIELDS = {2147483546: "file_path", 2147483545: "pos"}
 
 
 def read_position_deletes(file: Any, file_format: str) -> dict[str, pyarrow.ChunkedArray]:
-    """Deleted positions, as int64, by the path of the data file.
+    """Deleted positions, as int64, by the path of the data file. `file` is the plaintext.
 
-    Parameters
-    ----------
-    file : binary file
-        Plaintext of the file.
-    file_format : {"parquet", "avro", "orc"}
-
-    Raises
-    ------
-    FormatError
-        A row has no path or no position, or there are no such fields. Any other exception means that it is damaged.
+    Any exception means that it is damaged: a FormatError where a row has no path or no position.
     """
     if file_format == "avro":
         from ags1.iceberg._avro_files import read_columns

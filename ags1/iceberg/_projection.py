@@ -39,13 +39,7 @@ def name_mapping(scan: Any) -> Any:
 
 
 class Projection:
-    """How the rows of a file become rows of a scan.
-
-    Attributes
-    ----------
-    file_schema : pyiceberg.schema.Schema
-        What has to be read: the fields of the file that the scan wants.
-    """
+    """How the rows of a file become rows of a scan. `file_schema` has the fields of the file that have to be read."""
 
     def __init__(self, scan: Any, task: Any, file_schema: Schema) -> None:
         metadata, file = scan._table_metadata, task.file
@@ -61,21 +55,10 @@ class Projection:
         self._lineage = RowLineage(self._requested, first, number, is_avro=is_avro)
 
     def rows(self, batch: Any, start: int, deleted: list[Any] | None) -> Any:
-        """The rows as the scan wants them, without those that were deleted.
+        """The rows as the scan wants them, without those at the `deleted` positions of the file.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            Rows of the file that follow one another, with the columns of `file_schema`.
-        start : int
-            Position in the file of the first.
-        deleted : list of pyarrow.ChunkedArray, optional
-            Positions in the file.
-
-        Raises
-        ------
-        ResolveError, ValueError, AttributeError, pyarrow.ArrowException
-            The file's schema does not fit the table's.
+        `batch` has rows of the file that follow one another, from the position `start` on, with the columns of
+        `file_schema`. What PyIceberg and Arrow raise means that the file's schema does not fit the table's.
         """
         kept = None
         if deleted:

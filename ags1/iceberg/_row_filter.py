@@ -41,27 +41,10 @@ _ALL: frozenset[_Truth] = frozenset((True, False, None))
 
 
 class RowFilter:
-    """A filter bound to a schema.
+    """A filter, not bound yet, bound to the schema of the table or of its snapshot.
 
-    Parameters
-    ----------
-    expression : pyiceberg.expressions.BooleanExpression
-        Not bound.
-    schema : pyiceberg.schema.Schema
-        Of the table, or of its snapshot.
-    case_sensitive : bool
-
-    Attributes
-    ----------
-    expression : pyiceberg.expressions.BooleanExpression
-        As it was given.
-    field_ids : tuple of int
-        The columns it needs.
-
-    Raises
-    ------
-    ValueError
-        No such column, or a literal that its type cannot be compared with.
+    `field_ids` are the columns that it needs. A ValueError says that there is no such column, or that its type cannot
+    be compared with a literal.
     """
 
     def __init__(self, expression: Any, schema: Schema, case_sensitive: bool = True) -> None:
@@ -70,25 +53,14 @@ class RowFilter:
         self.field_ids = tuple(dict.fromkeys(each.field_id for each in self._root.columns()))
 
     def passing(self, columns: _Arrays, count: int) -> pyarrow.Array:
-        """Which rows pass: booleans without nulls.
-
-        Parameters
-        ----------
-        columns : callable
-            Returns the array of a field id.
-        count : int
-            Of rows.
-        """
+        """Which of `count` rows pass, as booleans without nulls; `columns` returns the array of a field id."""
         found = self._root.evaluate(columns, count)
         return found.fill_null(False) if found.null_count else found
 
     def possible(self, ranges: _Ranges) -> frozenset[_Truth]:
         """The values that it may have for any of the rows; never too few.
 
-        Parameters
-        ----------
-        ranges : callable
-            Returns what is known of a column in these rows; all of it is true.
+        `ranges` returns what is known of a column in these rows; all of it is true.
         """
         return self._root.possible(ranges)
 

@@ -33,16 +33,7 @@ LINEAGE = {
 class RowLineage:
     """The lineage columns of a scan, for the rows of one file.
 
-    Parameters
-    ----------
-    schema : pyiceberg.schema.Schema
-        Of the scan.
-    first_row_id : int or None
-        Of the file, also inherited.
-    sequence_number : int or None
-        That of the snapshot that added the file.
-    is_avro : bool
-        Whether the file is an Avro file.
+    `first_row_id` is the file's, also inherited; `sequence_number` is that of the snapshot that added the file.
     """
 
     def __init__(
@@ -56,16 +47,10 @@ class RowLineage:
         self._number = sequence_number if is_avro or first_row_id is not None else None
 
     def filled(self, rows: Any, start: int, kept: Any) -> Any:
-        """The rows with what their file does not store.
+        """The rows, which have what their file stores, with what it does not store.
 
-        Parameters
-        ----------
-        rows : pyarrow.RecordBatch
-            With the stored values, or null.
-        start : int
-            Position in the file of the first row that was read.
-        kept : pyarrow.Array or None
-            Which of the rows that were read these are; None for all.
+        `start` is the position in the file of the first row that was read; `kept` says which of them these are, None
+        for all.
         """
         if self._row_id is not None or self._position is not None:
             positions = pyarrow.array(range(rows.num_rows), pyarrow.int64()) if kept is None else kept

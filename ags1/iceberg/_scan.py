@@ -49,13 +49,8 @@ _REMOTE_FILES = 8
 class FileRows:
     """What a scan reads of one file.
 
-    Attributes
-    ----------
-    task : ScanTask
-    deleted : list of pyarrow.ChunkedArray
-        Positions of rows that deletion vectors and position deletes have deleted.
-    batches : list of pyarrow.RecordBatch
-        The rows that are left and pass.
+    `deleted` has the positions of rows that deletion vectors and position deletes have deleted, `batches` the rows that
+    are left and pass.
     """
 
     task: ScanTask
@@ -64,17 +59,7 @@ class FileRows:
 
 
 class EncryptedArrowScan(ArrowScan):
-    """PyIceberg's scan, with Avro files, equality deletes, our row filter and bounded memory.
-
-    Parameters
-    ----------
-    metadata : pyiceberg.table.metadata.TableMetadata
-    file_io : EncryptedFileIO
-    schema : pyiceberg.schema.Schema
-        The columns that are wanted.
-    row_filter : RowFilter, optional
-    limit : int, optional
-    """
+    """PyIceberg's scan, with Avro files, equality deletes, our row filter and bounded memory."""
 
     def __init__(
         self,
@@ -91,12 +76,8 @@ class EncryptedArrowScan(ArrowScan):
     def to_record_batches(self, tasks: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
         """Batches of all tasks, in their order, and of one schema.
 
-        Raises
-        ------
-        FormatError
-            A file is damaged, or a delete cannot be applied; names the file.
-        TypeError
-            A task is not one of plan_files(): PyIceberg's own do not say which deletes apply.
+        A FormatError names a file that is damaged. A TypeError refuses tasks that plan_files() has not made:
+        PyIceberg's own do not say which deletes apply.
         """
         left = self._limit
         with closing(self.by_file(tasks)) as files:

@@ -71,12 +71,12 @@ class TableChanges:
         ref: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
     ) -> ChangeReport:
-        """Delete the rows that pass a filter, and add others.
+        """Delete the rows that pass a filter, and add others, which need not pass it.
 
         Parameters
         ----------
         data, ref, snapshot_properties
-            As for :meth:`append`. New rows need not pass the filter.
+            As for :meth:`append`.
         row_filter : str or pyiceberg expression, optional
             As for :meth:`EncryptedTable.scan`; without it, all rows are replaced.
         """
@@ -89,12 +89,8 @@ class TableChanges:
     ) -> ChangeReport:
         """Replace the partitions that the new rows are in, as Spark's dynamic overwrite does.
 
-        Files of older partition specs stay. A table without partitions is replaced as a whole.
-
-        Parameters
-        ----------
-        data, ref, snapshot_properties
-            As for :meth:`append`.
+        Files of older partition specs stay. A table without partitions is replaced as a whole. The parameters are those
+        of :meth:`append`.
         """
         from ags1.iceberg.writing.overwriting import overwrite_partitions
 

@@ -44,16 +44,7 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 @dataclass(frozen=True)
 class FilteredColumn:
-    """A column of a row filter.
-
-    Attributes
-    ----------
-    field_id : int
-    name : str
-    type : pyiceberg.types.IcebergType
-    nested : bool
-        Whether it is in a struct.
-    """
+    """A column of a row filter; `nested` if it is in a struct."""
 
     field_id: int
     name: str
@@ -68,18 +59,11 @@ class FilteredColumn:
 
 @dataclass(frozen=True)
 class ValueRange:
-    """What a column may have.
+    """What a column may have: whether nulls, values and NaN, and between which bounds.
 
-    Attributes
-    ----------
-    lower, upper : int, float, str, bytes or None
-        Of what is neither null nor NaN, in the units of :mod:`ags1.iceberg._literal_values`; None if not known.
-    nulls, values, nans : bool
-        Whether there may be nulls, values, and NaN.
-    transform : callable, optional
-        The range is of what this makes of the values; None from it if that is not known.
-    ordered : bool
-        Whether the transform keeps their order.
+    The bounds are of what is neither null nor NaN, in the units of :mod:`ags1.iceberg._literal_values`; None if not
+    known. With a `transform`, they are of what this makes of the values, None from it if that is not known; `ordered`
+    says whether it keeps their order.
     """
 
     lower: Any = None
@@ -129,16 +113,7 @@ def of_file(column: FilteredColumn, file: Mapping[str, Any]) -> ValueRange:
 
 
 def of_partition(column: FilteredColumn, fields: Any, partition: Mapping[int, Any]) -> list[ValueRange]:
-    """By the partition of a data file.
-
-    Parameters
-    ----------
-    column : FilteredColumn
-    fields : sequence of pyiceberg.partitioning.PartitionField
-        Of the file's partition spec.
-    partition : mapping
-        The values by field id, as Avro has them.
-    """
+    """By the partition of a data file, which has values by field id as Avro has them; `fields` are the spec's."""
     made = []
     for field in fields:
         if field.source_id != column.field_id or field.field_id not in partition:
@@ -159,17 +134,7 @@ def of_partition(column: FilteredColumn, fields: Any, partition: Mapping[int, An
 
 
 def of_summaries(column: FilteredColumn, fields: Any, summaries: Any, kinds: Any) -> list[ValueRange]:
-    """By what a manifest list says of the partitions in a manifest.
-
-    Parameters
-    ----------
-    column : FilteredColumn
-    fields : sequence of pyiceberg.partitioning.PartitionField
-    summaries : sequence of mapping
-        One for each of the fields, as the list has them.
-    kinds : sequence of pyiceberg.types.PrimitiveType
-        Of the partition's fields.
-    """
+    """By what a manifest list says of the partitions in a manifest: one summary for each field of the spec."""
     made = []
     for field, summary, kind in zip(fields, summaries, kinds, strict=True):
         if field.source_id != column.field_id or (image := _image(field.transform, column.type)) is None:
@@ -193,16 +158,7 @@ def _ends(lower: bytes | None, upper: bytes | None, kind: Any) -> tuple[Any, Any
 
 
 def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType) -> ValueRange | None:
-    """By the statistics of a column in a Parquet file; None where they are missing or of another type.
-
-    Parameters
-    ----------
-    column : FilteredColumn
-        In no struct.
-    statistics : pyarrow.parquet.Statistics or None
-    kind : pyarrow.DataType
-        As it is in the file.
-    """
+    """By the statistics of a column in a Parquet file; None where they are missing or of another type."""
     if statistics is None:
         return None
     lower = upper = None

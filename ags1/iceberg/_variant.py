@@ -71,19 +71,7 @@ _BELOW = frozenset(("fields", "key", *_TYPES))
 
 
 class ParquetVariants:
-    """The schema of a Parquet file, with ids for the fields of its variants.
-
-    Parameters
-    ----------
-    physical : pyarrow.Schema
-        As the file has it.
-    metadata : pyiceberg.table.metadata.TableMetadata
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        For PyIceberg.
-    """
+    """The schema of a Parquet file, with ids for the fields of its variants, so that PyIceberg can use it."""
 
     def __init__(self, physical: pyarrow.Schema, metadata: Any) -> None:
         # Of all schemas: a file keeps a column that was dropped.
@@ -95,13 +83,7 @@ class ParquetVariants:
             self.schema = pyarrow.schema([self._field(each, each.name) for each in physical], physical.metadata)
 
     def check(self, wanted: Schema) -> None:
-        """Refuse shredded variants.
-
-        Raises
-        ------
-        UnsupportedError
-            One is among the fields that are wanted.
-        """
+        """Raise an UnsupportedError if a shredded variant is among the fields that are wanted."""
         for field_id in self._shredded.keys() & wanted.field_ids:
             raise UnsupportedError(
                 f"the variant column {self._shredded[field_id]}: only variants of metadata and value can be read, and "

@@ -16,23 +16,9 @@ __all__ = ["records"]
 
 
 def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
-    """The records, one block of the file in memory at a time.
+    """The records of a plaintext file, one block of it in memory at a time; of a manifest or manifest list, read whole.
 
-    Parameters
-    ----------
-    file : binary file
-        Its plaintext.
-    is_manifest : bool
-        Whether it is a manifest or a manifest list, which is read whole.
-
-    Raises
-    ------
-    UnsupportedError
-        Its codec is not known, or not there.
-    FormatError
-        It is damaged, or no Avro container. fastavro raises whatever else the wrong bytes lead it to.
-    ImportError
-        fastavro is not installed.
+    An UnsupportedError names a codec that is not there. Whatever else fastavro raises means that the file is damaged.
     """
     try:
         import fastavro

@@ -61,13 +61,7 @@ class DeletionVector:
     def from_entry(
         cls, path: str, data_file: object, offset: object, size: object, cardinality: object
     ) -> DeletionVector:
-        """Make it from the fields of a manifest entry.
-
-        Raises
-        ------
-        FormatError
-            A field is missing or impossible; names the file.
-        """
+        """Make it from the fields of a manifest entry; a FormatError names the file if one is missing or impossible."""
         if not isinstance(data_file, str) or not data_file:
             raise FormatError(f"{path}: the manifest does not say which data file this deletion vector is for")
         if not (_is_count(offset) and _is_count(size) and _is_count(cardinality)):
@@ -84,20 +78,7 @@ class DeletionVector:
 
 
 def read_vector(file: Any, vector: DeletionVector, end: int) -> pyarrow.Array:
-    """Read the deleted positions of a vector, from its range alone.
-
-    Parameters
-    ----------
-    file : binary file
-        Plaintext of the Puffin file.
-    vector : DeletionVector
-    end : int
-        Bytes of the plaintext.
-
-    Returns
-    -------
-    pyarrow.Array
-        Positions in the data file, as int64.
+    """The deleted positions of a vector, as int64, read from its range alone; the plaintext has `end` bytes.
 
     Raises
     ------
@@ -129,13 +110,7 @@ def read_vector(file: Any, vector: DeletionVector, end: int) -> pyarrow.Array:
 
 
 def deleted_positions(file: Any, vectors: list[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
-    """The deleted positions of several vectors of one Puffin file.
-
-    Raises
-    ------
-    TruncatedError, FormatError
-        As for :func:`read_vector`.
-    """
+    """The deleted positions of several vectors of one Puffin file; raises as :func:`read_vector`."""
     end = _size_of(file)
     return {each: read_vector(file, each, end) for each in sorted(vectors, key=lambda each: each.offset)}
 
@@ -147,13 +122,7 @@ def _size_of(file: Any) -> int:
 
 
 def footer_contradictions(file: Any, vectors: list[DeletionVector]) -> list[str]:
-    """What the footer of a Puffin file says otherwise than the manifests, for whoever reads only footers.
-
-    Raises
-    ------
-    FormatError
-        It has no footer.
-    """
+    """What the footer of a Puffin file says otherwise than the manifests, for whoever reads only footers."""
     blobs = {
         (each.get("offset"), each.get("length")): each
         for each in _footer(file, _size_of(file))

@@ -135,8 +135,6 @@ class EncryptedFileIO(FileIO):
             It is not the one that the metadata hash names.
         FormatError
             It is no metadata of a table, or sets how tables are read.
-        OSError
-            It cannot be read.
         """
         document = self._loaded.get(location)
         if document is None:
@@ -151,13 +149,7 @@ class EncryptedFileIO(FileIO):
         return EncryptedInputFile(location, self)
 
     def refuse_plaintext(self, known: KnownFile) -> None:
-        """Refuse a file that is plaintext, if the table promises that it is not and plaintext is not allowed.
-
-        Raises
-        ------
-        KeyAccessError
-            It is; names the file.
-        """
+        """Raise a KeyAccessError if the table promises that this file is encrypted, and plaintext is not allowed."""
         if known.key_metadata is not None or not known.encrypted_table or self.allow_plaintext:
             return
         raise KeyAccessError(
@@ -231,10 +223,7 @@ class EncryptedInputFile(InputFile):
     def plaintext(self, known: KnownFile, *, any_block_length: bool = False) -> Any:
         """The file as a plaintext one, decrypted where it is read.
 
-        Parameters
-        ----------
-        any_block_length : bool
-            Open AGS1 files with other blocks than Iceberg's, for whoever looks at what is wrong with them.
+        Whoever looks at what is wrong with AGS1 files opens those with other blocks than Iceberg's too.
         """
         if known.key_metadata is None:
             return self._plain(known)

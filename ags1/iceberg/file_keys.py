@@ -33,12 +33,10 @@ _IMPLEMENTATION, _OURS = "py-io-impl", "ags1.iceberg.EncryptedFileIO"
 
 
 class KnownFile:
-    """What the file above says of a file.
+    """What the file above it says of a file.
 
     Attributes
     ----------
-    path : str
-        As it is written there.
     kind : str
         "manifest list", "manifest", "data", "position deletes", "equality deletes" or "deletion vectors".
     file_format : str
@@ -122,20 +120,10 @@ _tables_lock = threading.Lock()
 
 
 class FileKeys:
-    """Keys of files by their paths.
+    """Keys of files by their paths. Safe to share between threads; it holds plaintext keys, so it cannot be pickled.
 
-    Parameters
-    ----------
-    kms : object
-        Unwraps key encryption keys; None only learns what is plaintext.
-    table_key_id : str, optional
-        The master key that every hierarchy must end in.
-    promised : bool
-        Whether the table is an encrypted one, whatever its metadata says.
-
-    Notes
-    -----
-    Safe to share between threads. Holds plaintext keys, so it cannot be pickled.
+    The KMS unwraps key encryption keys; without one only plaintext is learned. `table_key_id` is the master key that
+    every hierarchy must end in; `promised` says that the table is an encrypted one, whatever its metadata says.
     """
 
     def __init__(self, kms: Any, *, table_key_id: str | None = None, promised: bool = False) -> None:
@@ -173,10 +161,7 @@ class FileKeys:
     def find(self, path: str) -> KnownFile | None:
         """What is known of a file; None for one that no file above has named.
 
-        Raises
-        ------
-        KeyAccessError, FormatError, AuthenticationError
-            The key of a manifest list cannot be unwrapped; names the snapshot and the key.
+        If the key of a manifest list cannot be unwrapped, the error names the snapshot and the key.
         """
         with self._lock:
             known = self._files.get(path)

@@ -112,19 +112,9 @@ def io_properties_of(options: Mapping[str, Any] | None, *, strict: bool = True) 
 
 
 def storage_options_of(io_properties: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """The storage options that a catalog's properties amount to.
+    """The storage options that a catalog's properties, with PyIceberg's names, amount to for a URL.
 
-    Parameters
-    ----------
-    io_properties : mapping
-        Of a catalog or a table, with PyIceberg's names: ``s3.endpoint``, ``gcs.oauth2.token``, ``adls.account-key``.
-    url : str
-        What they are for.
-
-    Raises
-    ------
-    ValueError
-        A property that :mod:`ags1.storage` cannot follow.
+    A ValueError names a property that :mod:`ags1.storage` cannot follow.
     """
     location = Location(url)
     family = _FAMILY.get(location.scheme)
@@ -132,13 +122,7 @@ def storage_options_of(io_properties: Mapping[str, Any], url: str) -> dict[str, 
 
 
 def location_of(url: str, io_properties: Mapping[str, Any] | None = None) -> Location:
-    """Where a file of a table is: a path, a URL, or ``file:/path`` as Hadoop writes it.
-
-    Raises
-    ------
-    ValueError
-        No location, or a property that cannot be followed.
-    """
+    """Where a file of a table is: a path, a URL, or ``file:/path`` as Hadoop writes it."""
     path = local_path(url)
     if path is not None:
         return Location(path)

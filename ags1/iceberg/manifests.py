@@ -120,7 +120,6 @@ class Manifest:
         ``schema`` and ``partition-spec`` as JSON text.
     partition : dict
         Avro schema of the partition record, as it is declared.
-    entries : list of Entry
     packed_fixed : bool
         Whether values of fixed types stand with their lengths, as Iceberg Java writes them.
     """
@@ -144,18 +143,9 @@ def kind_of(file: Mapping[str, Any]) -> str:
 
 
 def read_list(data: bytes) -> list[dict[str, Any]]:
-    """The entries of a manifest list: fields by their names in the specification, without those that are null.
+    """The entries of a plaintext manifest list: fields by the names in the specification, without those that are null.
 
-    Parameters
-    ----------
-    data : bytes
-        Plaintext of the file.
-
-    Raises
-    ------
-    FormatError
-        It is damaged, or no manifest list. Any other exception means that too: fastavro raises what wrong bytes lead
-        it to.
+    Any exception means that it is damaged, or no manifest list: fastavro raises what wrong bytes lead it to.
     """
     from pyiceberg.manifest import MANIFEST_LIST_FILE_STRUCTS
 
@@ -174,13 +164,7 @@ def read_list(data: bytes) -> list[dict[str, Any]]:
 
 
 def read_manifest(data: bytes, listed: Mapping[str, Any], *, metrics: bool = True) -> Manifest:
-    """A manifest in memory, as :func:`read_entries` has its entries.
-
-    Raises
-    ------
-    FormatError
-        As there; or a live file has no sequence number.
-    """
+    """A manifest in memory, as :func:`read_entries` has its entries; each live one must have a sequence number."""
     container = _Container(data)
     made = Manifest(
         listed["content"],
@@ -197,21 +181,10 @@ def read_manifest(data: bytes, listed: Mapping[str, Any], *, metrics: bool = Tru
 
 
 def read_entries(data: bytes, listed: Mapping[str, Any], *, metrics: bool = True) -> Iterator[Entry]:
-    """The entries of a manifest one by one, with the values that they inherit.
+    """The entries of a plaintext manifest one by one, with the values that they inherit.
 
-    Parameters
-    ----------
-    data : bytes
-        Plaintext of the file.
-    listed : mapping
-        What the manifest list says of it, from :func:`read_list`; empty if that is not known.
-    metrics : bool
-        Whether sizes, counts and bounds of columns are wanted, which are most of it.
-
-    Raises
-    ------
-    FormatError
-        It is damaged, or no manifest. Any other exception means that too: fastavro raises what wrong bytes lead it to.
+    `listed` is what :func:`read_list` says of it, empty if that is not known. Without `metrics`, the sizes, counts and
+    bounds of columns are left out, which are most of it. Any exception means that it is damaged, or no manifest.
     """
     return _entries(_Container(data), listed, metrics)
 
@@ -252,16 +225,9 @@ def _entries(container: _Container, listed: Mapping[str, Any], metrics: bool) ->
 def readable(data: bytes) -> bytes:
     """A manifest or manifest list as any reader of Avro can read it: the same container, or the same rows in another.
 
-    codec zstandard, snappy, ...       -->  none: PyIceberg and fastavro would need further packages for them
-    partition values of a fixed type   -->  bytes, where they are written so
-    partition values of nanoseconds    -->  longs: PyIceberg writes the logical type, and does not read it
-
-    Raises
-    ------
-    UnsupportedError
-        Its codec is not known, or not there.
-    FormatError
-        As for :func:`read_list`.
+    codec zstandard, snappy, ...       -->  none: PyIceberg and fastavro would need further packages for them partition
+    values of a fixed type   -->  bytes, where they are written so partition values of nanoseconds    -->  longs:
+    PyIceberg writes the logical type, and does not read it
     """
     data = without_codec(data)
     header = read_header(io.BytesIO(data))

@@ -42,21 +42,12 @@ _HASH_BYTES = 32
 
 
 def metadata_document(location: str, data: bytes, metadata_hash: str | None = None) -> Document:
-    """Parse a metadata file.
-
-    Parameters
-    ----------
-    location : str
-        For messages.
-    data : bytes
-        As it is stored, also compressed by gzip.
-    metadata_hash : str, optional
-        What the file must be: standard base64 of the SHA-256 of its JSON text.
+    """Parse a metadata file, as it is stored; `location` is for messages.
 
     Raises
     ------
     AuthenticationError
-        The file has another hash.
+        The SHA-256 of its JSON text is not what `metadata_hash` says in base64.
     FormatError
         Not the metadata of a table, or with fields that two readers would take for different things.
     """
@@ -76,13 +67,7 @@ def metadata_document(location: str, data: bytes, metadata_hash: str | None = No
 
 
 def check_hash(metadata_hash: str) -> str:
-    """The hash, if it can be one.
-
-    Raises
-    ------
-    ValueError
-        It is no base64 of 32 bytes.
-    """
+    """The hash, or a ValueError if it is no base64 of 32 bytes."""
     try:
         length = len(base64.b64decode(metadata_hash, validate=True))
     except (binascii.Error, ValueError):
@@ -103,13 +88,7 @@ def claims_encryption(fields: Mapping[str, Any]) -> bool:
 
 
 def list_header(data: bytes) -> tuple[int | None, int | None]:
-    """The snapshot id and the sequence number that a manifest list says it is of; None for what it does not say.
-
-    Raises
-    ------
-    FormatError
-        No Avro container, or no numbers.
-    """
+    """The snapshot id and the sequence number that a manifest list says it is of; None for what it does not say."""
     from ags1.avro import read_header
 
     metadata = read_header(io.BytesIO(data)).metadata
@@ -119,17 +98,10 @@ def list_header(data: bytes) -> tuple[int | None, int | None]:
 def check_list(header: tuple[int | None, int | None], snapshots: Iterable[tuple[int, int | None]]) -> None:
     """Refuse a manifest list of another snapshot than those that the metadata has it for, by the list's own header.
 
-    Parameters
-    ----------
-    header : tuple
-        From :func:`list_header`.
-    snapshots : iterable of (int, int or None)
-        Ids with sequence numbers, where the metadata has one.
-
     Raises
     ------
     AuthenticationError
-        It is of another one.
+        It is of another snapshot, or its sequence number is another than the metadata's.
     """
     own, own_number = header
     for snapshot_id, number in snapshots:

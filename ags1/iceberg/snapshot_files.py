@@ -20,19 +20,10 @@ __all__ = ["SnapshotFiles"]
 
 
 class SnapshotFiles:
-    """Opens what a snapshot has.
+    """Opens what a snapshot has, by a FileIO that has read the table's metadata. Safe to share between threads.
 
-    Parameters
-    ----------
-    file_io : EncryptedFileIO
-        It has read the table's metadata.
-
-    Notes
-    -----
-    Safe to share between threads. All methods raise
-
-    FormatError, AuthenticationError, KeyAccessError, OSError
-        The file cannot be read, or is another than the one above it means.
+    All methods raise FormatError, AuthenticationError, KeyAccessError or OSError if the file cannot be read, or is
+    another than the one above it means.
     """
 
     def __init__(self, file_io: EncryptedFileIO) -> None:

@@ -241,13 +241,7 @@ class _Lock:
             )
 
     def keep(self) -> None:
-        """Tell the metastore that the lock is still needed, just before it is.
-
-        Raises
-        ------
-        RefusedError
-            It was ended.
-        """
+        """Tell the metastore that the lock is still needed, just before it is; a RefusedError if it was ended."""
         from hive_metastore.ttypes import HeartbeatRequest, NoSuchLockException, NoSuchTxnException, TxnAbortedException
 
         if self._id is None:

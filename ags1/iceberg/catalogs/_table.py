@@ -175,17 +175,7 @@ class PointerTable(CatalogTable):
 
     @abc.abstractmethod
     def insert(self, new: TableState) -> None:
-        """Put a new table into the catalog.
-
-        Raises
-        ------
-        ConflictError
-            The name is taken.
-        RefusedError
-            The catalog said no.
-        Exception
-            As for :meth:`swap`.
-        """
+        """Put a new table into the catalog; raises as :meth:`swap`, a ConflictError where the name is taken."""
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
         """Make a new table with this metadata."""
@@ -205,15 +195,8 @@ class PointerTable(CatalogTable):
     def _written(self, fields: Mapping[str, Any], metadata: NewMetadata) -> Iterator[TableState]:
         """Have a metadata file while it is made the table's. It is removed if that was not tried, or refused.
 
-        After a failure that says nothing of what happened, the catalog is asked. A file that is not the table's then
-        is kept, because the request may still be under way.
-
-        Raises
-        ------
-        ConflictError, RefusedError, OSError
-            From the body.
-        OSError
-            It is not known whether the commit is made.
+        After a failure that says nothing of what happened, the catalog is asked. A file that is not the table's then is
+        kept, because the request may still be under way, and an OSError says so.
         """
         location = f"{metadata_directory(fields)}/{metadata.name}"
         write_metadata(location, metadata.data, self.io_properties)
@@ -259,30 +242,14 @@ def read_state(
     table_key_id: str | None = None,
     metadata_hash: str | None = None,
 ) -> TableState:
-    """Read a metadata file.
-
-    Raises
-    ------
-    AuthenticationError
-        It has another hash.
-    FormatError
-        No metadata of a table.
-    OSError
-        It cannot be read.
-    """
+    """Read a metadata file; raises as :func:`metadata_document`, or an OSError."""
     data = bytes(read_whole(location_of(location, io_properties), MAX_DOCUMENT))
     document = metadata_document(location, data, metadata_hash)
     return TableState(location, document, table_key_id, metadata_hash)
 
 
 def write_metadata(location: str, data: bytes, io_properties: Mapping[str, str]) -> None:
-    """Write a metadata file under a name that nobody else has.
-
-    Raises
-    ------
-    OSError
-        It cannot be written, or there is one.
-    """
+    """Write a metadata file under a name that nobody else has; an OSError if there is one."""
     where = location_of(location, io_properties)
     make_parent(where)
     if can_create(where):

@@ -37,14 +37,9 @@ _MAIN = "main"
 class Updates:
     """Updates in the order in which they can be made safely.
 
-    Attributes
-    ----------
-    first : list
-        What the rest builds on, and what says nothing to readers: version, schemas, specs, new key entries.
-    snapshots : list
-        New snapshots, which no ref has yet.
-    last : list
-        What readers see: refs, properties, and what is taken away.
+    `first` is what the rest builds on, and what says nothing to readers: version, schemas, specs, new key entries.
+    `snapshots` are new ones, which no ref has yet. `last` is what readers see: refs, properties, and what is taken
+    away.
     """
 
     first: list[Update]
@@ -58,13 +53,7 @@ class Updates:
 
 
 def updates_of(base: Mapping[str, Any], fields: Mapping[str, Any]) -> Updates:
-    """The updates that make `fields` of `base`.
-
-    Raises
-    ------
-    UnsupportedError
-        There is no update for a change.
-    """
+    """The updates that make `fields` of `base`; an UnsupportedError where there is none for a change."""
     for name in base.keys() | fields.keys():
         if name not in _DERIVED and name not in _EXPRESSED and base.get(name) != fields.get(name):
             raise UnsupportedError(f"REST catalogs have no update for a change of {name}")

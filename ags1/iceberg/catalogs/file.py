@@ -36,22 +36,10 @@ _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
 
 
 class FileTable(CatalogTable):
-    """A table of which the metadata file, or the directory, is known.
+    """A table of which the path or URL of a metadata file, or of the directory, is known.
 
-    Parameters
-    ----------
-    identifier : str
-        Path or URL of a metadata file: the table's state is that file, or what was committed on top of it from here.
-        Or of the table's directory: the state is the file with the highest number.
-    io_properties : mapping
-        For the storage, with PyIceberg's names.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such directory, or no metadata file in it.
-    FormatError
-        The directory has two files of the highest number.
+    By a file, its state is that file, or what was committed on top of it from here. By the directory, the state is the
+    file with the highest number; a FormatError if there are two.
     """
 
     def __init__(self, identifier: str, io_properties: Mapping[str, str]) -> None:
@@ -167,8 +155,6 @@ def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = No
         There is no such directory, or no metadata file in it.
     FormatError
         Two files have that number, as after a commit to a catalog that lost against another.
-    OSError
-        The directory cannot be read.
     """
     properties = io_properties or {}
     place = directory.rstrip("/") or "/"
@@ -214,13 +200,7 @@ def _names(directory: str, io_properties: Mapping[str, str]) -> list[str]:
 
 
 def next_name(location: str) -> str:
-    """The name of the metadata file that follows another one.
-
-    Raises
-    ------
-    FormatError
-        The other one's name has no number.
-    """
+    """The name of the metadata file that follows another one; a FormatError if that one's name has no number."""
     name = location.rpartition("/")[2]
     version = version_of(name)
     if version is None:

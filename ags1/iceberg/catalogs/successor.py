@@ -77,16 +77,8 @@ _NULLABLE = "current-snapshot-id"
 class NewMetadata:
     """A metadata file to be written.
 
-    Attributes
-    ----------
-    document : Document
-        What it says.
-    data : bytes
-        What is stored: the text, or the text compressed by gzip.
-    name : str
-        Its file name.
-    metadata_hash : str or None
-        Base64 of the SHA-256 of the text; None if Iceberg Java would write the same metadata in another way.
+    `data` is what is stored: the text, or the text compressed by gzip. `metadata_hash` is the base64 of the SHA-256 of
+    the text; None if Iceberg Java would write the same metadata in another way.
     """
 
     def __init__(self, fields: Mapping[str, Any], name: str) -> None:
@@ -110,21 +102,10 @@ def successor(
     name: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> NewMetadata:
-    """Make the metadata file that follows the one at `location`.
+    """Make the metadata file that follows the one at `location`, which has `base` in it.
 
-    Parameters
-    ----------
-    location : str
-        Of the file to be followed, in the words of the table.
-    base, fields : mapping
-        Its contents, and what they are to be. The log and the time in `fields` are made anew.
-    name : str, optional
-        The new file's name, if it is not the next number with a random UUID.
-
-    Raises
-    ------
-    FormatError
-        The base has no time of its last update, or a log that is none; or there is a number beyond all bounds.
+    The log and the time in `fields` are made anew. Without a `name`, it is the next number with a random UUID. A
+    FormatError says that the base has no time of its last update, or a log that is none.
     """
     before = _milliseconds(base, "last-updated-ms")
     log = base.get("metadata-log")
@@ -149,13 +130,7 @@ def first(fields: Mapping[str, Any]) -> NewMetadata:
 
 
 def metadata_directory(fields: Mapping[str, Any]) -> str:
-    """The directory that a table's new metadata files belong in.
-
-    Raises
-    ------
-    FormatError
-        The table has no location.
-    """
+    """The directory that a table's new metadata files belong in; a FormatError for a table without a location."""
     path = _properties(fields).get(_METADATA_PATH)
     if isinstance(path, str) and path:
         return path.rstrip("/")
