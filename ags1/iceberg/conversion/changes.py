@@ -19,17 +19,10 @@ _PATH_PROPERTIES = (
 
 @dataclass(frozen=True)
 class Change:
-    """A conversion.
+    """A conversion: "encrypt", "decrypt", "rekey" or "relocate".
 
-    Attributes
-    ----------
-    name : {"encrypt", "decrypt", "rekey", "relocate"}
-    key_id : str or None
-        Master key of the result; None for a plaintext table.
-    data_key_length : int or None
-        Bytes of the keys of files; None for what the table has.
-    location : str or None
-        Where the table goes.
+    `key_id` is the master key of the result, None for a plaintext table; `data_key_length` counts bytes, None for what
+    the table has; `location` is where the table goes.
     """
 
     name: str

@@ -24,17 +24,7 @@ _READERS = 8
 
 @dataclass
 class RefSnapshot:
-    """A snapshot that branches or tags have.
-
-    Attributes
-    ----------
-    refs : list of str
-        Their names; main comes first.
-    fields : dict
-        The snapshot's JSON.
-    manifests : list of dict
-        What its manifest list says of each manifest.
-    """
+    """A snapshot that branches or tags have: their names, main first; its JSON; the entries of its manifest list."""
 
     refs: list[str]
     fields: dict[str, Any]
@@ -42,23 +32,11 @@ class RefSnapshot:
 
 
 class Contents:
-    """The current files of a table.
+    """The current files of a table. Manifests that are read are added to `kept`, and not read again.
 
-    Parameters
-    ----------
-    metadata : TableMetadata
-    files : SnapshotFiles
-    kept : dict, optional
-        Manifests that were read before. Manifests that are read are added.
-
-    Attributes
-    ----------
-    snapshots : list of RefSnapshot
-        In the order of the refs, with that of main first.
-    manifests : dict of str to Manifest
-        By path, with live entries only, and these without the metrics of columns, which are most of them.
-    listed : dict of str to dict
-        What a manifest list says of each.
+    `snapshots` are in the order of the refs, with that of main first. `manifests` has them by path with live entries
+    only, and these without the metrics of columns, which are most of them; `listed` has what a manifest list says of
+    each.
     """
 
     def __init__(self, metadata: TableMetadata, files: SnapshotFiles, kept: Kept | None = None) -> None:

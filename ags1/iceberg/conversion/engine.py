@@ -44,15 +44,7 @@ _REMOTE_FILES = 8
 
 
 class View:
-    """A table at one moment.
-
-    Attributes
-    ----------
-    metadata : TableMetadata
-        As it is.
-    source : SnapshotFiles
-    contents : Contents
-    """
+    """A table at one moment: its metadata, its files opened, and its contents."""
 
     def __init__(self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept) -> None:
         self.metadata = TableMetadata(state.document.fields)
@@ -65,9 +57,6 @@ class Conversion:
 
     Parameters
     ----------
-    table : CatalogTable
-    kms : object
-    change : Change
     threads : int, optional
         Files that are moved at once; by default two for each usable CPU.
     progress : callable, optional
@@ -113,13 +102,7 @@ class Conversion:
         return View(state or self.table.load(), self.kms, self.table.io_properties, self._manifests)
 
     def plan(self, view: View) -> ConversionPlan:
-        """What would be done. Nothing is written.
-
-        Raises
-        ------
-        Ags1Error, OSError
-            The metadata, a manifest list or a manifest cannot be read.
-        """
+        """What would be done. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
         plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
         self._take_over(view)
@@ -145,13 +128,7 @@ class Conversion:
         return plan
 
     def refuse(self) -> None:
-        """Raise what the plan found.
-
-        Raises
-        ------
-        Ags1Error, OSError
-            A file is of a format that is not moved, is missing, or is not what its manifest says.
-        """
+        """Raise what the plan found: a file that cannot be moved, is missing, or is not what its manifest says."""
         if not self._faults:
             return
         first = self._faults[0]
@@ -195,13 +172,7 @@ class Conversion:
     # -- moving files --------------------------------------------------------------------------------------------
 
     def move(self, view: View) -> None:
-        """Move all files that are not moved yet.
-
-        Raises
-        ------
-        Ags1Error, OSError
-            A file cannot be moved. What was moved before is in the journal.
-        """
+        """Move all files that are not moved yet. If one cannot be, what was moved before is in the journal."""
         entries = {
             each.path: each
             for each in view.contents.entries()
@@ -343,14 +314,9 @@ class Conversion:
     # -- the commit ----------------------------------------------------------------------------------------------
 
     def run(self) -> ConversionReport:
-        """Do it.
+        """Do it. Before the commit, and after one that was lost, the table is as it was.
 
-        Raises
-        ------
-        ConflictError
-            Others committed each time. The table is as they left it; running again converts what is left.
-        Ags1Error, OSError
-            As :meth:`refuse` and :meth:`move`; or the KMS or the catalog refused. The table is as it was.
+        A ConflictError says that others committed each time; running again converts what is left.
         """
         view = self.look()
         self.plan(view)
@@ -395,13 +361,7 @@ class Conversion:
         return made
 
     def prove(self, state: TableState) -> None:
-        """Open what was committed, from its metadata down, and count.
-
-        Raises
-        ------
-        FormatError
-            A snapshot has other counts than the one before it.
-        """
+        """Open what was committed, from its metadata down, and count; a FormatError if a snapshot has lost rows."""
         view = View(state, self.kms, self.places.target, {})
         for snapshot in view.contents.snapshots:
             rows = sum(

@@ -35,17 +35,7 @@ _VERSION = 1
 class Run:
     """A run that a journal tells of.
 
-    Attributes
-    ----------
-    directory : Location
-    purpose : dict
-        What it was to do.
-    work_key : WorkKey or None
-        The key that seals its records.
-    names : list of str
-        Of its objects.
-    modified : int
-        Time of its newest object, in nanoseconds since 1970.
+    `names` are those of its objects; `modified` is the time of the newest, in nanoseconds since 1970.
     """
 
     def __init__(self, directory: Location, names: list[str], modified: int) -> None:
@@ -61,13 +51,7 @@ class Run:
                 self.work_key = WorkKey(str(fields["key-id"]), base64.b64decode(fields["key"]))
 
     def results(self) -> Iterator[FileResult]:
-        """Files that it moved.
-
-        Raises
-        ------
-        FormatError, OSError
-            A record cannot be read.
-        """
+        """Files that it moved; a FormatError if a record cannot be read."""
         for name in self.names:
             if name != _RUN:
                 for each in _read(self.directory.join(name)).get("files", ()):
@@ -80,13 +64,7 @@ class Run:
 
 
 def runs(directory: Location) -> list[Run]:
-    """The runs that a table's journal tells of; `directory` is the one of all journals.
-
-    Raises
-    ------
-    FormatError, OSError
-        One cannot be read.
-    """
+    """The runs that a table's journal tells of; `directory` is the one of all journals."""
     try:
         entries = list_files(directory)
     except FileNotFoundError:
@@ -102,15 +80,7 @@ def runs(directory: Location) -> list[Run]:
 
 
 class Records:
-    """Writes which files are moved into the directory of a run, as others may at once. Safe to share between threads.
-
-    Parameters
-    ----------
-    directory : Location
-        The one of the run.
-    at_once : int
-        Files of one record.
-    """
+    """Writes which files are moved into the directory of a run, as others may at once. Safe to share."""
 
     def __init__(self, directory: Location, *, at_once: int = 16) -> None:
         self.directory = directory
@@ -139,14 +109,7 @@ class Records:
 class Journal(Records):
     """What one run does: begun by this process, which may give its directory to others.
 
-    Parameters
-    ----------
-    directory : Location
-        The one of all journals of the table.
-    purpose : mapping
-        What the run does, as JSON values: a later run of the same purpose takes over what it did.
-    work_key : WorkKey or None
-        What seals its records.
+    `directory` is the one of all journals of the table. A later run of the same purpose takes over what this one did.
     """
 
     def __init__(self, directory: Location, purpose: Mapping[str, Any], work_key: WorkKey | None) -> None:

@@ -38,20 +38,8 @@ def is_finished(change: Change, contents: Contents, snapshot: RefSnapshot) -> bo
 class SnapshotConversion:
     """Writes the new snapshots of one commit.
 
-    Parameters
-    ----------
-    change : Change
-    contents : Contents
-        What the table has.
-    moved : mapping of str to (FileResult, Seal or None)
-        Files that were moved, by their old paths, with what opens their keys.
-    source : SnapshotFiles
-        Opens old files.
-    metadata : TableMetadata
-        The new metadata, to which the change is applied already.
-    files : TableFiles
-        Writes new ones.
-    kms : object
+    `moved` has the files that were moved by their old paths, with what opens their keys; `source` opens old files. The
+    change is applied to `metadata` already.
     """
 
     def __init__(

@@ -25,41 +25,21 @@ _NAME = "conversion"
 
 @dataclass(frozen=True)
 class WorkKey:
-    """A wrapped key, which can be pickled and stored.
-
-    Attributes
-    ----------
-    key_id : str
-        The master key.
-    wrapped : bytes
-        The key, as the KMS wrapped it.
-    """
+    """A wrapped key, which can be pickled and stored, and the id of the master key that wrapped it."""
 
     key_id: str
     wrapped: bytes
 
     @classmethod
     def make(cls, kms: Any, key_id: str) -> WorkKey:
-        """Make a new one.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused.
-        """
+        """Make a new one; a KeyAccessError if the KMS refused."""
         check_kms(kms)
         key, wrapped = make_kek(kms, key_id, _NAME, _KEY_LENGTH)
         keep_kek(kms, wrapped, key_id, key)
         return cls(key_id, wrapped)
 
     def open(self, kms: Any) -> Seal:
-        """Have it unwrapped.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused.
-        """
+        """Have it unwrapped; a KeyAccessError if the KMS refused."""
         check_kms(kms)
         return Seal(kept_kek(kms, self.wrapped, self.key_id, _NAME))
 
@@ -81,13 +61,7 @@ class Seal:
         return nonce + seal_message(metadata.encode(), self._key, nonce, _LABEL + path.encode())
 
     def open(self, sealed: bytes, path: str) -> KeyMetadata:
-        """The key metadata again.
-
-        Raises
-        ------
-        AuthenticationError
-            It was sealed by another key, for another file, or was changed.
-        """
+        """The key metadata again; an AuthenticationError if it was sealed otherwise, or for another file."""
         plain = open_message(sealed[_NONCE:], self._key, sealed[:_NONCE], _LABEL + path.encode())
         if plain is None:
             raise AuthenticationError(f"{path}: the sealed key of this file does not open: another key, or changed")

@@ -10,15 +10,7 @@ __all__ = ["parts_of"]
 
 
 def parts_of(table: Any, kms: Any) -> tuple[CatalogTable, Any]:
-    """The catalog's table, and the KMS client.
-
-    Raises
-    ------
-    ValueError
-        The table has no catalog that a commit could go to.
-    TypeError
-        There is no KMS.
-    """
+    """The catalog's table, and the KMS client; a ValueError without a catalog, a TypeError without a KMS."""
     if isinstance(kms, str):
         from ags1.kms import load
 

@@ -31,21 +31,7 @@ def move_vectors(
 ) -> list[Entry]:
     """Write the vectors of a manifest into a new Puffin file.
 
-    Parameters
-    ----------
-    entries : list of Entry
-        Of deletion vectors.
-    paths : mapping
-        New paths of data files by their old ones; vectors of others are dangling, and left out.
-    source : SnapshotFiles
-        Opens the Puffin files.
-    files : TableFiles
-        Writes the new one.
-
-    Raises
-    ------
-    FormatError, AuthenticationError, KeyAccessError, OSError
-        A vector cannot be read, or the file cannot be written.
+    `paths` has the new paths of data files by their old ones; vectors of others are dangling, and left out.
     """
     vectors: dict[str, list[tuple[DeletionVector, Entry]]] = {}
     for entry in entries:
@@ -95,25 +81,7 @@ def _comparable(entry: Entry) -> dict[int, Any]:
 def merge_position_deletes(
     manifests: list[Manifest], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles
 ) -> dict[int, list[Entry]]:
-    """Make vectors of the position delete files of one snapshot.
-
-    Parameters
-    ----------
-    manifests : list of Manifest
-        All of the snapshot.
-    paths, source, files
-        As for :func:`move_vectors`.
-
-    Returns
-    -------
-    dict of int to list of Entry
-        The vectors by partition spec, which is that of the data file.
-
-    Raises
-    ------
-    FormatError, UnsupportedError, AuthenticationError, KeyAccessError, OSError
-        As for :func:`move_vectors`.
-    """
+    """Make vectors of the position delete files of one snapshot, by partition spec, which is that of the data file."""
     deletes = [
         _Deletes(entry, manifest.spec_id, positions_in(entry, source))
         for manifest in manifests
@@ -175,15 +143,7 @@ def _written(found: list[tuple[str, Any, Entry]], files: TableFiles) -> list[Ent
 
 
 def positions_in(entry: Entry, source: SnapshotFiles) -> dict[str, Any]:
-    """Deleted positions of a position delete file, as bitmaps by path of the data file.
-
-    Raises
-    ------
-    UnsupportedError
-        Its format is not Parquet or Avro.
-    FormatError, AuthenticationError, KeyAccessError, OSError
-        It cannot be read.
-    """
+    """Deleted positions of a position delete file, as bitmaps by path of the data file."""
     form = entry.file["file_format"].lower()
     if form not in ("parquet", "avro"):
         raise UnsupportedError(f"{entry.path}: position delete files of the format {form} are not read")

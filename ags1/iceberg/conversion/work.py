@@ -57,11 +57,8 @@ class FileTask:
 
     Attributes
     ----------
-    source, target : str
-        Paths as metadata has them.
     kind : str
         "data" or "equality deletes", for messages.
-    form : {"parquet", "avro"}
     length, records : int
         Stored bytes and rows, as the manifest has them.
     source_key : bytes or None
@@ -85,17 +82,9 @@ class FileTask:
 
 @dataclass(frozen=True)
 class FileResult:
-    """A file that was moved.
+    """A file that was moved: its stored bytes, its sealed key metadata, and where its row groups start.
 
-    Attributes
-    ----------
-    source, target : str
-    length : int
-        Stored bytes of the target.
-    key : bytes or None
-        Sealed key metadata of the target.
-    split_offsets : tuple of int, or None
-        Starts of its row groups; None where they are as before.
+    `split_offsets` is None where these are as before.
     """
 
     source: str
@@ -143,21 +132,9 @@ def run(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> FileResult:
-    """Move one file. Nothing is left of one that fails.
+    """Move one file. Nothing is left of one that fails; raises as :func:`check`.
 
-    Parameters
-    ----------
-    seal : Seal or None
-        Opens and seals keys; None where there are none.
-    threads : int, optional
-        Threads to use; by default every usable CPU.
-    progress : callable, optional
-        Called as ``progress(done, total)``, in units of its own.
-
-    Raises
-    ------
-    Ags1Error, OSError, ValueError
-        As :func:`check`, or the file is damaged or cannot be written.
+    `progress` is called as ``progress(done, total)``, in units of its own.
     """
     check(task, seal, places)
     source, target = places.of_source(task.source), places.of_target(task.target)

@@ -26,14 +26,7 @@ def append(target: WriteTarget, data: Any) -> ChangeReport:
 
 
 def write_rows(target: WriteTarget, layout: Any, data: Any) -> tuple[list[Entry], TableFiles]:
-    """Write rows to data files that no snapshot has yet.
-
-    Returns
-    -------
-    list of Entry
-    TableFiles
-        What removes them, if they are not wanted after all.
-    """
+    """Write rows to data files that no snapshot has yet; return their entries, and what removes them again."""
     schema, batches = batches_of(data)
     layout.shape.check(schema)
     files = target.data_files()

@@ -28,19 +28,7 @@ _UNSUPPORTED = (iceberg.UnknownType, iceberg.GeometryType, iceberg.GeographyType
 
 
 def batches_of(data: Any) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
-    """The rows of `data`, batch by batch.
-
-    Parameters
-    ----------
-    data : pyarrow.Table, RecordBatch, RecordBatchReader or Scanner, a pandas or polars data frame, or another object
-        with the Arrow stream interface
-        A reader is read to its end, a few batches at a time.
-
-    Raises
-    ------
-    TypeError
-        Something else.
-    """
+    """The schema and the rows of `data`, batch by batch: a reader is read to its end, a few batches at a time."""
     if isinstance(data, pyarrow.RecordBatch):
         data = pyarrow.Table.from_batches([data])
     elif type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
@@ -67,24 +55,10 @@ def _pieces(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBa
 
 
 class RowShape:
-    """What rows must look like to be written to a table.
+    """What rows must look like to be written to a table with this schema.
 
-    Parameters
-    ----------
-    schema : pyiceberg.schema.Schema
-        Of the table.
-    further : sequence of NestedField
-        Columns of the files that are not the table's. All batches must have them, behind the others.
-
-    Attributes
-    ----------
-    arrow : pyarrow.Schema
-        Of the files, with field ids.
-
-    Raises
-    ------
-    UnsupportedError
-        The schema has a type that cannot be written here.
+    `further` columns of the files are not the table's: all batches must have them, behind the others. `arrow` is the
+    schema of the files, with field ids. An UnsupportedError names a type that cannot be written here.
     """
 
     def __init__(self, schema: Schema, further: Sequence[iceberg.NestedField] = ()) -> None:
@@ -102,23 +76,14 @@ class RowShape:
     def check(self, given: pyarrow.Schema) -> None:
         """Refuse rows that do not fit.
 
-        Raises
-        ------
-        ValueError
-            A column is missing, unknown, there twice, or of another type. Names all such columns.
+        A ValueError names all columns that are missing, unknown, there twice, or of another type.
         """
         problems = list(_struct_problems("", self._fields, list(given)))
         if problems:
             raise ValueError(f"the rows do not fit the table: {'; '.join(problems)}")
 
     def shaped(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-        """The batch as the files have it.
-
-        Raises
-        ------
-        ValueError
-            A value does not fit into its column, or is null where the column is required.
-        """
+        """The batch as the files have it; a ValueError where a value does not fit, or is null and must not be."""
         places = {name: place for place, name in enumerate(batch.schema.names)}
         columns = []
         for field, target in zip(self._fields, self.arrow, strict=True):

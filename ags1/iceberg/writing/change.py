@@ -113,23 +113,10 @@ class Change:
 
 
 class WriteTarget:
-    """A branch of a table that rows are to be changed in.
+    """A branch of a table from a catalog that rows are to be changed in. The table has the new state after a commit.
 
-    Parameters
-    ----------
-    table : EncryptedTable
-        From a catalog. It has the new state after a commit.
-    ref : str
-        A branch.
-    snapshot_properties : mapping of str to str, optional
-        Further fields of the snapshot's summary.
-
-    Raises
-    ------
-    ValueError
-        The table was opened without a catalog, there is no such branch, or the name is that of a tag.
-    UnsupportedError
-        The table is not encrypted, of an older format version, or in a catalog that cannot carry it.
+    A ValueError says that the table was opened without a catalog, or that it has no such branch; an UnsupportedError
+    that the table is not encrypted, of an older format version, or in a catalog that cannot carry it.
     """
 
     def __init__(self, table: Any, ref: str = MAIN, snapshot_properties: Mapping[str, str] | None = None) -> None:
@@ -164,19 +151,9 @@ class WriteTarget:
     ) -> ChangeReport:
         """Commit what `plan` makes of the newest state of the table.
 
-        Parameters
-        ----------
-        plan : callable
-            Gets the table as it is now, and TableFiles for what is of this attempt alone. None: nothing to do.
-        operation : str
-            For the report, if there is nothing to do.
-        written : TableFiles, optional
-            What was written before, which is removed if the commit failed.
-
-        Raises
-        ------
-        ConflictError
-            Others committed each time, or changed the schema so that the new rows do not fit.
+        `plan` gets the table as it is now, and TableFiles for what is of this attempt alone; it returns None if there
+        is nothing to do. What was `written` before is removed if the commit failed. A ConflictError says that others
+        committed each time, or changed the schema so that the new rows do not fit.
         """
         report = ChangeReport(operation)
         # Whether the catalog was asked: only it knows what became of the commit then.
@@ -334,13 +311,7 @@ def _rewritten(manifest: Manifest, going: set[int]) -> Iterator[Entry]:
 
 
 def check_still_fits(table: Any, layout: TableLayout) -> None:
-    """Refuse to add files to a table that has come to want more of its rows.
-
-    Raises
-    ------
-    ConflictError
-        It has a new required column.
-    """
+    """Raise a ConflictError if the table has come to want a column that the new files lack."""
     known = {each.field_id for each in layout.schema.fields}
     for each in table.schema.fields:
         if each.required and each.initial_default is None and each.field_id not in known:

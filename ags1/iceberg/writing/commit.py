@@ -28,23 +28,10 @@ def commit(
     *,
     attempts: int = ATTEMPTS,
 ) -> TableState | None:
-    """Commit what `attempt` makes of the table's newest state.
+    """Commit what `attempt` makes of the table's newest state; return the new state, None if there is nothing to do.
 
-    Parameters
-    ----------
-    table : CatalogTable
-    locate : callable
-        Makes a Location of a path or URL as metadata has it.
-    attempt : callable
-        Changes the metadata, and writes manifests through the TableFiles. It is called again after each lost race,
-        with the newest state. False means that there is nothing to commit.
-    attempts : int
-        Tries before it gives up.
-
-    Returns
-    -------
-    TableState or None
-        The new state; None if there was nothing to commit.
+    `attempt` changes the metadata, and writes manifests through the TableFiles. It is called again after each lost
+    race, with the newest state. False means that there is nothing to commit.
 
     Raises
     ------

@@ -51,29 +51,8 @@ _SMALL_GROUP = 8 << 20
 class TableLayout:
     """How the rows of a table are laid out in files.
 
-    Parameters
-    ----------
-    schema : pyiceberg.schema.Schema
-    spec : pyiceberg.partitioning.PartitionSpec
-    order : pyiceberg.table.sorting.SortOrder
-    properties : mapping of str to str
-    further : sequence of NestedField
-        Columns of the files that are not the table's, such as the number that a row keeps.
-
-    Attributes
-    ----------
-    schema : pyiceberg.schema.Schema
-    shape : RowShape
-    partitioning : Partitioning
-    target_size : int
-        Bytes of a file, as it is stored.
-
-    Raises
-    ------
-    UnsupportedError
-        The table has a type, a transform or a file format that cannot be written here.
-    ValueError
-        A property is none.
+    `further` columns of the files are not the table's, such as the number that a row keeps. What cannot be written
+    here, a type, a transform or a file format, is an UnsupportedError; a property that is none is a ValueError.
     """
 
     def __init__(
@@ -136,18 +115,7 @@ class TableLayout:
 
 
 class DataFiles:
-    """Writes the rows of one change.
-
-    Parameters
-    ----------
-    layout : TableLayout
-    files : TableFiles
-        Gives names and keys, and removes the files of a change that failed.
-
-    Notes
-    -----
-    For one thread at a time. After an error, :meth:`abort` ends what is unfinished.
-    """
+    """Writes the rows of one change, for one thread at a time. `files` removes the files of a change that failed."""
 
     def __init__(self, layout: TableLayout, files: TableFiles) -> None:
         self._layout, self._files = layout, files
@@ -155,20 +123,7 @@ class DataFiles:
         self._done: list[Entry] = []
 
     def write_all(self, batches: Iterable[pyarrow.RecordBatch]) -> list[Entry]:
-        """Write all rows; return an entry for each file.
-
-        Parameters
-        ----------
-        batches : iterable of pyarrow.RecordBatch
-            As they were given; they are shaped here.
-
-        Raises
-        ------
-        ValueError
-            A value does not fit into its column.
-        OSError
-            A file cannot be written. Nothing of an unfinished file is left.
-        """
+        """Write all rows, which are shaped here; return an entry for each file. No unfinished file is left."""
         try:
             for batch in batches:
                 for values, rows in self._layout.partitioning.divided(self._layout.shape.shaped(batch)):

@@ -22,13 +22,7 @@ _DATA_FILE, _PARTITION, _EQUALITY_IDS = 2, 102, 135
 
 
 def write_manifest(manifest: Manifest) -> bytes:
-    """Plaintext of a manifest of format version 3.
-
-    Raises
-    ------
-    ValueError
-        It has no entries.
-    """
+    """Plaintext of a manifest of format version 3, which has at least one entry."""
     if not manifest.entries:
         raise ValueError("a manifest needs at least one entry")
     schema = _entry_schema(manifest.partition)
@@ -57,12 +51,8 @@ def write_manifest(manifest: Manifest) -> bytes:
 def write_list(records: list[dict[str, Any]], snapshot: Mapping[str, Any]) -> bytes:
     """Plaintext of a manifest list of format version 3.
 
-    Parameters
-    ----------
-    records : list of dict
-        As :func:`ags1.iceberg.manifests.read_list` returns them.
-    snapshot : mapping
-        The snapshot's JSON: id, parent, sequence number and first row id go into the header.
+    `records` are as :func:`ags1.iceberg.manifests.read_list` returns them. Id, parent, sequence number and first row id
+    of the snapshot's JSON go into the header.
     """
     parent = snapshot.get("parent-snapshot-id")
     header = {

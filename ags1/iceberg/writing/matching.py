@@ -20,23 +20,7 @@ POSITION_NAME = next(name for name, each in LINEAGE.items() if each.field_id == 
 
 
 def take_away(change: Change, table: Any, ref: str, row_filter: Any = None) -> None:
-    """Put into a change that the rows which pass a filter go.
-
-    Parameters
-    ----------
-    change : Change
-    table : EncryptedTable
-        As it is now.
-    ref : str
-        The branch. Without a snapshot it has no rows.
-    row_filter : str or pyiceberg expression, optional
-        Without it, all rows.
-
-    Raises
-    ------
-    ValueError
-        A filter that does not fit the columns.
-    """
+    """Put into a change that the rows of a branch which pass a filter go; without one, all rows."""
     scan = table.scan(columns=[POSITION_NAME], row_filter=row_filter, ref=ref if ref in table.refs else None)
     partly = []
     for task in scan.plan_files():
@@ -61,12 +45,7 @@ def take_away(change: Change, table: Any, ref: str, row_filter: Any = None) -> N
 
 
 def all_positions(before: list[Any], now: list[Any]) -> Any:
-    """Positions that were deleted before, and those that are deleted now.
-
-    Returns
-    -------
-    pyroaring.BitMap64
-    """
+    """Positions that were deleted before, and those that are deleted now, as a pyroaring.BitMap64."""
     from pyroaring import BitMap64
 
     positions = BitMap64()

@@ -28,26 +28,9 @@ _STATISTICS = ("statistics", "partition-statistics")
 
 
 class TableMetadata:
-    """The metadata of a table, and the changes that one commit makes to it.
+    """The metadata of a table, and the changes that one commit makes to it. Not safe to share between threads.
 
-    Parameters
-    ----------
-    fields : mapping
-        The parsed metadata. It is copied.
-
-    Attributes
-    ----------
-    fields : dict
-        The metadata as it is now.
-
-    Raises
-    ------
-    UnsupportedError
-        A format version that cannot be written here.
-
-    Notes
-    -----
-    Not safe to share between threads.
+    The parsed `fields` are copied. An UnsupportedError refuses a format version that cannot be written here.
     """
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
@@ -84,13 +67,7 @@ class TableMetadata:
 
     @property
     def data_key_length(self) -> int:
-        """Bytes of the keys of its files: 16, 24 or 32.
-
-        Raises
-        ------
-        FormatError
-            The table's property says something else.
-        """
+        """Bytes of the keys of its files: 16, 24 or 32; a FormatError if the table's property says something else."""
         text = self.properties.get(DATA_KEY_LENGTH, "16")
         if text not in map(str, _DATA_KEY_LENGTHS):
             raise FormatError(f"the table property {DATA_KEY_LENGTH} is {text!r}; it must be 16, 24 or 32")
@@ -123,13 +100,7 @@ class TableMetadata:
         return int(self.fields.get("next-row-id") or 0)
 
     def snapshot(self, snapshot_id: int) -> dict[str, Any]:
-        """A snapshot by its id.
-
-        Raises
-        ------
-        ValueError
-            There is none.
-        """
+        """A snapshot by its id; a ValueError if there is none."""
         for each in self.snapshots:
             if each["snapshot-id"] == snapshot_id:
                 return each
@@ -149,13 +120,7 @@ class TableMetadata:
         self.fields.setdefault("next-row-id", 0)
 
     def set_encryption(self, key_id: str | None, data_key_length: int | None = None) -> None:
-        """Name the master key and the length of data keys in bytes, or remove both.
-
-        Raises
-        ------
-        ValueError
-            No such length.
-        """
+        """Name the master key and the length of data keys in bytes, or remove both."""
         if key_id is None:
             self.properties.pop(KEY_ID, None)
             self.properties.pop(DATA_KEY_LENGTH, None)
@@ -205,15 +170,10 @@ class TableMetadata:
             log.append({"timestamp-ms": snapshot["timestamp-ms"], "snapshot-id": number})
 
     def remove_snapshots(self, ids: Collection[int]) -> None:
-        """Remove snapshots that no ref has.
+        """Remove snapshots that no ref has; a ValueError if a branch or a tag has one of them.
 
         Entries of the snapshot log before the last that is removed go too, as Iceberg Java does it: what lies between
         would otherwise look current for too long.
-
-        Raises
-        ------
-        ValueError
-            A branch or a tag has one of them.
         """
         for name, ref in self.refs.items():
             if ref["snapshot-id"] in ids:

@@ -27,14 +27,7 @@ __all__ = ["FileMetrics", "MetricsPlan"]
 
 
 class MetricsPlan:
-    """Which metrics the files of a table have.
-
-    Parameters
-    ----------
-    schema : pyiceberg.schema.Schema
-    properties : mapping of str to str
-        Of the table.
-    """
+    """Which metrics the files of a table with this schema and these properties have."""
 
     def __init__(self, schema: Schema, properties: Mapping[str, str]) -> None:
         self.modes = compute_statistics_plan(schema, dict(properties))
@@ -49,12 +42,7 @@ class MetricsPlan:
 
 
 class FileMetrics:
-    """Collects the metrics of one file.
-
-    Parameters
-    ----------
-    plan : MetricsPlan
-    """
+    """Collects the metrics of one file."""
 
     def __init__(self, plan: MetricsPlan) -> None:
         self._plan = plan
@@ -66,13 +54,7 @@ class FileMetrics:
             self._nans[field_id] += compute.sum(compute.is_nan(rows.column(place))).as_py() or 0
 
     def fields(self, groups: Sequence[Any]) -> dict[str, Any]:
-        """The fields of ``data_file``, as an entry of a manifest has them.
-
-        Parameters
-        ----------
-        groups : sequence of pyarrow.parquet.FileMetaData
-            Of the row groups.
-        """
+        """The fields of ``data_file``, as an entry of a manifest has them, by Parquet's metadata of the row groups."""
         columns: dict[int, _Column] = {}
         for metadata in groups:
             for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):

@@ -55,16 +55,7 @@ def new_metadata(
     data_key_length: int | None,
     properties: Mapping[str, str] | None,
 ) -> dict[str, Any]:
-    """The metadata JSON of a table without snapshots; the arguments are those of :func:`create_table`.
-
-    Raises
-    ------
-    ValueError
-        A partition or sort field that is none of the schema's, a property that contradicts the arguments, or a wrong
-        length of data keys.
-    UnsupportedError
-        A type or a transform that cannot be written here.
-    """
+    """The metadata JSON of a table without snapshots; arguments and errors are those of :func:`create_table`."""
     given = dict(properties or {})
     for name in (KEY_ID, DATA_KEY_LENGTH):
         if name in given:

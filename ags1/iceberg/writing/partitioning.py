@@ -41,14 +41,7 @@ class _Field:
 
 
 class Partitioning:
-    """How a partition spec divides rows.
-
-    Parameters
-    ----------
-    spec : pyiceberg.partitioning.PartitionSpec
-    schema : pyiceberg.schema.Schema
-        Of the table; rows have its columns in their order.
-    """
+    """How a partition spec divides rows that have the columns of a table in their order."""
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
         self.spec_id = spec.spec_id
@@ -62,13 +55,7 @@ class Partitioning:
             self._fields.append(_Field(field.field_id, field.name, field.transform, path, source, kind))
 
     def check(self) -> None:
-        """Refuse what rows cannot be divided by.
-
-        Raises
-        ------
-        UnsupportedError
-            A transform that is not known, or of a column that is gone.
-        """
+        """Raise an UnsupportedError for a transform that is not known, or of a column that is gone."""
         for each in self._fields:
             check_transform(each.transform, each.source, each.name)
 

@@ -30,14 +30,8 @@ _ROW_POSITION = 2147483645
 class WrittenVector:
     """Where a vector is in its Puffin file.
 
-    Attributes
-    ----------
-    data_file : str
-        Path of the data file whose rows it deletes.
-    offset, size : int
-        In bytes of the plaintext: the manifest's content_offset and content_size_in_bytes.
-    cardinality : int
-        How many rows it deletes: the manifest's record_count.
+    Offset and size are bytes of the plaintext: the manifest's content_offset and content_size_in_bytes. The cardinality
+    is how many rows it deletes: the manifest's record_count.
     """
 
     data_file: str
@@ -47,19 +41,7 @@ class WrittenVector:
 
 
 def write_vectors(vectors: Iterable[tuple[str, Any]]) -> tuple[bytes, list[WrittenVector]]:
-    """Plaintext of a Puffin file with these vectors.
-
-    Parameters
-    ----------
-    vectors : iterable of (str, pyroaring.BitMap64)
-        Paths of data files with the deleted positions.
-
-    Returns
-    -------
-    bytes
-    list of WrittenVector
-        In the same order.
-    """
+    """Plaintext of a Puffin file with the deleted positions (BitMap64) of data files, and where they are in it."""
     parts, written, offset = [_PUFFIN], [], len(_PUFFIN)
     for path, positions in vectors:
         content = _MAGIC + positions.serialize()
@@ -88,16 +70,7 @@ def write_vectors(vectors: Iterable[tuple[str, Any]]) -> tuple[bytes, list[Writt
 def vector_files(vectors: Iterable[tuple[str, Any]], files: TableFiles) -> list[dict[str, Any]]:
     """Write vectors into one Puffin file of a table.
 
-    Parameters
-    ----------
-    vectors
-        As for :func:`write_vectors`.
-    files : TableFiles
-
-    Returns
-    -------
-    list of dict
-        What a manifest has of each, in the same order, but its partition: that of the data file.
+    Return what a manifest has of each, in the same order, but its partition: that of the data file.
     """
     data, written = write_vectors(vectors)
     path = files.new_data_path("-deletes.puffin")

@@ -41,15 +41,7 @@ _EPOCH = datetime.date(1970, 1, 1)
 
 
 def raw_of(value: Any, kind: Any) -> Any:
-    """A partition value as Avro has it.
-
-    Parameters
-    ----------
-    value : object
-        A number of days, microseconds or nanoseconds where the type is of dates or times.
-    kind : pyiceberg.types.PrimitiveType
-        Of the partition field.
-    """
+    """A partition value as Avro has it; dates and times come as numbers of days, microseconds or nanoseconds."""
     if value is None:
         return None
     if isinstance(kind, iceberg.DecimalType):

@@ -23,29 +23,11 @@ __all__ = ["SnapshotWriter"]
 
 
 class SnapshotWriter:
-    """Writes one snapshot into a table's metadata.
+    """Writes one snapshot into a table's metadata, which :meth:`finish` changes. Not safe to share between threads.
 
-    Parameters
-    ----------
-    metadata : TableMetadata
-        It is changed by :meth:`finish`.
-    files : TableFiles
-        Writes manifests and the list.
-    kms : object
-        Wraps the manifest list's key, in an encrypted table.
-    ref : str
-        The branch that it is for.
-
-    Attributes
-    ----------
-    snapshot_id, sequence_number : int
-    manifests : list of dict
-        What the manifest list will have, in its order.
-
-    Notes
-    -----
-    Not safe to share between threads. A commit that lost a race needs a new one: ids, sequence numbers and row numbers
-    are taken from the metadata. Manifests whose entries state all numbers may be added to the new one again.
+    `manifests` is what the manifest list will have, in its order. A commit that lost a race needs a new writer: ids,
+    sequence numbers and row numbers are taken from the metadata. Manifests whose entries state all numbers may be added
+    to the new one again.
     """
 
     def __init__(self, metadata: TableMetadata, files: TableFiles, kms: Any, ref: str = MAIN) -> None:
@@ -61,16 +43,10 @@ class SnapshotWriter:
         self.manifests.append(dict(listed))
 
     def add(self, manifest: Manifest, partitions: list[dict[str, Any]] | None, first_row_id: int | None = None) -> None:
-        """Write a manifest, and add it.
+        """Write a manifest, and add it; its new entries have the status ADDED and no sequence numbers.
 
-        Parameters
-        ----------
-        manifest : Manifest
-            New entries have the status ADDED and no sequence numbers.
-        partitions : list of dict or None
-            The summary of its partitions, one of each field of the spec.
-        first_row_id : int, optional
-            Of a data manifest whose entries had one: it is kept. Without it, the table's next number is given.
+        `partitions` sums up its partitions, field by field of the spec. `first_row_id` is that of a data manifest whose
+        entries had one: it is kept. Without it, the table's next number is given.
         """
         path = self._files.new_metadata_path(f"{self._name}-m{len(self.manifests)}.avro")
         for each in manifest.entries:
@@ -106,27 +82,10 @@ class SnapshotWriter:
         self.manifests.append(record)
 
     def finish(self, operation: str, summary: Mapping[str, str], *, schema_id: int | None = None) -> dict[str, Any]:
-        """Write the manifest list, and put the snapshot into the metadata.
+        """Write the manifest list, and put the snapshot into the metadata; return its JSON.
 
-        Parameters
-        ----------
-        operation : {"append", "replace", "overwrite", "delete"}
-        summary : mapping
-            Further fields of the summary. Iceberg Java needs ``total-records`` and ``total-data-files``.
-        schema_id : int, optional
-            By default the table's current schema.
-
-        Returns
-        -------
-        dict
-            The snapshot's JSON.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS did not wrap the key.
-        OSError
-            The list cannot be written.
+        The summary needs ``total-records`` and ``total-data-files``, for Iceberg Java. The schema is by default the
+        table's current one. A KeyAccessError says that the KMS did not wrap the list's key.
         """
         metadata = self._metadata
         first = running = metadata.next_row_id

@@ -52,14 +52,9 @@ class SnapshotSummary:
         counts[f"{other}-dvs" if is_vector else f"{other}-{kind}-delete-files"] += 1
 
     def fields(self, parent: Mapping[str, Any] | None, manifests: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-        """The fields, without the operation.
+        """The fields, without the operation; `manifests` are all of the new snapshot, as their list has them.
 
-        Parameters
-        ----------
-        parent : mapping or None
-            The parent snapshot's JSON. A total that it does not have, it does not give on.
-        manifests : iterable of mapping
-            All manifests of the new snapshot, as their list has them.
+        A total that the parent snapshot does not have, it does not give on.
         """
         found = {name: str(count) for name, count in self._counts.items() if count}
         found["changed-partition-count"] = str(len(self._partitions))

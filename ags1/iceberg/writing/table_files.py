@@ -22,23 +22,10 @@ _DATA_PATH = "write.data.path"
 
 
 class TableFiles:
-    """Writes small files of a table.
+    """Writes small files of a table. Safe to share between threads that do not change the metadata.
 
-    Parameters
-    ----------
-    metadata : TableMetadata
-        Says, whenever a file is written, where it goes, and whether and with what keys it is encrypted.
-    locate : callable
-        Makes a Location of a path or URL as metadata has it.
-
-    Attributes
-    ----------
-    written : list of str
-        Paths of all that was written.
-
-    Notes
-    -----
-    Safe to share between threads that do not change the metadata.
+    The metadata says, whenever a file is written, where it goes, and whether and with what keys it is encrypted.
+    `locate` makes a Location of a path or URL as metadata has it; `written` has the paths of all that was written.
     """
 
     def __init__(self, metadata: TableMetadata, locate: Callable[[str], Location]) -> None:
@@ -70,26 +57,9 @@ class TableFiles:
         return path, location, self.new_key()
 
     def write(self, path: str, data: bytes) -> tuple[int, KeyMetadata | None]:
-        """Write a file, as an AGS1 stream where the table is encrypted.
+        """Write a plaintext under a new name, as an AGS1 stream where the table is encrypted; or leave nothing.
 
-        Parameters
-        ----------
-        path : str
-            Under a new name.
-        data : bytes
-            Plaintext.
-
-        Returns
-        -------
-        int
-            Bytes as they are stored.
-        KeyMetadata or None
-            The file's key, with its length.
-
-        Raises
-        ------
-        OSError
-            It cannot be written. Nothing of it is left.
+        Return the stored bytes, and the file's key with its length.
         """
         key = self.new_key()
         stored = data if key is None else codec.encrypt(data, key.encryption_key, aad_prefix=key.aad_prefix or b"")

@@ -53,13 +53,7 @@ _HASHED_AS_LONG = (
 
 
 def check_transform(transform: Any, kind: Any, name: str) -> None:
-    """Refuse a transform that is not known, or not for this type.
-
-    Raises
-    ------
-    UnsupportedError
-        Names the field.
-    """
+    """Refuse a transform that is not known, or not for this type; an UnsupportedError names the field."""
     if isinstance(transform, VoidTransform):
         return
     if not isinstance(transform, _KNOWN) or not transform.can_transform(kind):
@@ -70,21 +64,7 @@ def check_transform(transform: Any, kind: Any, name: str) -> None:
 
 
 def transformed(transform: Any, kind: Any, array: pyarrow.Array) -> pyarrow.Array:
-    """What a transform makes of a column.
-
-    Parameters
-    ----------
-    transform : pyiceberg.transforms.Transform
-    kind : pyiceberg.types.PrimitiveType
-        Of the column.
-    array : pyarrow.Array
-        Of the type that goes with `kind`.
-
-    Returns
-    -------
-    pyarrow.Array
-        Null where the column is. Extension types are replaced by their storage.
-    """
+    """What a transform makes of a column of a type: null where the column is; of extension types, of their storage."""
     if isinstance(array.type, pyarrow.BaseExtensionType):
         array = array.storage
     if isinstance(transform, IdentityTransform):
