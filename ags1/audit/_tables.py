@@ -7,8 +7,6 @@ each file's bytes            plaintext manifests, Puffin and data files in an en
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import re
 from typing import Any
@@ -19,6 +17,8 @@ from ags1.audit._membership import METADATA_DIRECTORY, Membership, is_metadata_f
 from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, AuditedFile
 from ags1.audit.report import AuditReport, Group
 from ags1.errors import Ags1Error
+from ags1.iceberg.locations import io_properties_of
+from ags1.iceberg.metadata_document import metadata_document
 from ags1.storage import Entry, Location, read_whole
 
 __all__ = ["TableMembership"]
@@ -35,14 +35,6 @@ _WEAK = frozenset({
 })  # fmt: skip
 _REFUSED = frozenset({"kek-does-not-open", "key-does-not-open"})
 _NOT_LOOKED_AT = frozenset({"file-not-looked-at", "file-unreadable"})
-# What PyIceberg calls the options of a store.
-_PROPERTIES = {
-    "s3.endpoint": ("endpoint", "endpoint_url", "fs.s3a.endpoint"),
-    "s3.access-key-id": ("access_key_id", "key", "fs.s3a.access.key"),
-    "s3.secret-access-key": ("secret_access_key", "secret", "fs.s3a.secret.key"),
-    "s3.session-token": ("session_token", "token", "fs.s3a.session.token"),
-    "s3.region": ("region", "region_name"),
-}
 
 
 class TableMembership(Membership):
@@ -72,15 +64,13 @@ class TableMembership(Membership):
 
     def _fields(self, newest: Entry) -> dict[str, Any] | None:
         try:
-            data = bytes(memoryview(read_whole(newest.location, _MAX_BYTES)))
-            text = _gunzip(data) if data.startswith(b"\x1f\x8b") else data
-            fields = json.loads(text)
+            fields = dict(metadata_document(newest.name, bytes(read_whole(newest.location, _MAX_BYTES))).fields)
         except OSError as error:
             self._add("error", "unreadable", f"{newest.name}: {error.strerror or error}", EXIT_IO)
             return None
-        except (Ags1Error, ValueError, RecursionError, EOFError):
-            fields = None
-        if not isinstance(fields, dict) or "format-version" not in fields:
+        except Ags1Error:
+            fields = {}
+        if "format-version" not in fields:
             self._add("error", "table-damaged", f"{newest.name} is no metadata of a table", EXIT_DATA)
             return None
         return fields
@@ -127,9 +117,11 @@ class TableMembership(Membership):
             self._add("warning", "table-not-opened", f"was judged by its metadata file alone: {error}")
             self._judge_metadata(fields)
             return
+        options = self._location.storage_options
+        properties = io_properties_of({**options, **(options.get("client_kwargs") or {})}, strict=False)
         try:
             table = open_table(
-                newest.location.text, kms, properties=self._properties(), allow_plaintext=True, length_policy="file"
+                newest.location.text, kms, properties=properties, allow_plaintext=True, length_policy="file"
             )
             found = walk(table.metadata_location, table.io)
             for each in audit(found, table.io).findings:
@@ -157,11 +149,6 @@ class TableMembership(Membership):
             for each in _dicts(fields, kind)
             if isinstance(path := each.get(name), str)
         }
-
-    def _properties(self) -> dict[str, str]:
-        options = self._location.storage_options
-        options.update(options.get("client_kwargs") or {})
-        return {name: str(options[each]) for name, given in _PROPERTIES.items() for each in given if options.get(each)}
 
     def _take_finding(self, severity: str, code: str, message: str) -> None:
         if code == "table-not-encrypted":
@@ -207,16 +194,6 @@ class TableMembership(Membership):
 def _number(entry: Entry) -> int:
     found = _NUMBER.match(entry.location.name)
     return int(found[1]) if found else -1
-
-
-def _gunzip(data: bytes) -> bytes:
-    """The text of a compressed metadata file, up to a bound: a few bytes can stand for gigabytes."""
-    import io
-
-    text = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_MAX_BYTES + 1)
-    if len(text) > _MAX_BYTES:
-        raise ValueError("more than any metadata file has")
-    return text
 
 
 def _dicts(fields: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -60,40 +60,31 @@ __all__ = [
     "relocate_table",
 ]
 
-_LAZY_NAMES = {
-    "ChangeReport": "ags1.iceberg.writing.change",
-    "CleanReport": "ags1.iceberg.conversion.reports",
-    "ConversionPlan": "ags1.iceberg.conversion.reports",
-    "ConversionReport": "ags1.iceberg.conversion.reports",
-    "EncryptedFileIO": "ags1.iceberg.file_io",
-    "EncryptedKey": "ags1.iceberg._entries",
-    "EncryptedTable": "ags1.iceberg.tables",
-    "EncryptedTableScan": "ags1.iceberg.tables",
-    "EncryptionKeys": "ags1.iceberg.encryption_keys",
-    "ExpiryReport": "ags1.iceberg.conversion.reports",
-    "MergeReport": "ags1.iceberg._reports",
-    "MissingKekError": "ags1.iceberg.encryption_keys",
-    "PruneReport": "ags1.iceberg._reports",
-    "RewrapReport": "ags1.iceberg._reports",
-    "UntrustedLengthWarning": "ags1.iceberg.file_io",
-    "clean": "ags1.iceberg.conversion.expiry",
-    "create_table": "ags1.iceberg.creation",
-    "decrypt_table": "ags1.iceberg.conversion.operations",
-    "encrypt_table": "ags1.iceberg.conversion.operations",
-    "expire_snapshots": "ags1.iceberg.conversion.expiry",
-    "load_table": "ags1.iceberg.tables",
-    "open_table": "ags1.iceberg.tables",
-    "plan_conversion": "ags1.iceberg.conversion.operations",
-    "rekey_table": "ags1.iceberg.conversion.operations",
-    "relocate_table": "ags1.iceberg.conversion.operations",
+_MODULES = {
+    "ags1.iceberg._entries": ("EncryptedKey",),
+    "ags1.iceberg._reports": ("MergeReport", "PruneReport", "RewrapReport"),
+    "ags1.iceberg.conversion.expiry": ("clean", "expire_snapshots"),
+    "ags1.iceberg.conversion.operations": (
+        "decrypt_table",
+        "encrypt_table",
+        "plan_conversion",
+        "rekey_table",
+        "relocate_table",
+    ),
+    "ags1.iceberg.conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
+    "ags1.iceberg.creation": ("create_table",),
+    "ags1.iceberg.encryption_keys": ("EncryptionKeys", "MissingKekError"),
+    "ags1.iceberg.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
+    "ags1.iceberg.tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
+    "ags1.iceberg.writing.change": ("ChangeReport",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY_NAMES:
-        value = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
-        globals()[name] = value
-        return value
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(importlib.import_module(module), name)
+            return value
     raise AttributeError(f"module 'ags1.iceberg' has no attribute {name!r}")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.transforms import VoidTransform
 
 from ags1.errors import FormatError
@@ -58,8 +58,8 @@ class DeleteIndex:
         self._by_partition: dict[tuple[Any, ...], list[tuple[Any, int]]] = {}
         self._groups: dict[tuple[Any, ...], dict[tuple[int, ...], EqualityDeletes]] = {}
 
-    def add(self, file: Any, number: int) -> None:
-        """Take in a delete file with its data sequence number.
+    def add(self, file: Any, number: int, vector: DeletionVector | None = None) -> None:
+        """Take in a delete file with its data sequence number, or a vector in it.
 
         A FormatError names one that does not say what it deletes, or two vectors for one data file.
         """
@@ -69,14 +69,7 @@ class DeleteIndex:
                 raise FormatError(f"{file.file_path}: this equality delete file does not say which columns it compares")
             groups = self._groups.setdefault(self._place(file), {})
             groups.setdefault(field_ids, EqualityDeletes(field_ids)).files.append((file, number))
-        elif file.file_format == FileFormat.PUFFIN:
-            vector = DeletionVector.from_entry(
-                file.file_path,
-                file.referenced_data_file,
-                file.content_offset,
-                file.content_size_in_bytes,
-                file.record_count,
-            )
+        elif vector is not None:
             other = self._vectors.setdefault(vector.data_file, (vector, file, number))[0]
             if other is not vector:
                 raise FormatError(

@@ -8,6 +8,7 @@ here knows and the spelling of numbers survive. Source: Iceberg table spec, "Tab
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -71,7 +72,7 @@ class Document:
             raise TypeError(f"metadata must be a mapping, JSON or a path, not {type(metadata).__name__}")
         if len(self._text) > MAX_DOCUMENT:
             raise FormatError("table metadata of more than a gibibyte is refused")
-        with _Parsing():
+        with _parsing():
             self._spans = {name: span for name, *span in _members(self._text, _start(self._text))}
             self._fields = {name: span[0] for name, span in self._spans.items()}
             rest = _skip(self._text, self._end_of_object())
@@ -86,7 +87,7 @@ class Document:
             return entries_from_list(self._fields[ENCRYPTION_KEYS])
         text = self._text
         entries = []
-        with _Parsing():
+        with _parsing():
             for fields, start, _ in _elements(text, self._spans[ENCRYPTION_KEYS][1]):
                 if isinstance(fields, dict) and not KNOWN_FIELDS.issuperset(fields):
                     entries.append(EncryptedKey.from_dict(fields, _spelling(text, start)))
@@ -290,23 +291,19 @@ def _to_gzip(text: str) -> bytes:
 # -- JSON with positions ---------------------------------------------------------------------------------------
 
 
-class _Parsing:
+@contextlib.contextmanager
+def _parsing() -> Iterator[None]:
     """Turns what the JSON parser raises into a FormatError that quotes nothing of the document."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, FormatError):
-            return
-        if isinstance(error, json.JSONDecodeError):
-            raise FormatError(f"table metadata is not JSON: {error.msg} at character {error.pos}") from None
-        if isinstance(error, StopIteration):
-            raise FormatError("table metadata is not JSON: it ends early") from None
-        if isinstance(error, ValueError):
-            raise FormatError("table metadata is not JSON: a number that is out of all bounds") from None
-        if isinstance(error, RecursionError):
-            raise FormatError("table metadata is not JSON that anyone wrote: it is nested too deeply") from None
+    try:
+        yield
+    except FormatError:
+        raise
+    except json.JSONDecodeError as error:
+        raise FormatError(f"table metadata is not JSON: {error.msg} at character {error.pos}") from None
+    except ValueError:
+        raise FormatError("table metadata is not JSON: a number that is out of all bounds") from None
+    except RecursionError:
+        raise FormatError("table metadata is not JSON that anyone wrote: it is nested too deeply") from None
 
 
 def _fail(message: str) -> NoReturn:

@@ -34,6 +34,7 @@ from ags1.iceberg._delete_index import DELETED_PATH, DeleteIndex, Deletes
 from ags1.iceberg._naming import naming
 from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_file, of_partition, of_summaries
+from ags1.iceberg.deletion_vectors import DeletionVector
 from ags1.iceberg.manifests import DATA, POSITION_DELETES, Entry, kind_of
 from ags1.iceberg.snapshot_files import SnapshotFiles
 
@@ -79,18 +80,6 @@ class DataFile(manifest.DataFile):
     def referenced_data_file(self) -> str | None:
         """The one data file that its deletes are for."""
         found: str | None = self._data[17]
-        return found
-
-    @property
-    def content_offset(self) -> int | None:
-        """Where a deletion vector begins, in bytes of the plaintext."""
-        found: int | None = self._data[18]
-        return found
-
-    @property
-    def content_size_in_bytes(self) -> int | None:
-        """Bytes of a deletion vector."""
-        found: int | None = self._data[19]
         return found
 
 
@@ -141,7 +130,7 @@ def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
     deletes = DeleteIndex(plan.table_metadata.specs())
     with closing(in_parallel(planner.passing, planner.deletes, _READERS)) as manifests:
         for each in chain.from_iterable(manifests):
-            deletes.add(each.file, each.sequence_number)
+            deletes.add(each.file, each.sequence_number, each.vector)
     with closing(in_parallel(planner.passing, planner.data, _READERS)) as manifests:
         return [ScanTask(each, deletes.of(each.file, each.sequence_number)) for each in chain.from_iterable(manifests)]
 
@@ -153,6 +142,7 @@ class _Found(NamedTuple):
     sequence_number: int
     file_sequence_number: int | None
     residual: Any
+    vector: DeletionVector | None
 
 
 class _Spec:
@@ -207,7 +197,8 @@ class _Planner:
             with naming(path):
                 file = DataFile(entry.file, spec.spec_id, spec.values(entry.file["partition"]))
             residual = AlwaysTrue() if possible == {True} else self._filter.expression
-            found.append(_Found(file, number, entry.file_sequence_number, residual))
+            vector = DeletionVector.of(entry.file) if kind_of(entry.file) == "deletion vectors" else None
+            found.append(_Found(file, number, entry.file_sequence_number, residual, vector))
         return found
 
     def _possible(self, file: Mapping[str, Any], spec: _Spec) -> frozenset[bool | None]:

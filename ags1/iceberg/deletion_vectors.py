@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +23,10 @@ from pyroaring import BitMap64
 
 from ags1.errors import FormatError, TruncatedError
 
-__all__ = ["DeletionVector", "deleted_positions", "footer_contradictions", "read_vector"]
+__all__ = ["BINDING", "DeletionVector", "deleted_positions", "footer_contradictions", "read_vector"]
 
+BINDING = ("referenced_data_file", "content_offset", "content_size_in_bytes")
+"""The fields of a manifest entry that bind a vector to its data file."""
 _MAGIC = b"\xd1\xd3\x39\x64"
 _PUFFIN = b"PFA1"
 _LENGTH, _CHECKSUM = 4, 4
@@ -56,6 +59,12 @@ class DeletionVector:
     offset: int
     size: int
     cardinality: int
+
+    @classmethod
+    def of(cls, file: Mapping[str, Any]) -> DeletionVector:
+        """Make it from the fields of ``data_file``; raises as :meth:`from_entry`."""
+        data_file, offset, size = map(file.get, BINDING)
+        return cls.from_entry(file["file_path"], data_file, offset, size, file["record_count"])
 
     @classmethod
     def from_entry(

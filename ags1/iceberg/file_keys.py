@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
@@ -32,6 +33,7 @@ _KEPT_TABLES = 256
 _IMPLEMENTATION, _OURS = "py-io-impl", "ags1.iceberg.EncryptedFileIO"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class KnownFile:
     """What the file above it says of a file.
 
@@ -54,29 +56,14 @@ class KnownFile:
         Of a manifest list: ids and sequence numbers of the snapshots that the metadata has it for.
     """
 
-    __slots__ = (
-        "encrypted_table", "file_format", "key_metadata", "kind", "length_hint", "path", "record_count", "snapshots",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        path: str,
-        kind: str,
-        file_format: str,
-        key_metadata: KeyMetadata | None,
-        length_hint: int | None,
-        encrypted_table: bool,
-        record_count: int | None = None,
-        snapshots: tuple[tuple[int, int | None], ...] = (),
-    ) -> None:
-        self.path = path
-        self.kind = kind
-        self.file_format = file_format
-        self.key_metadata = key_metadata
-        self.length_hint = length_hint
-        self.encrypted_table = encrypted_table
-        self.record_count = record_count
-        self.snapshots = snapshots
+    path: str
+    kind: str
+    file_format: str
+    key_metadata: KeyMetadata | None
+    length_hint: int | None
+    encrypted_table: bool
+    record_count: int | None = None
+    snapshots: tuple[tuple[int, int | None], ...] = ()
 
     def __repr__(self) -> str:
         state = "plaintext" if self.key_metadata is None else "encrypted, key redacted"

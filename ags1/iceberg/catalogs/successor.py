@@ -19,7 +19,8 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ags1.errors import FormatError
 from ags1.iceberg._document import Document
@@ -45,33 +46,50 @@ _PREVIOUS_VERSIONS = 100
 _CODEC = "write.metadata.compression-codec"
 _METADATA_PATH = "write.metadata.path"
 
+
+class _Shape(NamedTuple):
+    """A JSON object: its fields in Java's order, what the lists in it hold, and which fields are types of columns."""
+
+    names: tuple[str, ...]
+    lists: Mapping[str, Any] = MappingProxyType({})
+    types: tuple[str, ...] = ()
+
+
+_FIELD = _Shape(("id", "name", "required", "type", "doc", "initial-default", "write-default"), types=("type",))
+_STRUCT = _Shape(("type", "schema-id", "identifier-field-ids", "fields"), {"fields": _FIELD})
+_LIST = _Shape(("type", "element-id", "element", "element-required"), types=("element",))
+_MAP = _Shape(("type", "key-id", "key", "value-id", "value", "value-required"), types=("key", "value"))
+_SPEC_FIELD = _Shape(("name", "transform", "source-id", "field-id"))
+_ORDER_FIELD = _Shape(("transform", "source-id", "direction", "null-order"))
+_BLOB = _Shape(("type", "snapshot-id", "sequence-number", "fields", "properties"))
+_STATISTICS = ("snapshot-id", "statistics-path", "file-size-in-bytes")
+_SNAPSHOT = (
+    "sequence-number", "snapshot-id", "parent-snapshot-id", "timestamp-ms", "summary", "manifest-list", "manifests",
+    "schema-id", "first-row-id", "added-rows", "key-id",
+)  # fmt: skip
+_REF = _Shape(("snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"))
+_LISTS = {
+    "schemas": _STRUCT,
+    "partition-specs": _Shape(("spec-id", "fields"), {"fields": _SPEC_FIELD}),
+    "sort-orders": _Shape(("order-id", "fields"), {"fields": _ORDER_FIELD}),
+    "encryption-keys": _Shape(("key-id", "encrypted-key-metadata", "encrypted-by-id", "properties")),
+    "snapshots": _Shape(_SNAPSHOT),
+    "statistics": _Shape((*_STATISTICS, "file-footer-size-in-bytes", "blob-metadata"), {"blob-metadata": _BLOB}),
+    "partition-statistics": _Shape(_STATISTICS),
+    "snapshot-log": _Shape(("timestamp-ms", "snapshot-id")),
+    "metadata-log": _Shape(("timestamp-ms", "metadata-file")),
+}
 _TOP = (
     "format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id", "schema",
     "current-schema-id", "schemas", "partition-spec", "default-spec-id", "partition-specs", "last-partition-id",
     "default-sort-order-id", "sort-orders", "properties", "current-snapshot-id", "next-row-id", "encryption-keys",
     "refs", "snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log",
 )  # fmt: skip
-_SNAPSHOT = (
-    "sequence-number", "snapshot-id", "parent-snapshot-id", "timestamp-ms", "summary", "manifest-list", "manifests",
-    "schema-id", "first-row-id", "added-rows", "key-id",
-)  # fmt: skip
-_REF = ("snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms")
-_SCHEMA = ("type", "schema-id", "identifier-field-ids", "fields")
-_FIELD = ("id", "name", "required", "type", "doc", "initial-default", "write-default")
-_LIST = ("type", "element-id", "element", "element-required")
-_MAP = ("type", "key-id", "key", "value-id", "value", "value-required")
-_SPEC = ("spec-id", "fields")
-_SPEC_FIELD = ("name", "transform", "source-id", "field-id")
-_ORDER = ("order-id", "fields")
-_ORDER_FIELD = ("transform", "source-id", "direction", "null-order")
-_KEY = ("key-id", "encrypted-key-metadata", "encrypted-by-id", "properties")
-_STATISTICS = ("snapshot-id", "statistics-path", "file-size-in-bytes", "file-footer-size-in-bytes", "blob-metadata")
-_BLOB = ("type", "snapshot-id", "sequence-number", "fields", "properties")
-_PARTITION_STATISTICS = ("snapshot-id", "statistics-path", "file-size-in-bytes")
-_SNAPSHOT_LOG = ("timestamp-ms", "snapshot-id")
-_METADATA_LOG = ("timestamp-ms", "metadata-file")
-# Written by Java although it is null.
+# Written by Java although it is null; and not written if they are empty.
 _NULLABLE = "current-snapshot-id"
+_NEVER_EMPTY = ("encryption-keys", "identifier-field-ids")
+# Numbers with a fraction, which these may be, have several spellings.
+_DEFAULTS = ("initial-default", "write-default")
 
 
 class NewMetadata:
@@ -178,91 +196,36 @@ class _Form:
         self.is_javas = True
 
     def top(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = self._ordered(dict(fields), _TOP)
-        if not found.get("encryption-keys", True):
-            del found["encryption-keys"]
+        found: dict[str, Any] = self._ordered(dict(fields), _Shape(_TOP, _LISTS))
         if fields.get("format-version") not in (2, 3) or "schema" in found or "partition-spec" in found:
             self.is_javas = False
         if _NULLABLE in fields:
             found = {name: found.get(name) for name in (*_TOP, *found) if name in found or name == _NULLABLE}
-        each = self._each
-        each(found, "schemas", self._schema)
-        each(found, "partition-specs", lambda spec: self._with_fields(spec, _SPEC, _SPEC_FIELD))
-        each(found, "sort-orders", lambda order: self._with_fields(order, _ORDER, _ORDER_FIELD))
-        each(found, "encryption-keys", lambda key: self._ordered(key, _KEY))
-        each(found, "snapshots", self._snapshot)
-        each(found, "statistics", self._statistics)
-        each(found, "partition-statistics", lambda entry: self._ordered(entry, _PARTITION_STATISTICS))
-        each(found, "snapshot-log", lambda entry: self._ordered(entry, _SNAPSHOT_LOG))
-        each(found, "metadata-log", lambda entry: self._ordered(entry, _METADATA_LOG))
         if isinstance(found.get("refs"), dict):
             found["refs"] = {name: self._ordered(ref, _REF) for name, ref in found["refs"].items()}
         return found
 
-    def _each(self, fields: dict[str, Any], name: str, form: Callable[[Any], Any]) -> None:
-        if isinstance(fields.get(name), (list, tuple)):
-            fields[name] = [form(value) for value in fields[name]]
-
-    def _ordered(self, fields: Any, names: tuple[str, ...]) -> Any:
+    def _ordered(self, fields: Any, shape: _Shape) -> Any:
         if not isinstance(fields, dict):
             self.is_javas = False
             return fields
-        found = {name: fields[name] for name in names if fields.get(name) is not None}
-        further = {name: value for name, value in fields.items() if name not in names}
-        if further:
+        found = {name: fields[name] for name in shape.names if fields.get(name) is not None}
+        for name in _NEVER_EMPTY:
+            if not found.get(name, True):
+                del found[name]
+        for name, below in shape.lists.items():
+            if isinstance(found.get(name), (list, tuple)):
+                found[name] = [self._ordered(each, below) for each in found[name]]
+        for name in shape.types:
+            kind = found.get(name)
+            if isinstance(kind, dict):
+                found[name] = self._ordered(kind, {"list": _LIST, "map": _MAP}.get(str(kind.get("type")), _STRUCT))
+        if isinstance(summary := found.get("summary"), dict):
+            found["summary"] = {name: summary[name] for name in ("operation",) if name in summary} | summary
+        further = {name: value for name, value in fields.items() if name not in shape.names}
+        if further or any(isinstance(found.get(name), (float, dict, list)) for name in _DEFAULTS):
             self.is_javas = False
         return found | further
-
-    def _snapshot(self, fields: Any) -> Any:
-        found = self._ordered(fields, _SNAPSHOT)
-        if isinstance(found, dict) and isinstance(found.get("summary"), dict):
-            summary = found["summary"]
-            operation = {name: summary[name] for name in ("operation",) if name in summary}
-            found["summary"] = operation | summary
-        return found
-
-    def _statistics(self, fields: Any) -> Any:
-        found = self._ordered(fields, _STATISTICS)
-        if isinstance(found, dict):
-            self._each(found, "blob-metadata", lambda blob: self._ordered(blob, _BLOB))
-        return found
-
-    def _with_fields(self, fields: Any, names: tuple[str, ...], inner: tuple[str, ...]) -> Any:
-        found = self._ordered(fields, names)
-        if isinstance(found, dict):
-            self._each(found, "fields", lambda field: self._ordered(field, inner))
-        return found
-
-    def _schema(self, fields: Any) -> Any:
-        found = self._ordered(fields, _SCHEMA)
-        if isinstance(found, dict):
-            if not found.get("identifier-field-ids", True):
-                del found["identifier-field-ids"]
-            self._each(found, "fields", self._field)
-        return found
-
-    def _field(self, fields: Any) -> Any:
-        found = self._ordered(fields, _FIELD)
-        if isinstance(found, dict):
-            found["type"] = self._type(found.get("type"))
-            for name in ("initial-default", "write-default"):
-                # Numbers with a fraction have several spellings.
-                if isinstance(found.get(name), (float, dict, list)):
-                    self.is_javas = False
-        return found
-
-    def _type(self, kind: Any) -> Any:
-        if not isinstance(kind, dict):
-            return kind
-        if kind.get("type") == "list":
-            found = self._ordered(kind, _LIST)
-            found["element"] = self._type(found.get("element"))
-            return found
-        if kind.get("type") == "map":
-            found = self._ordered(kind, _MAP)
-            found["key"], found["value"] = self._type(found.get("key")), self._type(found.get("value"))
-            return found
-        return self._schema(kind)
 
 
 def _fresh_name(version: int, fields: Mapping[str, Any]) -> str:

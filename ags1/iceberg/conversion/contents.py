@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ags1._parallel import in_parallel
-from ags1.iceberg.manifests import DATA, EQUALITY_DELETES, Entry, Manifest
+from ags1.iceberg.manifests import DATA, EQUALITY_DELETES, Entry, Manifest, kind_of
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 
@@ -81,12 +81,12 @@ def _name(listed: Mapping[str, Any]) -> tuple[str, int | None]:
 
 def is_vector(entry: Entry) -> bool:
     """Whether an entry is a deletion vector."""
-    return entry.file["content"] not in (DATA, EQUALITY_DELETES) and entry.file["file_format"].lower() == "puffin"
+    return kind_of(entry.file) == "deletion vectors"
 
 
 def is_position_delete(entry: Entry) -> bool:
     """Whether an entry is a file of position deletes, which holds paths."""
-    return entry.file["content"] not in (DATA, EQUALITY_DELETES) and not is_vector(entry)
+    return kind_of(entry.file) == "position deletes"
 
 
 def is_moved(entry: Entry) -> bool:

@@ -35,14 +35,7 @@ def move_vectors(
     """
     vectors: dict[str, list[tuple[DeletionVector, Entry]]] = {}
     for entry in entries:
-        file = entry.file
-        vector = DeletionVector.from_entry(
-            entry.path,
-            file.get("referenced_data_file"),
-            file.get("content_offset"),
-            file.get("content_size_in_bytes"),
-            file["record_count"],
-        )
+        vector = DeletionVector.of(entry.file)
         if vector.data_file in paths:
             vectors.setdefault(entry.path, []).append((vector, entry))
     found: list[tuple[str, Any, Entry]] = []

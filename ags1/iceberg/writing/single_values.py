@@ -14,29 +14,19 @@ Source: Iceberg table spec, "Appendix A: Avro", "Appendix D: Single-value serial
 from __future__ import annotations
 
 import datetime
-import struct
 import uuid
 from decimal import Decimal
 from typing import Any
 
 from pyiceberg import types as iceberg
+from pyiceberg.conversions import to_bytes
 from pyiceberg.utils.decimal import decimal_required_bytes
 
 __all__ = ["bound_of", "raw_of"]
 
-_FORMATS: dict[type, str] = {
-    iceberg.IntegerType: "<i",
-    iceberg.DateType: "<i",
-    iceberg.LongType: "<q",
-    iceberg.TimeType: "<q",
-    iceberg.TimestampType: "<q",
-    iceberg.TimestamptzType: "<q",
-    iceberg.TimestampNanoType: "<q",
-    iceberg.TimestamptzNanoType: "<q",
-    iceberg.FloatType: "<f",
-    iceberg.DoubleType: "<d",
-    iceberg.BooleanType: "<?",
-}
+# What Parquet and Avro have in the bytes of a bound already.
+_BYTES = (iceberg.StringType, iceberg.BinaryType, iceberg.FixedType, iceberg.UUIDType)
+_UNBOUNDED = (iceberg.UnknownType, iceberg.GeometryType, iceberg.GeographyType)
 _EPOCH = datetime.date(1970, 1, 1)
 
 
@@ -55,17 +45,12 @@ def raw_of(value: Any, kind: Any) -> Any:
 
 def bound_of(raw: Any, kind: Any) -> bytes | None:
     """A value, as Avro or Parquet has it, as the bytes of a bound; None for a type without bounds."""
-    form = _FORMATS.get(type(kind))
-    if form is not None:
-        return struct.pack(form, raw)
     if isinstance(kind, iceberg.DecimalType):
         number = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
         return number.to_bytes(((number if number >= 0 else ~number).bit_length() + 8) // 8, "big", signed=True)
-    if isinstance(kind, iceberg.StringType):
-        return raw.encode() if isinstance(raw, str) else bytes(raw)
-    if isinstance(kind, (iceberg.BinaryType, iceberg.FixedType, iceberg.UUIDType)):
-        return bytes(raw)
-    return None
+    if isinstance(kind, _UNBOUNDED):
+        return None
+    return bytes(raw) if isinstance(kind, _BYTES) and not isinstance(raw, str) else to_bytes(kind, raw)
 
 
 def _unscaled(value: Decimal, kind: iceberg.DecimalType) -> int:
