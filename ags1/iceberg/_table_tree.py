@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ags1._words import counted, printable
 from ags1.iceberg._entries import EncryptedKey, shown
-from ags1.iceberg._text import counted, printable
 from ags1.iceberg.key_hierarchy import milliseconds
 from ags1.iceberg.table_walk import PLAINTEXT, TableFile, TableSnapshot, TableWalk
 

@@ -20,7 +20,6 @@ from ags1._parallel import in_parallel
 from ags1._words import counted, printable
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
-from ags1.iceberg._text import counted, printable
 from ags1.iceberg.file_io import EncryptedFileIO, plaintext_length_of
 from ags1.iceberg.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
 from ags1.iceberg.table_walk import (

@@ -20,7 +20,6 @@ from ags1._parallel import SharedProgress, in_parallel
 from ags1._words import counted, printable
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.files import Progress
-from ags1.iceberg._text import counted, printable
 from ags1.iceberg.file_io import EncryptedFileIO, EncryptedInputFile
 from ags1.iceberg.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
 from ags1.parquet.verify_report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
