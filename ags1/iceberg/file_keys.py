@@ -24,7 +24,7 @@ from ags1.iceberg._entries import shown
 from ags1.iceberg._naming import naming
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.manifests import kind_of, read_entries, read_list
-from ags1.iceberg.metadata_document import check_list, claims_encryption, list_header
+from ags1.iceberg.metadata_document import check_list, claims_encryption, list_header, properties_of
 from ags1.keys import KeyMetadata
 
 __all__ = ["FileKeys", "KnownFile", "known_file", "known_manifest"]
@@ -77,10 +77,8 @@ class _Table:
 
     def __init__(self, document: Document) -> None:
         self.keys = EncryptionKeys(document.entries())
-        properties = document.fields.get("properties")
-        properties = properties if isinstance(properties, dict) else {}
         self.encrypted = claims_encryption(document.fields)
-        self._refuse_own_rules(properties)
+        self._refuse_own_rules(properties_of(document.fields))
         # Snapshot id, key id and sequence number of those that have a list.
         self.manifest_lists: dict[str, list[tuple[int, str | None, Any]]] = {}
         key_ids = document.snapshots().key_ids
@@ -90,7 +88,7 @@ class _Table:
                 known = (number, key_ids[number], snapshot.get("sequence-number"))
                 self.manifest_lists.setdefault(path, []).append(known)
 
-    def _refuse_own_rules(self, properties: dict[str, Any]) -> None:
+    def _refuse_own_rules(self, properties: Mapping[str, Any]) -> None:
         """PyIceberg lets a table's properties replace the catalog's, and nothing protects those of the table."""
         ours = [name for name in properties if name.startswith("ags1.")]
         if self.encrypted and properties.get(_IMPLEMENTATION, _OURS) != _OURS:

@@ -20,7 +20,7 @@ from ags1.errors import AuthenticationError, FormatError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
 
-__all__ = ["check_hash", "check_list", "claims_encryption", "list_header", "metadata_document"]
+__all__ = ["check_hash", "check_list", "claims_encryption", "list_header", "metadata_document", "properties_of"]
 
 # The names of PyIceberg's attributes for fields that have another name in the file.
 PYTHON_NAMES = frozenset(
@@ -77,10 +77,15 @@ def check_hash(metadata_hash: str) -> str:
     return metadata_hash
 
 
+def properties_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table's properties in its metadata."""
+    found = fields.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
 def claims_encryption(fields: Mapping[str, Any]) -> bool:
     """Whether a table says that it is encrypted: by its property, its keys, or any of its snapshots."""
-    properties = fields.get("properties")
-    if isinstance(properties, dict) and properties.get("encryption.key-id"):
+    if properties_of(fields).get("encryption.key-id"):
         return True
     snapshots = fields.get("snapshots")
     listed = snapshots if isinstance(snapshots, list) else []

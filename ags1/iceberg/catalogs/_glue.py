@@ -8,20 +8,11 @@ from typing import Any
 from pyiceberg.catalog.glue import GlueCatalog
 
 from ags1.iceberg.catalogs._columns import current_schema, hive_columns
-from ags1.iceberg.catalogs._table import (
-    PointerTable,
-    RefusedError,
-    TableState,
-    conflict,
-    no_metadata,
-    properties_of,
-    read_state,
-    taken,
-)
+from ags1.iceberg.catalogs._table import LOCATION, PREVIOUS, PointerTable, RefusedError, TableState, read_state
+from ags1.iceberg.metadata_document import properties_of
 
 __all__ = ["GlueTable"]
 
-_LOCATION, _PREVIOUS = "metadata_location", "previous_metadata_location"
 _KEPT = (
     "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
     "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "Parameters", "TargetTable",
@@ -39,13 +30,14 @@ class GlueTable(PointerTable):
 
     def load(self) -> TableState:
         """Ask Glue for the table, and read the metadata file that it names."""
-        return read_state(self._location(self._get()), self.io_properties)
+        return read_state(self._now(), self.io_properties)
 
     def swap(self, base: TableState, new: TableState) -> None:
         """Update the table, if it has the version that it had when its location was compared."""
         found = self._get()
-        if self._location(found) != base.metadata_location:
-            raise conflict(self.name, base.metadata_location, self._location(found))
+        location = self._pointer(found.get("Parameters", {}))
+        if location != base.metadata_location:
+            raise self._conflict(base.metadata_location, location)
         changed = {name: found[name] for name in _KEPT if found.get(name) is not None}
         before, after = base.document.fields, new.document.fields
         obsolete = properties_of(before).keys() - properties_of(after).keys()
@@ -68,9 +60,9 @@ class GlueTable(PointerTable):
             )
         except self._glue.exceptions.ConcurrentModificationException as error:
             # The client repeats a request whose reply was lost: then it is its own commit that it met.
-            location = self._location(self._get())
+            location = self._now()
             if location != new.metadata_location:
-                raise conflict(self.name, base.metadata_location, location) from error
+                raise self._conflict(base.metadata_location, location) from error
 
     def insert(self, new: TableState) -> None:
         """Create the table in Glue."""
@@ -86,8 +78,11 @@ class GlueTable(PointerTable):
         try:
             self._call("create_table", DatabaseName=self._database, TableInput=table)
         except self._glue.exceptions.AlreadyExistsException as error:
-            if self._location(self._get()) != new.metadata_location:
-                raise taken(self.name) from error
+            if self._now() != new.metadata_location:
+                raise self._taken() from error
+
+    def _now(self) -> str:
+        return self._pointer(self._get().get("Parameters", {}))
 
     def _get(self) -> dict[str, Any]:
         try:
@@ -95,12 +90,6 @@ class GlueTable(PointerTable):
         except self._glue.exceptions.EntityNotFoundException:
             raise FileNotFoundError(2, "the catalog has no such table", self.name) from None
         return found
-
-    def _location(self, found: Mapping[str, Any]) -> str:
-        parameters = found.get("Parameters", {})
-        if str(parameters.get("table_type", "")).upper() != "ICEBERG" or not parameters.get(_LOCATION):
-            raise no_metadata(self.name)
-        return str(parameters[_LOCATION])
 
     def _call(self, name: str, **arguments: Any) -> None:
         from botocore.exceptions import ClientError
@@ -120,8 +109,8 @@ class GlueTable(PointerTable):
 
 def _parameters(new: TableState, previous: str | None) -> dict[str, str]:
     found = {name: str(value) for name, value in properties_of(new.document.fields).items()}
-    found |= {"table_type": "ICEBERG", _LOCATION: new.metadata_location}
-    return found if previous is None else found | {_PREVIOUS: previous}
+    found |= {"table_type": "ICEBERG", LOCATION: new.metadata_location}
+    return found if previous is None else found | {PREVIOUS: previous}
 
 
 def _columns(fields: Mapping[str, Any]) -> list[dict[str, Any]]:

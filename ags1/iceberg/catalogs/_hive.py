@@ -27,23 +27,13 @@ from pyiceberg.catalog.hive import HiveCatalog
 
 from ags1.errors import AuthenticationError
 from ags1.iceberg.catalogs._columns import current_schema, hive_columns
-from ags1.iceberg.catalogs._table import (
-    PointerTable,
-    RefusedError,
-    TableState,
-    conflict,
-    no_metadata,
-    properties_of,
-    read_state,
-    taken,
-)
+from ags1.iceberg.catalogs._table import LOCATION, PREVIOUS, PointerTable, RefusedError, TableState, read_state
 from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash, text_hash
-from ags1.iceberg.metadata_document import check_hash
+from ags1.iceberg.metadata_document import check_hash, properties_of
 
 __all__ = ["HiveTable"]
 
-_LOCATION, _PREVIOUS, _HASH = "metadata_location", "previous_metadata_location", "metadata_hash"
-_KEY_ID, _KEY_LENGTH = "encryption.key-id", "encryption.data-key-length"
+_HASH, _KEY_ID, _KEY_LENGTH = "metadata_hash", "encryption.key-id", "encryption.data-key-length"
 _LOCKS = "engine.hive.lock-enabled"
 _LOCK_SECONDS = 180.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
@@ -65,7 +55,7 @@ class HiveTable(PointerTable):
         with self._connected() as client:
             parameters = self._get(client).parameters
         key_id, metadata_hash = parameters.get(_KEY_ID) or None, parameters.get(_HASH) or None
-        state = read_state(self._location(parameters), self.io_properties)
+        state = read_state(self._pointer(parameters), self.io_properties)
         fields = state.document.fields
         said = properties_of(fields).get(_KEY_ID) or None
         if key_id is not None and said != key_id:
@@ -100,12 +90,12 @@ class HiveTable(PointerTable):
 
         with self._connected() as client, self._locked(client, base) as lock:
             table = self._get(client)
-            location = self._location(table.parameters)
+            location = self._pointer(table.parameters)
             if location != base.metadata_location:
-                raise conflict(self.name, base.metadata_location, location)
+                raise self._conflict(base.metadata_location, location)
             table.parameters = _changed_parameters(table.parameters, base, new)
             _describe(table, base.document.fields, new.document.fields)
-            expected = {"expected_parameter_key": _LOCATION, "expected_parameter_value": base.metadata_location}
+            expected = {"expected_parameter_key": LOCATION, "expected_parameter_value": base.metadata_location}
             context = EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true", **expected})
             lock.keep()
             self.sending()
@@ -113,11 +103,11 @@ class HiveTable(PointerTable):
                 client.alter_table_with_environment_context(self._database, self._table, table, context)
             except (MetaException, InvalidOperationException, NoSuchObjectException) as error:
                 # The metastore can fail after it has done it, in what it tells others.
-                location = self._location(self._get(client).parameters)
+                location = self._pointer(self._get(client).parameters)
                 if location == new.metadata_location:
                     return
                 if location != base.metadata_location:
-                    raise conflict(self.name, base.metadata_location, location) from error
+                    raise self._conflict(base.metadata_location, location) from error
                 raise RefusedError(f"{self.name}: the metastore refused the commit: {error.message}") from error
 
     def insert(self, new: TableState) -> None:
@@ -153,7 +143,7 @@ class HiveTable(PointerTable):
             try:
                 client.create_table(table)
             except AlreadyExistsException as error:
-                raise taken(self.name) from error
+                raise self._taken() from error
             except (InvalidObjectException, MetaException, NoSuchObjectException) as error:
                 raise RefusedError(f"{self.name}: the metastore refused the table: {error.message}") from error
 
@@ -176,11 +166,6 @@ class HiveTable(PointerTable):
             return client.get_table(self._database, self._table)
         except NoSuchObjectException:
             raise FileNotFoundError(2, "the catalog has no such table", self.name) from None
-
-    def _location(self, parameters: Mapping[str, str]) -> str:
-        if parameters.get("table_type", "").upper() != "ICEBERG" or not parameters.get(_LOCATION):
-            raise no_metadata(self.name)
-        return parameters[_LOCATION]
 
     @contextlib.contextmanager
     def _locked(self, client: Any, base: TableState) -> Iterator[_Lock]:
@@ -275,9 +260,9 @@ def _changed_parameters(found: Mapping[str, str], base: TableState | None, new: 
     changed = {name: value for name, value in found.items() if name not in obsolete}
     changed |= {name: str(value) for name, value in properties.items()}
     changed |= {name: value for name, value in _summary_of_state(fields).items() if value is not None}
-    changed[_LOCATION] = new.metadata_location
+    changed[LOCATION] = new.metadata_location
     if base is not None:
-        changed[_PREVIOUS] = base.metadata_location
+        changed[PREVIOUS] = base.metadata_location
     if new.table_key_id is not None:
         changed[_KEY_ID] = new.table_key_id
         if new.metadata_hash is not None:

@@ -19,7 +19,7 @@ from typing import Any
 from pyiceberg.catalog.rest import RestCatalog
 
 from ags1.errors import ConflictError, UnsupportedError
-from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, conflict, taken
+from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
 from ags1.iceberg.metadata_document import metadata_document
 
@@ -65,7 +65,7 @@ class RestTable(CatalogTable):
         updates = updates_of(before, fields)
         found = self.load()
         if found.metadata_location != base.metadata_location:
-            raise conflict(self.name, base.metadata_location, found.metadata_location)
+            raise self._conflict(base.metadata_location, found.metadata_location)
         requirements = requirements_of(before, fields)
         if not any(each["snapshot"].get("key-id") for each in updates.snapshots):
             if _replaces_keys(updates):
@@ -111,7 +111,7 @@ class RestTable(CatalogTable):
                 self._ask("POST", self._url("update_table"), self._body([{"type": "assert-create"}], updates))
             )
         except ConflictError as error:
-            raise taken(self.name) from error
+            raise self._taken() from error
         if not fields.get("snapshots"):
             return made
         try:
@@ -190,7 +190,7 @@ class RestTable(CatalogTable):
             now = self.load()
             if now.metadata_location != found.metadata_location:
                 # Such as a sequence number that somebody else has taken.
-                raise conflict(self.name, found.metadata_location, now.metadata_location) from error
+                raise self._conflict(found.metadata_location, now.metadata_location) from error
             raise
         except OSError as error:
             try:

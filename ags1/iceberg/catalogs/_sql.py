@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ags1.iceberg.catalogs._table import (
-    PointerTable,
-    RefusedError,
-    TableState,
-    conflict,
-    no_metadata,
-    read_state,
-    taken,
-)
+from ags1.errors import FormatError
+from ags1.iceberg.catalogs._table import PointerTable, RefusedError, TableState, read_state
 
 __all__ = ["SqlTable"]
 
@@ -46,7 +39,7 @@ class SqlTable(PointerTable):
                 connection.commit()
                 return
             connection.rollback()
-        raise conflict(self.name, base.metadata_location, self._location())
+        raise self._conflict(base.metadata_location, self._location())
 
     def insert(self, new: TableState) -> None:
         """Insert a row."""
@@ -63,7 +56,7 @@ class SqlTable(PointerTable):
             try:
                 connection.execute(insert(IcebergTables).values(**row))
             except IntegrityError as error:
-                raise taken(self.name) from error
+                raise self._taken() from error
             except SQLAlchemyError as error:
                 raise RefusedError(f"{self.name}: the catalog's database refused the table: {error}") from error
             self.sending()
@@ -78,7 +71,7 @@ class SqlTable(PointerTable):
         if row is None:
             raise FileNotFoundError(2, "the catalog has no such table", self.name)
         if not row[0]:
-            raise no_metadata(self.name)
+            raise FormatError(f"{self.name}: the catalog has no metadata file for this name")
         return str(row[0])
 
     def _row(self) -> tuple[Any, ...]:

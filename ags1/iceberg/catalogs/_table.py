@@ -15,18 +15,10 @@ from ags1.iceberg.locations import location_of
 from ags1.iceberg.metadata_document import metadata_document
 from ags1.storage import can_create, create, make_parent, open_output, read_whole, remove
 
-__all__ = [
-    "CatalogTable",
-    "PointerTable",
-    "RefusedError",
-    "TableState",
-    "conflict",
-    "no_metadata",
-    "properties_of",
-    "read_state",
-    "taken",
-    "write_metadata",
-]
+__all__ = ["LOCATION", "PREVIOUS", "CatalogTable", "PointerTable", "RefusedError", "TableState", "read_state"]
+
+LOCATION, PREVIOUS = "metadata_location", "previous_metadata_location"
+"""What the catalogs of Hive and Glue call the metadata file of a table, and the one before."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +123,19 @@ class CatalogTable(abc.ABC):
             There is a newer one. A catalog knows which is the newest.
         """
 
+    def _conflict(self, base: str, found: str) -> ConflictError:
+        """The error of a commit that came too late."""
+        return ConflictError(
+            f"{self.name}: somebody else has committed: the table has {found} now, and this commit was made from "
+            f"{base}. Nothing was changed: load the table and do it again"
+        )
+
+    def _taken(self) -> ConflictError:
+        """The error of a new table whose name is not free."""
+        return ConflictError(
+            f"{self.name}: the catalog has something of this name already: choose another, or drop that"
+        )
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
@@ -182,6 +187,13 @@ class PointerTable(CatalogTable):
         with self._written(fields, first(fields)) as new:
             self.insert(new)
         return new
+
+    def _pointer(self, parameters: Mapping[str, Any]) -> str:
+        """The location of the metadata file among the parameters that a catalog has for a table."""
+        location = parameters.get(LOCATION)
+        if str(parameters.get("table_type", "")).upper() != "ICEBERG" or not location:
+            raise FormatError(f"{self.name}: the catalog has something of this name that is no Iceberg table")
+        return str(location)
 
     def sending(self) -> None:
         """Note that the request which makes the commit goes out now."""
@@ -235,17 +247,10 @@ class PointerTable(CatalogTable):
         )
 
 
-def read_state(
-    location: str,
-    io_properties: Mapping[str, str],
-    *,
-    table_key_id: str | None = None,
-    metadata_hash: str | None = None,
-) -> TableState:
+def read_state(location: str, io_properties: Mapping[str, str]) -> TableState:
     """Read a metadata file; raises as :func:`metadata_document`, or an OSError."""
     data = bytes(read_whole(location_of(location, io_properties), MAX_DOCUMENT))
-    document = metadata_document(location, data, metadata_hash)
-    return TableState(location, document, table_key_id, metadata_hash)
+    return TableState(location, metadata_document(location, data))
 
 
 def write_metadata(location: str, data: bytes, io_properties: Mapping[str, str]) -> None:
@@ -263,27 +268,3 @@ def write_metadata(location: str, data: bytes, io_properties: Mapping[str, str])
 def _said(error: BaseException) -> str:
     text = str(error).splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
-
-
-def conflict(name: str, base: str, found: str | None) -> ConflictError:
-    """The error of a commit that came too late."""
-    now = "is gone" if found is None else f"has {found} now"
-    return ConflictError(
-        f"{name}: somebody else has committed: the table {now}, and this commit was made from {base}. "
-        "Nothing was changed: load the table and do it again"
-    )
-
-
-def taken(name: str) -> ConflictError:
-    """The error of a new table whose name is not free."""
-    return ConflictError(f"{name}: the catalog has something of this name already: choose another, or drop that")
-
-
-def no_metadata(name: str) -> FormatError:
-    """The error where a catalog has a name for something else than an Iceberg table."""
-    return FormatError(f"{name}: the catalog has something of this name that is no Iceberg table")
-
-
-def properties_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The table's properties in its metadata."""
-    return fields.get("properties") or {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg._document import MAX_DOCUMENT
-from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, conflict, read_state
+from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, read_state
 from ags1.iceberg.catalogs.successor import METADATA_SUFFIX, NewMetadata, directory_of, successor, version_of
 from ags1.iceberg.locations import local_path, location_of
 from ags1.storage import (
@@ -73,7 +73,7 @@ class FileTable(CatalogTable):
         try:
             create(where, written.data)
         except FileExistsError:
-            raise conflict(self.name, old, location) from None
+            raise self._conflict(old, location) from None
         except OSError as error:
             self._look_after(error, where, written.data, old)
         self._tell_hint(directory, written.name)
@@ -129,7 +129,7 @@ class FileTable(CatalogTable):
         except (OSError, FormatError):
             pass
         else:
-            raise conflict(self.name, old, where.text) from error
+            raise self._conflict(old, where.text) from error
         raise OSError(
             f"{self.name}: it is not known whether {where} was created ({error}): load the table before doing it again"
         ) from error

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from ags1.errors import FormatError
 from ags1.iceberg._document import Document
+from ags1.iceberg.metadata_document import properties_of
 
 __all__ = [
     "METADATA_SUFFIX",
@@ -149,7 +150,7 @@ def first(fields: Mapping[str, Any]) -> NewMetadata:
 
 def metadata_directory(fields: Mapping[str, Any]) -> str:
     """The directory that a table's new metadata files belong in; a FormatError for a table without a location."""
-    path = _properties(fields).get(_METADATA_PATH)
+    path = properties_of(fields).get(_METADATA_PATH)
     if isinstance(path, str) and path:
         return path.rstrip("/")
     location = fields.get("location")
@@ -229,18 +230,13 @@ class _Form:
 
 
 def _fresh_name(version: int, fields: Mapping[str, Any]) -> str:
-    codec = str(_properties(fields).get(_CODEC, "none")).lower()
+    codec = str(properties_of(fields).get(_CODEC, "none")).lower()
     return f"{version:05d}-{uuid.uuid4()}{'.gz' if codec == 'gzip' else ''}{METADATA_SUFFIX}"
 
 
 def _previous_versions(fields: Mapping[str, Any]) -> int:
-    text = str(_properties(fields).get(_PREVIOUS_VERSIONS_MAX, _PREVIOUS_VERSIONS))
+    text = str(properties_of(fields).get(_PREVIOUS_VERSIONS_MAX, _PREVIOUS_VERSIONS))
     return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 10 else _PREVIOUS_VERSIONS
-
-
-def _properties(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = fields.get("properties")
-    return found if isinstance(found, dict) else {}
 
 
 def _milliseconds(fields: Mapping[str, Any], name: str) -> int:
