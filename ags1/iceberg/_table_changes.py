@@ -59,7 +59,7 @@ class TableChanges:
         --------
         >>> table.append(rows).added_rows
         """
-        from ags1.iceberg.writing.appending import append
+        from ags1.iceberg.writing.operations import append
 
         return append(self._target(ref, snapshot_properties), data)
 
@@ -80,7 +80,7 @@ class TableChanges:
         row_filter : str or pyiceberg expression, optional
             As for :meth:`EncryptedTable.scan`; without it, all rows are replaced.
         """
-        from ags1.iceberg.writing.overwriting import overwrite
+        from ags1.iceberg.writing.operations import overwrite
 
         return overwrite(self._target(ref, snapshot_properties), data, row_filter)
 
@@ -92,7 +92,7 @@ class TableChanges:
         Files of older partition specs stay. A table without partitions is replaced as a whole. The parameters are those
         of :meth:`append`.
         """
-        from ags1.iceberg.writing.overwriting import overwrite_partitions
+        from ags1.iceberg.writing.operations import overwrite_partitions
 
         return overwrite_partitions(self._target(ref, snapshot_properties), data)
 
@@ -114,7 +114,7 @@ class TableChanges:
         --------
         >>> table.delete("amount < 0").deleted_rows
         """
-        from ags1.iceberg.writing.deleting import delete
+        from ags1.iceberg.writing.operations import delete
 
         return delete(self._target(ref, snapshot_properties), row_filter)
 

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table.puffin import PuffinFile
 from pyroaring import BitMap64
 
-from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions, footer_contradictions
+from ags1.iceberg.deletion_vectors import deleted_positions, footer_contradictions
 from ags1.iceberg.writing.puffin import write_vectors
 
 
@@ -22,8 +22,7 @@ def test_random_vectors_are_read_as_they_were_written() -> None:
     chance = random.Random(7)
     for _ in range(40):
         vectors = [(f"s3://lake/data-{index}.parquet", _random_positions(chance)) for index in range(5)]
-        data, written = write_vectors(vectors)
-        named = [DeletionVector("p", each.data_file, each.offset, each.size, each.cardinality) for each in written]
+        data, named = write_vectors("p", vectors)
         found = deleted_positions(io.BytesIO(data), named)
         for vector, (path, positions) in zip(named, vectors, strict=True):
             assert vector.data_file == path
@@ -33,7 +32,7 @@ def test_random_vectors_are_read_as_they_were_written() -> None:
 
 def test_pyiceberg_reads_them() -> None:
     vectors = [("a.parquet", BitMap64([0, 5, 1 << 33])), ("b.parquet", BitMap64(range(100)))]
-    data, _ = write_vectors(vectors)
+    data, _ = write_vectors("p", vectors)
     with pytest.warns(DeprecationWarning, match="to_vector"):
         read = PuffinFile(data).to_vector()
     assert {path: sorted(each.to_pylist()) for path, each in read.items()} == {

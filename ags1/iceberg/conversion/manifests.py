@@ -17,10 +17,11 @@ from ags1.iceberg.conversion.contents import Contents, RefSnapshot, is_moved, is
 from ags1.iceberg.conversion.sealing import Seal
 from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
 from ags1.iceberg.conversion.work import FileResult
-from ags1.iceberg.manifests import DATA, DELETES, EQUALITY_DELETES, EXISTING, Entry, Manifest
+from ags1.iceberg.manifests import DATA, DELETES, EXISTING, Entry, Manifest
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotWriter
+from ags1.iceberg.writing.summary import SnapshotSummary
 from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["SnapshotConversion", "is_finished"]
@@ -61,35 +62,34 @@ class SnapshotConversion:
             if each.file["content"] == DATA
         }
         self._made: dict[str, dict[str, Any] | None] = {}
-        self._totals: dict[str, dict[str, int]] = {}
+        self._counts: dict[str, SnapshotSummary] = {}
 
     def write(self, snapshot: RefSnapshot) -> dict[str, Any]:
         """Write one snapshot on top of another, and give it to all refs of that; return its JSON."""
         writer = SnapshotWriter(self._metadata, self._files, self._kms, snapshot.refs[0])
-        counts = []
+        summary = SnapshotSummary()
         manifests = []
         for listed, manifest in self._contents.of(snapshot):
-            counts.append(self._add(writer, listed, manifest))
+            summary.include(self._add(writer, listed, manifest))
             manifests.append(manifest)
         merged = merge_position_deletes(manifests, self._paths, self._source, self._files)
         for spec_id, vectors in merged.items():
             like = next(each for each in manifests if each.spec_id == spec_id and each.content == DATA)
             writer.add(like.like(vectors, DELETES), None)
-            counts.append(_totals(vectors))
-        totals = {name: str(sum(each[name] for each in counts)) for name in _totals([])}
-        made = writer.finish("replace", totals, schema_id=snapshot.fields.get("schema-id"))
+            summary.include(_counted(vectors, spec_id))
+        made = writer.finish("replace", summary.totals(), schema_id=snapshot.fields.get("schema-id"))
         for ref in snapshot.refs[1:]:
             self._metadata.set_ref(ref, made)
         return made
 
-    def _add(self, writer: SnapshotWriter, listed: dict[str, Any], manifest: Manifest) -> dict[str, int]:
-        """Add the new form of a manifest to a snapshot; return its part of the totals."""
+    def _add(self, writer: SnapshotWriter, listed: dict[str, Any], manifest: Manifest) -> SnapshotSummary:
+        """Add the new form of a manifest to a snapshot; return what it has."""
         path = listed["manifest_path"]
         if path in self._made:
             made = self._made[path]
             if made is not None:
                 writer.keep(made)
-            return self._totals[path]
+            return self._counts[path]
         if self._change.is_done(listed.get("key_metadata")) and all(
             self._change.is_done(each.file.get("key_metadata")) and self._stays(each) for each in manifest.entries
         ):
@@ -104,8 +104,8 @@ class SnapshotConversion:
             if entries:
                 writer.add(manifest.like(entries), listed.get("partitions"), listed.get("first_row_id"))
                 made = writer.manifests[-1]
-        self._made[path], self._totals[path] = made, _totals(entries)
-        return self._totals[path]
+        self._made[path], self._counts[path] = made, _counted(entries, manifest.spec_id)
+        return self._counts[path]
 
     def _stays(self, entry: Entry) -> bool:
         """Whether a file needs no change because of others' new paths."""
@@ -145,22 +145,8 @@ class SnapshotConversion:
         return replace(entry, status=EXISTING, file=file)
 
 
-def _totals(entries: list[Entry]) -> dict[str, int]:
-    """The total fields of a snapshot's summary."""
-    counts = dict.fromkeys(
-        (
-            "total-data-files", "total-records", "total-delete-files", "total-position-deletes",
-            "total-equality-deletes", "total-files-size",
-        ), 0,
-    )  # fmt: skip
+def _counted(entries: list[Entry], spec_id: int) -> SnapshotSummary:
+    summary = SnapshotSummary()
     for each in entries:
-        file = each.file
-        counts["total-files-size"] += file.get("content_size_in_bytes") or file["file_size_in_bytes"]
-        if file["content"] == DATA:
-            counts["total-data-files"] += 1
-            counts["total-records"] += file["record_count"]
-            continue
-        counts["total-delete-files"] += 1
-        kind = "equality" if file["content"] == EQUALITY_DELETES else "position"
-        counts[f"total-{kind}-deletes"] += file["record_count"]
-    return counts
+        summary.add(each.file, spec_id)
+    return summary

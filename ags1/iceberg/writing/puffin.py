@@ -12,41 +12,27 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ags1._version import version
+from ags1.iceberg.deletion_vectors import DeletionVector
 from ags1.iceberg.manifests import POSITION_DELETES
 from ags1.iceberg.writing.table_files import TableFiles
 
-__all__ = ["WrittenVector", "vector_files", "write_vectors"]
+__all__ = ["vector_files", "write_vectors"]
 
 _PUFFIN, _MAGIC = b"PFA1", b"\xd1\xd3\x39\x64"
 # Of the column _pos, which the vector is about.
 _ROW_POSITION = 2147483645
 
 
-@dataclass(frozen=True)
-class WrittenVector:
-    """Where a vector is in its Puffin file.
-
-    Offset and size are bytes of the plaintext: the manifest's content_offset and content_size_in_bytes. The cardinality
-    is how many rows it deletes: the manifest's record_count.
-    """
-
-    data_file: str
-    offset: int
-    size: int
-    cardinality: int
-
-
-def write_vectors(vectors: Iterable[tuple[str, Any]]) -> tuple[bytes, list[WrittenVector]]:
-    """Plaintext of a Puffin file with the deleted positions (BitMap64) of data files, and where they are in it."""
+def write_vectors(puffin: str, vectors: Iterable[tuple[str, Any]]) -> tuple[bytes, list[DeletionVector]]:
+    """Plaintext of the Puffin file of a path with the deleted positions (BitMap64) of data files, and its vectors."""
     parts, written, offset = [_PUFFIN], [], len(_PUFFIN)
     for path, positions in vectors:
         content = _MAGIC + positions.serialize()
         blob = b"".join((len(content).to_bytes(4, "big"), content, zlib.crc32(content).to_bytes(4, "big")))
-        written.append(WrittenVector(path, offset, len(blob), len(positions)))
+        written.append(DeletionVector(puffin, path, offset, len(blob), len(positions)))
         parts.append(blob)
         offset += len(blob)
     blobs = [
@@ -72,8 +58,8 @@ def vector_files(vectors: Iterable[tuple[str, Any]], files: TableFiles) -> list[
 
     Return what a manifest has of each, in the same order, but its partition: that of the data file.
     """
-    data, written = write_vectors(vectors)
     path = files.new_data_path("-deletes.puffin")
+    data, written = write_vectors(path, vectors)
     length, key = files.write(path, data)
     return [
         {

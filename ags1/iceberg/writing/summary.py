@@ -13,6 +13,7 @@ from ags1.iceberg.manifests import DATA, DELETES, EQUALITY_DELETES
 
 __all__ = ["SnapshotSummary"]
 
+_COUNTED = ("data-files", "records", "delete-files", "position-deletes", "equality-deletes", "files-size")
 _TOTALS = {
     # Of what is not counted from the manifests: what adds, and what removes.
     "total-files-size": ("added-files-size", "removed-files-size"),
@@ -35,6 +36,14 @@ class SnapshotSummary:
     def remove(self, file: Mapping[str, Any], spec_id: int) -> None:
         """Take in a file that is removed."""
         self._count(file, spec_id, "deleted", "removed")
+
+    def include(self, other: SnapshotSummary) -> None:
+        """Take in what another counted."""
+        self._counts += other._counts
+
+    def totals(self) -> dict[str, str]:
+        """What was added, as the totals of a snapshot that has nothing else."""
+        return {f"total-{name}": str(self._counts[f"added-{name}"]) for name in _COUNTED}
 
     def _count(self, file: Mapping[str, Any], spec_id: int, data: str, other: str) -> None:
         counts, rows = self._counts, file["record_count"]

@@ -1,0 +1,101 @@
+"""What can be done to the rows of a table: add some, delete some, replace some by others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ags1.iceberg.manifests import DATA
+from ags1.iceberg.snapshot_files import SnapshotFiles
+from ags1.iceberg.writing.arrow_rows import batches_of
+from ags1.iceberg.writing.change import Change, ChangeReport, WriteTarget, check_still_fits
+from ags1.iceberg.writing.data_files import DataFiles
+from ags1.iceberg.writing.matching import POSITION_NAME, take_away
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.partitioning import Partitioning
+from ags1.iceberg.writing.table_files import TableFiles
+
+__all__ = ["append", "delete", "overwrite", "overwrite_partitions"]
+
+
+def append(target: WriteTarget, data: Any) -> ChangeReport:
+    """Add rows. Whatever others commit meanwhile, they are added to it."""
+    return _added(target, data, "append", lambda change, table: None)
+
+
+def delete(target: WriteTarget, row_filter: Any) -> ChangeReport:
+    """Delete the rows that pass a filter: whole files where metadata says so, and deletion vectors for the rest."""
+
+    def plan(table: Any, _: TableFiles) -> Change:
+        change = Change(Partitioning(table.table.spec(), table.schema))
+        take_away(change, table, target.ref, row_filter)
+        return change
+
+    return target.commit(plan, "delete")
+
+
+def overwrite(target: WriteTarget, data: Any, row_filter: Any = None) -> ChangeReport:
+    """Delete the rows that pass a filter, or all, and add others."""
+    return _added(target, data, "overwrite", lambda change, table: take_away(change, table, target.ref, row_filter))
+
+
+def overwrite_partitions(target: WriteTarget, data: Any) -> ChangeReport:
+    """Remove the files of all partitions that new rows are in, and add those rows."""
+
+    def take(change: Change, table: Any) -> None:
+        snapshot = TableMetadata(table.document.fields).snapshot_of(target.ref)
+        if snapshot is None:
+            return
+        partitions = {_key(each.file["partition"]) for each in change.added}
+        source = SnapshotFiles(table.io)
+        for listed in source.manifests(snapshot):
+            if listed["content"] != DATA or listed["partition_spec_id"] != change.partitioning.spec_id:
+                continue
+            for each in source.entries(listed, metrics=False):
+                if each.is_live and _key(each.file["partition"]) in partitions:
+                    change.removed.add(each.path)
+        change.deleted_rows = _visible_rows(table, target.ref, change.removed)
+
+    return _added(target, data, "overwrite", take)
+
+
+def _added(target: WriteTarget, data: Any, operation: str, take: Callable[[Change, Any], None]) -> ChangeReport:
+    """Write rows to files that no snapshot has yet, and commit them with what `take` makes go of the table."""
+    layout = target.layout()
+    schema, batches = batches_of(data)
+    layout.shape.check(schema)
+    files = target.data_files()
+    try:
+        entries = DataFiles(layout, files).write_all(batches)
+    except BaseException:
+        files.discard()
+        raise
+
+    def plan(table: Any, _: TableFiles) -> Change:
+        check_still_fits(table, layout)
+        change = Change(layout.partitioning, entries)
+        take(change, table)
+        return change
+
+    return target.commit(plan, operation, files)
+
+
+def _key(partition: dict[int, Any]) -> tuple[Any, ...]:
+    # A NaN is not equal to itself.
+    return tuple((number, "NaN" if value != value else repr(value)) for number, value in sorted(partition.items()))
+
+
+def _visible_rows(table: Any, ref: str, paths: set[str]) -> int:
+    """Rows of data files that are not deleted."""
+    scan = table.scan(columns=[POSITION_NAME], ref=ref)
+    found: int = 0
+    partly = []
+    for task in scan.plan_files():
+        if task.file.file_path not in paths:
+            continue
+        if task.deletes.position_deletes or task.deletes.equality_deletes:
+            partly.append(task)
+            continue
+        found += task.file.record_count - (0 if task.deletes.vector is None else task.deletes.vector.cardinality)
+    found += sum(batch.num_rows for file in scan.by_file(partly) for batch in file.batches)
+    return found
