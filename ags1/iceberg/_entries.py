@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -219,14 +220,8 @@ class EncryptedKey:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self._key_id, self._encrypted_key_metadata, self._encrypted_by_id, self._properties, self._unknown)
-        return _restore, fields
-
-
-def _restore(
-    key_id: str, metadata: bytes, encrypted_by_id: str | None, properties: dict[str, str], unknown: dict[str, str]
-) -> EncryptedKey:
-    return EncryptedKey(key_id, metadata, encrypted_by_id, properties, unknown=unknown)
+        fields = (self._key_id, self._encrypted_key_metadata, self._encrypted_by_id, self._properties)
+        return partial(EncryptedKey, unknown=self._unknown), fields
 
 
 def entries_from_list(value: object) -> list[EncryptedKey]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from ags1._parallel import in_parallel
@@ -169,10 +170,12 @@ class _Audit:
         self._io = file_io
         self._report = report
         self._add = report.add
+        self._error, self._warning, self._note = (partial(report.add, each) for each in (ERROR, WARNING, NOTE))
         self._now_ms = now_ms
         self._data_key_length = _DEFAULT_KEY_LENGTH
         # Who opens the table with allow_plaintext=True knows that there are such files.
         self._plaintext_severity = WARNING if file_io.allow_plaintext else ERROR
+        self._plain = partial(report.add, self._plaintext_severity)
         # Ids of keys of which it was said that they do not open.
         self._shut: set[str | None] = set()
 
@@ -189,28 +192,20 @@ class _Audit:
         found, fields = self._found, self._found.document.fields
         version = fields.get("format-version")
         if not found.encrypted:
-            self._add(
-                self._plaintext_severity,
-                "table-not-encrypted",
-                found.location,
-                "the table is not encrypted: it has neither the property encryption.key-id nor encryption-keys",
-            )
+            text = "the table is not encrypted: it has neither the property encryption.key-id nor encryption-keys"
+            self._plain("table-not-encrypted", found.location, text)
             return
         if not isinstance(version, int) or version < 3:
-            self._add(
-                ERROR,
-                "format-version",
-                "format-version",
-                f"the table has format version {version}, and encryption needs version 3: engines ignore or refuse it",
+            text = (
+                f"the table has format version {version}, and encryption needs version 3: engines ignore or refuse it"
             )
+            self._error("format-version", "format-version", text)
         if found.table_key_id is None:
-            self._add(
-                ERROR,
-                "no-master-key-property",
-                "encryption.key-id",
+            text = (
                 "the table has encryption-keys and no property encryption.key-id: Iceberg Java would write and read it "
-                "as a table that is not encrypted",
+                "as a table that is not encrypted"
             )
+            self._error("no-master-key-property", "encryption.key-id", text)
         asked = found.properties.get("encryption.data-key-length")
         if asked is not None:
             try:
@@ -218,54 +213,40 @@ class _Audit:
             except ValueError:
                 self._data_key_length = 0
             if self._data_key_length not in _LENGTHS:
-                self._add(
-                    ERROR,
-                    "data-key-length",
-                    "encryption.data-key-length",
+                text = (
                     f"the property encryption.data-key-length is {shown(str(asked))}, and AES keys have 16, 24 or 32 "
-                    "bytes",
+                    "bytes"
                 )
+                self._error("data-key-length", "encryption.data-key-length", text)
                 self._data_key_length = _DEFAULT_KEY_LENGTH
         for name in ("statistics", "partition-statistics"):
             listed = fields.get(name)
             for each in listed if isinstance(listed, list) else ():
                 path = each.get("statistics-path") if isinstance(each, dict) else None
                 if path is not None and not each.get("key-metadata"):
-                    self._add(
-                        NOTE,
-                        "statistics-plaintext",
-                        path,
-                        f"{path}: statistics are not encrypted (Iceberg has no way to), and tell of the data",
-                    )
+                    text = f"{path}: statistics are not encrypted (Iceberg has no way to), and tell of the data"
+                    self._note("statistics-plaintext", path, text)
 
     def _check_snapshots(self) -> None:
         found = self._found
         for each in found.snapshots:
             number = each.snapshot_id
             if each.manifest_list is None:
-                self._add(
-                    ERROR,
-                    "no-manifest-list",
-                    number,
-                    f"snapshot {number} has no manifest list: what is in it cannot be told",
-                )
+                text = f"snapshot {number} has no manifest list: what is in it cannot be told"
+                self._error("no-manifest-list", number, text)
             if each.key_id is None and found.encrypted:
-                self._add(
-                    self._plaintext_severity,
-                    "snapshot-without-key",
-                    number,
+                text = (
                     f"snapshot {number} has no key-id: its manifest list is not encrypted, and so can be replaced "
-                    "together with all the keys in it",
+                    "together with all the keys in it"
                 )
+                self._plain("snapshot-without-key", number, text)
             elif each.key_id is not None and each.key_id not in found.keys:
                 self._shut.add(each.key_id)
-                self._add(
-                    ERROR,
-                    "key-missing",
-                    each.key_id,
+                text = (
                     f"snapshot {number} names key {shown(each.key_id)}, which encryption-keys lacks: it cannot be "
-                    "read. Older metadata files may still have the key: merge their lists",
+                    "read. Older metadata files may still have the key: merge their lists"
                 )
+                self._error("key-missing", each.key_id, text)
 
     # -- keys ------------------------------------------------------------------------------------------------
 
@@ -282,7 +263,7 @@ class _Audit:
         try:
             pruned = self._found.keys.prune(self._found.document.fields).report
         except FormatError as error:
-            self._add(WARNING, "keys-not-judged", "encryption-keys", f"nobody can say which keys are unused: {error}")
+            self._warning("keys-not-judged", "encryption-keys", f"nobody can say which keys are unused: {error}")
             return set()
         return set(getattr(pruned, "dropped", ()))
 
@@ -298,26 +279,24 @@ class _Audit:
         name = f"key encryption key {shown(key_id)}"
         expected = self._found.table_key_id
         if expected is not None and by != expected:
-            self._add(
-                ERROR,
-                "kek-other-master-key",
-                key_id,
+            text = (
                 f"{name} is under master key {shown(by)}, not under the table's encryption.key-id {shown(expected)}: "
-                "Iceberg Java cannot unwrap it, and nobody promised that key",
+                "Iceberg Java cannot unwrap it, and nobody promised that key"
             )
+            self._error("kek-other-master-key", key_id, text)
         if not under:
-            self._add(NOTE, "kek-orphaned", key_id, f"{name} has no entries under it{_prunable(kek, dropped)}")
+            self._note("kek-orphaned", key_id, f"{name} has no entries under it{_prunable(kek, dropped)}")
         elif key_id in dropped:
-            self._add(NOTE, "kek-unused", key_id, f"{name} has only entries that nothing uses{_prunable(kek, dropped)}")
+            self._note("kek-unused", key_id, f"{name} has only entries that nothing uses{_prunable(kek, dropped)}")
         opens = self._check_timestamp(kek, name, under)
         if self._io.keys._kms is None:
             text = f"{name} was not opened: no KMS was given"
-            self._add(ERROR, "kek-does-not-open", key_id, _with_count(text, under))
+            self._error("kek-does-not-open", key_id, _with_count(text, under))
             return False
         try:
             opened = self._found.keys._kek(kek, self._io.keys._kms)
         except Ags1Error as error:
-            self._add(ERROR, "kek-does-not-open", key_id, _with_count(str(error), under))
+            self._error("kek-does-not-open", key_id, _with_count(str(error), under))
             return False
         if len(opened) < self._data_key_length:
             self._short_key(key_id, name, len(opened))
@@ -327,50 +306,33 @@ class _Audit:
         key_id, text = kek.key_id, kek.timestamp
         if text is None:
             message = f"{name} has no {KEY_TIMESTAMP}, whose text authenticates what is under it"
-            self._add(ERROR, "kek-without-timestamp", key_id, _with_count(message, under))
+            self._error("kek-without-timestamp", key_id, _with_count(message, under))
             return False
         if not kek.properties.get(KEY_TIMESTAMP):
-            self._add(
-                WARNING,
-                "kek-timestamp",
-                key_id,
-                f"{name} has its timestamp in another property than {KEY_TIMESTAMP}, where Iceberg Java looks for it",
-            )
+            text = f"{name} has its timestamp in another property than {KEY_TIMESTAMP}, where Iceberg Java looks for it"
+            self._warning("kek-timestamp", key_id, text)
         made = milliseconds(text)
         if made is None:
-            self._add(
-                WARNING,
-                "kek-timestamp",
-                key_id,
+            text = (
                 f"{name} has the {KEY_TIMESTAMP} {shown(text)}, which is no number: Iceberg Java fails at the next "
-                "write",
+                "write"
             )
+            self._warning("kek-timestamp", key_id, text)
         elif self._now_ms - made >= KEK_LIFESPAN_MS:
-            self._add(
-                WARNING,
-                "kek-expired",
-                key_id,
+            text = (
                 f"{name} is {(self._now_ms - made) // _DAY_MS} days old, more than {KEK_LIFESPAN_MS // _DAY_MS}: it "
-                "opens its entries for ever, and the next write makes another",
+                "opens its entries for ever, and the next write makes another"
             )
+            self._warning("kek-expired", key_id, text)
         elif made - self._now_ms > MAX_CLOCK_SKEW_MS:
-            self._add(
-                WARNING,
-                "kek-from-the-future",
-                key_id,
-                f"{name} has a {KEY_TIMESTAMP} that is {(made - self._now_ms) // _DAY_MS} days ahead of this clock",
-            )
+            text = f"{name} has a {KEY_TIMESTAMP} that is {(made - self._now_ms) // _DAY_MS} days ahead of this clock"
+            self._warning("kek-from-the-future", key_id, text)
         return True
 
     def _check_key(self, entry: EncryptedKey, unused: bool, closed: set[str]) -> None:
         key_id, by = entry.key_id, entry.encrypted_by_id
         if unused:
-            self._add(
-                NOTE,
-                "key-unused",
-                key_id,
-                f"no snapshot uses entry {shown(key_id)}; prune would drop it",
-            )
+            self._note("key-unused", key_id, f"no snapshot uses entry {shown(key_id)}; prune would drop it")
         if by in closed:
             # Said once, of the key encryption key.
             self._shut.add(key_id)
@@ -380,16 +342,14 @@ class _Audit:
         except Ags1Error as error:
             self._shut.add(key_id)
             code = "kek-missing" if isinstance(error, MissingKekError) else "key-does-not-open"
-            self._add(ERROR, code, key_id, str(error))
+            self._error(code, key_id, str(error))
 
     def _short_key(self, subject: str, name: str, length: int) -> None:
-        self._add(
-            WARNING,
-            "key-length",
-            subject,
+        text = (
             f"{name}: its key has {8 * length} bits, fewer than the {8 * self._data_key_length} that the table's "
-            "encryption.data-key-length asks for",
+            "encryption.data-key-length asks for"
         )
+        self._warning("key-length", subject, text)
 
     # -- files -----------------------------------------------------------------------------------------------
 
@@ -467,13 +427,11 @@ class _Audit:
         plain = None if file.encryption == PLAINTEXT else plaintext_length_of(size)
         for vector in file.vectors:
             if vector.offset + vector.size > (size if plain is None else plain):
-                self._add(
-                    ERROR,
-                    "vector-outside",
-                    file.path,
+                text = (
                     f"{file.path}: the deletion vector of {vector.data_file}, at offset {vector.offset}, ends behind "
-                    "the end of the file",
+                    "the end of the file"
                 )
+                self._error("vector-outside", file.path, text)
 
     def _check_size(self, file: TableFile, size: int | Exception) -> None:
         path = file.path
