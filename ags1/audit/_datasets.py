@@ -6,9 +6,8 @@ from typing import Any
 
 from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY
 from ags1._words import counted
-from ags1.audit._membership import Membership
 from ags1.audit.classification import BY_DESIGN, PLAINTEXT, AuditedFile
-from ags1.audit.report import AuditReport, Group
+from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, run_of, version_name, version_number
@@ -116,7 +115,7 @@ class DatasetMembership(Membership):
 
     def judge(self, file: AuditedFile, report: AuditReport) -> None:
         """Add the dataset's master keys, and whether the object belongs to it."""
-        name = self.inside(file.name)
+        name = self.group.inside(file.name)
         above, _, last = name.rpartition("/")
         if name.startswith(f"{RUNS}/") or (above == CONTROL and version_number(last) is not None):
             if file.protection == PLAINTEXT:

@@ -13,15 +13,16 @@ from typing import Any
 
 from ags1._exit_codes import EXIT_DATA, EXIT_IO
 from ags1._words import counted
-from ags1.audit._membership import METADATA_DIRECTORY, Membership, is_metadata_file
 from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, AuditedFile
-from ags1.audit.report import AuditReport, Group
+from ags1.audit.report import AuditReport, Group, Membership
 from ags1.errors import Ags1Error
 from ags1.iceberg.locations import io_properties_of
 from ags1.iceberg.metadata_document import metadata_document
 from ags1.storage import Entry, Location, read_whole
 
-__all__ = ["TableMembership"]
+__all__ = ["METADATA_DIRECTORY", "TableMembership", "is_metadata_file"]
+
+METADATA_DIRECTORY = "metadata"
 
 _MAX_BYTES = 256 << 20
 _NUMBER = re.compile(r"v?(\d{1,18})(?:[-.])")
@@ -164,7 +165,7 @@ class TableMembership(Membership):
 
     def judge(self, file: AuditedFile, report: AuditReport) -> None:
         """Add what the table makes of one of its files."""
-        name = self.inside(file.name)
+        name = self.group.inside(file.name)
         above, _, last = name.rpartition("/")
         place = _place(self._location.join(name).text)
         of_metadata = above == METADATA_DIRECTORY
@@ -189,6 +190,11 @@ class TableMembership(Membership):
             report.add("warning", code, file.name, text)
         if self._named is not None and place not in self._named:
             report.add("note", "table-unreferenced", file.name, f"{file.name}: no snapshot of its table refers to it")
+
+
+def is_metadata_file(name: str) -> bool:
+    """Whether this is the name of a table's metadata file."""
+    return name.endswith((".metadata.json", ".metadata.json.gz"))
 
 
 def _number(entry: Entry) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ags1.audit._datasets import DatasetMembership
-from ags1.audit._membership import METADATA_DIRECTORY, Membership, is_metadata_file
-from ags1.audit._tables import TableMembership
-from ags1.audit.report import AuditReport, Group
+from ags1.audit._tables import METADATA_DIRECTORY, TableMembership, is_metadata_file
+from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.names import CONTROL, version_number
 from ags1.storage import Entry, Location
 

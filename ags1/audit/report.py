@@ -9,7 +9,7 @@ from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTE
 from ags1._words import counted, printable, size_text
 from ags1.audit.classification import PROTECTIONS, AuditedFile
 
-__all__ = ["AuditReport", "Finding", "Group"]
+__all__ = ["AuditReport", "Finding", "Group", "Membership"]
 
 SEVERITIES = ("error", "violation", "warning", "note")
 # Findings of one code that are kept, those of all that the text shows, and names that it gives as examples.
@@ -83,9 +83,23 @@ class Group:
         """Its path, as messages have it."""
         return self.path or "."
 
+    def inside(self, name: str) -> str:
+        """Name of a file, relative to the group."""
+        return name[len(self.path) + 1 :] if self.path else name
+
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it."""
         return {**self.__dict__, "keys": list(self.keys)}
+
+
+class Membership:
+    """What a group says of the files in it; this one says nothing."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def judge(self, file: AuditedFile, report: AuditReport) -> None:
+        """Add what the group makes of a file."""
 
 
 @dataclass

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ags1.avro import AvroHeader, iter_blocks, read_header
@@ -23,14 +25,15 @@ _WHOLE_FILE = 1 << 62
 
 def decompressor(codec: str) -> Callable[[bytes], bytes]:
     """The function that decompresses the blocks of a container; an UnsupportedError for a codec that is not there."""
-    found = {
-        "null": _stored,
+    known: dict[str, Callable[[bytes], bytes]] = {
+        "null": bytes,
         "deflate": _deflate,
         "snappy": _snappy,
         "zstandard": _zstandard,
-        "bzip2": _bzip2,
-        "xz": _xz,
-    }.get(codec)
+        "bzip2": partial(_by_python, "bz2"),
+        "xz": partial(_by_python, "lzma"),
+    }
+    found = known.get(codec)
     if found is None:
         raise UnsupportedError(
             f"the Avro codec {codec!r} is not supported: Iceberg writes deflate, zstandard and snappy"
@@ -90,10 +93,6 @@ def _octets(data: bytes) -> bytes:
     return varint(len(data)) + data
 
 
-def _stored(data: bytes) -> bytes:
-    return data
-
-
 def _deflate(data: bytes) -> bytes:
     # No header and no checksum, as Avro has it.
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -129,13 +128,7 @@ def _zstandard(data: bytes) -> bytes:
     return made
 
 
-def _bzip2(data: bytes) -> bytes:
-    import bz2
-
-    return bz2.decompress(data)
-
-
-def _xz(data: bytes) -> bytes:
-    import lzma
-
-    return lzma.decompress(data)
+def _by_python(module: str, data: bytes) -> bytes:
+    # Some builds of Python lack them.
+    made: bytes = importlib.import_module(module).decompress(data)
+    return made

@@ -40,20 +40,10 @@ _BLANK = " \t\r\n"
 
 
 class Document:
-    """The metadata of one table.
+    """The metadata of one table: parsed, as JSON, also compressed by gzip, or in a file of which this is the path.
 
-    Parameters
-    ----------
-    metadata : mapping, JSON text, JSON bytes, or path
-        A parsed object; JSON, also compressed by gzip as Iceberg can write it; or the path of a metadata file. A str
-        that begins with ``{`` is JSON, any other is a path.
-
-    Raises
-    ------
-    FormatError
-        No JSON object, a field that occurs twice, or more than a gibibyte.
-    OSError
-        The file cannot be read.
+    A str that begins with ``{`` is JSON, any other is a path. A FormatError says that it is no JSON object, has a field
+    twice, or more than a gibibyte.
     """
 
     def __init__(self, metadata: Metadata) -> None:

@@ -92,13 +92,7 @@ class EncryptedTableScan:
         return made
 
     def by_file(self, tasks: list[ScanTask]) -> Generator[FileRows, None, None]:
-        """Rows of each of the tasks, in their order, in bounded memory; `limit` does not count.
-
-        Raises
-        ------
-        FormatError, AuthenticationError, KeyAccessError, OSError
-            A file cannot be read.
-        """
+        """Rows of each of the tasks, in their order, in bounded memory; `limit` does not count."""
         return self._arrow_scan().by_file(tasks)
 
     def to_arrow(self) -> pyarrow.Table:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ags1.iceberg.catalogs import CatalogTable
+from ags1.iceberg.tables import client_of
 
 __all__ = ["parts_of"]
 
 
 def parts_of(table: Any, kms: Any) -> tuple[CatalogTable, Any]:
     """The catalog's table, and the KMS client; a ValueError without a catalog, a TypeError without a KMS."""
-    if isinstance(kms, str):
-        from ags1.kms import load
-
-        kms = load(kms)
+    kms = client_of(kms)
     if hasattr(table, "commit") and hasattr(table, "load"):
         found = table
     else:
