@@ -144,28 +144,3 @@ def test_the_newest_file_is_found_in_any_storage() -> None:
             newest_metadata("memory://lake/nothing")
     finally:
         store.rm("memory://lake", recursive=True)
-
-
-@pytest.mark.parametrize(
-    ("names", "newest"),
-    [
-        (["00002-a.metadata.json", "00010-b.metadata.json", "00009-c.metadata.json"], "00010-b.metadata.json"),
-        (["v2.metadata.json", "v10.metadata.json", "version-hint.text"], "v10.metadata.json"),
-        (["00001-a.metadata.json", "snap-1-x.avro", "v.metadata.json"], "00001-a.metadata.json"),
-    ],
-)
-def test_the_newest_metadata_has_the_highest_number(tmp_path: Path, names: list[str], newest: str) -> None:
-    (tmp_path / "metadata").mkdir()
-    for name in names:
-        (tmp_path / "metadata" / name).touch()
-    assert newest_metadata(str(tmp_path)) == str(tmp_path / "metadata" / newest)
-
-
-def test_metadata_that_only_a_catalog_can_tell_apart_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no metadata files in"):
-        newest_metadata(str(tmp_path))
-    (tmp_path / "metadata").mkdir()
-    for name in ("00001-a.metadata.json", "00001-b.metadata.json"):
-        (tmp_path / "metadata" / name).touch()
-    with pytest.raises(FormatError, match=r"00001-a\.metadata\.json or 00001-b\.metadata\.json"):
-        newest_metadata(str(tmp_path))
