@@ -15,8 +15,8 @@ contexts and its memory for as many pages as there are::
         status = convert_page(&worker, &ends, &page, header, nonces, stored, out, &length)
     worker_free(&worker)
 
-In the view, a header is stretched to the size that it has in the file by an unknown field full of zeros, which every
-reader of Thrift skips: so all offsets and sizes of the file's metadata hold in the view.
+In the view, a header has no CRC and is stretched to the size that it has in the file by an unknown field full of zeros,
+which every reader of Thrift skips: so all offsets and sizes of the file's metadata hold in the view.
 Source: Parquet encryption specification, "Encrypted pages"; parquet.thrift on the CRC: over the bytes as stored.
 """
 
@@ -62,6 +62,7 @@ cdef int64_t MAX_BODY = 0x7fffffff
 cdef enum:
     NONCE = 12
     CRC_VARINT = 5               # the longest zigzag varint of an int32
+    CRC_FIELD = 4
     FILLER_FIELD = 0xf8          # kind and id of the view's filler: binary, 15 behind the last field
 
 
@@ -109,26 +110,46 @@ cdef inline int64_t _overhead(int mode) noexcept nogil:
 
 
 cdef int64_t _new_header(
-        const Page *page, const uint8_t *header, int64_t body, uint32_t crc, uint8_t *out) noexcept nogil:
-    """Write the header with another size and CRC; return its length."""
-    cdef int64_t first_start, first_end, second_start, second_end
-    cdef bint size_first = page.crc_end == 0 or page.size_start < page.crc_start
+        const Page *page, const uint8_t *header, int64_t body, const uint32_t *crc, uint8_t *out) noexcept nogil:
+    """Write the header with another size, and another CRC or none; return its length."""
     cdef uint8_t *end = out
-    first_start = page.size_start if size_first else page.crc_start
-    first_end = page.size_end if size_first else page.crc_end
-    memcpy(end, header, first_start)
-    end += first_start
-    end += ags1_compact_put_zigzag(end, body if size_first else <int64_t><int32_t>crc)
-    if page.crc_end == 0:
-        memcpy(end, header + first_end, page.header_length - first_end)
-        return end + (page.header_length - first_end) - out
-    second_start = page.crc_start if size_first else page.size_start
-    second_end = page.crc_end if size_first else page.size_end
-    memcpy(end, header + first_end, second_start - first_end)
-    end += second_start - first_end
-    end += ags1_compact_put_zigzag(end, <int64_t><int32_t>crc if size_first else body)
-    memcpy(end, header + second_end, page.header_length - second_end)
-    return end + (page.header_length - second_end) - out
+    cdef int64_t at = 0
+    cdef bint size_first = page.crc_end == 0 or page.size_start < page.crc_start
+    cdef int turn
+    for turn in range(2):
+        if (turn == 0) == size_first:
+            memcpy(end, header + at, page.size_start - at)
+            end += page.size_start - at
+            end += ags1_compact_put_zigzag(end, body)
+            at = page.size_end
+        elif page.crc_end and crc != NULL:
+            memcpy(end, header + at, page.crc_start - at)
+            end += page.crc_start - at
+            end += ags1_compact_put_zigzag(end, <int64_t><int32_t>crc[0])
+            at = page.crc_end
+        elif page.crc_end:
+            memcpy(end, header + at, page.crc_field - at)
+            end += page.crc_field - at
+            at = page.crc_end
+            end += _put_follower(page, header, &at, end)
+    memcpy(end, header + at, page.header_length - at)
+    return end + (page.header_length - at) - out
+
+
+cdef int64_t _put_follower(const Page *page, const uint8_t *header, int64_t *at, uint8_t *out) noexcept nogil:
+    """Write kind and id of the field behind the CRC, which is left out; return their length."""
+    cdef uint8_t first = header[at[0]]
+    cdef int field_id
+    if first < 16:
+        # The end of the structure, or an id that is not told as a difference.
+        return 0
+    at[0] += 1
+    field_id = CRC_FIELD + (first >> 4)
+    if 0 < field_id - page.before_crc < 16:
+        out[0] = <uint8_t>((field_id - page.before_crc) << 4 | (first & 15))
+        return 1
+    out[0] = first & 15
+    return 1 + ags1_compact_put_zigzag(out + 1, field_id)
 
 
 cdef bint _stretch(uint8_t *header, int64_t length, int64_t wanted) noexcept nogil:
@@ -285,7 +306,7 @@ cdef int convert_page(
         crc = ags1_crc32(place, new_body)
     if not grow(&worker.header, &worker.header_capacity, page.header_length + HEADER_SLACK):
         return GCM_NO_MEMORY
-    header_length = _new_header(page, header, new_body, crc, worker.header)
+    header_length = _new_header(page, header, new_body, &crc, worker.header)
     if header_length != header_room:
         memmove(out + header_length + header_overhead, place, new_body)
     if ends.target_mode == PLAIN:
@@ -310,18 +331,28 @@ cdef int view_page(
     cdef int64_t total = <int64_t>page.header_stored + page.body_stored
     cdef int64_t plain_length = page.body_stored - _overhead(ends.source_mode)
     cdef int64_t header_length
-    cdef uint32_t crc = 0
+    cdef uint8_t *plain = out + total - plain_length
     cdef int status
     if plain_length < 0:
         return MODULE_BAD_LENGTH
-    status = _open_body(worker, ends, page, body, out + total - plain_length)
+    if stored == out:
+        # The ciphertext begins before the place of the plaintext, and no cipher works on memory that partly overlaps.
+        if not grow(&worker.plain, &worker.plain_capacity, plain_length):
+            return GCM_NO_MEMORY
+        plain = worker.plain
+    # A CRC tells nothing that the tag does not; but where levels lie before the module, it is all that covers them.
+    if ends.source_mode == GCM and page.levels == 0:
+        status = _open_modules(worker, ends, page, body, plain)
+    else:
+        status = _open_body(worker, ends, page, body, plain)
     if status != GCM_OK:
         return status
-    if page.crc_end != 0:
-        crc = ags1_crc32(out + total - plain_length, plain_length)
+    if stored == out:
+        memcpy(out + total - plain_length, plain, plain_length)
     if not grow(&worker.header, &worker.header_capacity, page.header_length + HEADER_SLACK):
         return GCM_NO_MEMORY
-    header_length = _new_header(page, header, plain_length, crc, worker.header)
+    # Without the CRC, which was that of the ciphertext: one of the plaintext would tell readers nothing.
+    header_length = _new_header(page, header, plain_length, NULL, worker.header)
     # Two modules' overhead is always enough for the filler.
     if header_length > total - plain_length:
         return PAGE_TOO_LARGE

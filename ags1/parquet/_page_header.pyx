@@ -62,11 +62,12 @@ cdef int _counts(ags1_compact *cursor, Page *page, bint version_2) noexcept nogi
 cdef int scan_page_header(ags1_compact *cursor, Page *page) noexcept nogil:
     """Find the sizes, the CRC and their spans in a PageHeader; the cursor ends behind the structure."""
     cdef const uint8_t *start = cursor.at
-    cdef int field_id = 0, kind, status, seen = 0, counted = -1
-    cdef int64_t value, at
+    cdef int field_id = 0, before, kind, status, seen = 0, counted = -1
+    cdef int64_t value, at, field
     page.crc_start = page.crc_end = 0
     page.levels = 0
     while True:
+        before, field = field_id, cursor.at - start
         kind = ags1_compact_field(cursor, &field_id)
         if kind == AGS1_COMPACT_STOP:
             break
@@ -80,6 +81,8 @@ cdef int scan_page_header(ags1_compact *cursor, Page *page) noexcept nogil:
                 page.crc = <uint32_t>value
                 page.crc_start = <int32_t>at
                 page.crc_end = <int32_t>(cursor.at - start)
+                page.crc_field = <int32_t>field
+                page.before_crc = before
                 continue
             if value < 0 or value > MAX_PAGE:
                 return AGS1_COMPACT_END if cursor.error == AGS1_COMPACT_END else PAGE_BAD_HEADER

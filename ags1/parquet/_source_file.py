@@ -195,7 +195,8 @@ class SourceChunk:
         if data is None or length is None or metadata.integer(ColumnMetaData.NUM_VALUES) is None:
             raise FormatError(f"{self.name}: its metadata lacks the offset or size of its pages")
         # Some writers store 0 for none: for the dictionary page, or for the data pages of a chunk without values.
-        start = min((each for each in (data, dictionary) if each is not None and each > 0), default=0)
+        starts = [each for each in (data, dictionary) if each is not None and each > 0]
+        start = min(starts) if starts else 0
         if length < 0 or (start < 4 and length) or start + length > self.file.footer.start:
             raise FormatError(f"{self.name}: its pages, {length} bytes at offset {start}, are not inside the file")
         if self.file.forgets_dictionary_headers:

@@ -21,7 +21,7 @@ from ags1.parquet import _module
 from ags1.parquet._conversion import Conversion
 from ags1.parquet._fields import ColumnMetaData
 from ags1.parquet._page_conversion import stretch
-from ags1.parquet._pages import PageList, PageSource
+from ags1.parquet._pages import Chunk, PageList, PageSource
 from ags1.parquet._source_file import SourceChunk, SourceFile
 
 TYPE_CHECKING = False
@@ -36,6 +36,8 @@ __all__ = ["MadeRegion", "PartCache", "Region", "chunk_regions"]
 # Decrypted pages that were read in part, and parts of remote files that were, are kept for the next read.
 _KEPT_BYTES = 64 << 20
 _REMOTE_PART = 16 << 20
+# A local column chunk up to this size, wanted whole, is read in one call into the memory that its pages go to.
+_AT_ONCE = 16 << 20
 _WHOLE_CHUNK = 1 << 62
 _UNLIMITED_PAGES = 1 << 40
 
@@ -126,13 +128,12 @@ class Pages(Region):
     Of a file that comes in requests, pages are found part by part, and what was fetched is kept until all is read.
     """
 
-    def __init__(self, cache: PartCache, chunk: SourceChunk, start: int, length: int, whole: PageSource | None) -> None:
+    def __init__(self, cache: PartCache, chunk: SourceChunk, start: int, length: int) -> None:
         super().__init__(start, length)
         self._cache = cache
         self._file = cache.file
-        self._whole = whole
-        self._walk = chunk.to_walk()
-        self._name = chunk.name
+        self._chunk = chunk
+        self._walk: Chunk | None = None
         # A list does not change once its pages are found, so that threads may share it.
         self._parts: list[int] = []
         self._lists: list[PageList] = []
@@ -145,8 +146,13 @@ class Pages(Region):
     def read_into(self, offset: int, out: memoryview) -> None:
         """Decrypt the pages that are wanted."""
         at, end = offset, offset + len(out)
+        source = self._file.pages()
+        if offset == self.start and end == self.end and end - offset <= _AT_ONCE and self._file.source.is_file:
+            # Finding pages in the file and then reading them takes two calls for a small page; this takes one for all.
+            self._file.source.read_into(offset, out)
+            source = PageSource(out, base=offset, name=self._file.name)
         while at < end:
-            part, index = self._find(at)
+            part, index = self._find(at, source)
             if index < 0:
                 # Behind the last page there is nothing that a reader looks at.
                 out[at - offset :] = bytes(end - at)
@@ -157,33 +163,35 @@ class Pages(Region):
                 last = pages.index_at(end)
                 last = pages.count if last < 0 else last
                 stop = sum(pages.extent(last - 1))
-                self._decrypt(part, index, last, out[at - offset : stop - offset])
+                self._decrypt(part, index, last, out[at - offset : stop - offset], source)
                 if index == 0 and last == pages.count:
                     self._cache.drop((self.start, part))
             else:
-                data = self._cache.part((self.start, part, index), functools.partial(self._page, part, index))
+                data = self._cache.part((self.start, part, index), functools.partial(self._page, part, index, source))
                 stop = min(start + length, end)
                 out[at - offset : stop - offset] = memoryview(data)[at - start : stop - start]
             at = stop
 
-    def _find(self, offset: int) -> tuple[int, int]:
+    def _find(self, offset: int, source: PageSource | None) -> tuple[int, int]:
         """Indexes of the part and the page with an offset, -1 behind the last page; all up to there are found first."""
         with self._lock:
+            if self._walk is None:
+                self._walk = self._chunk.to_walk()
             while not self._walk.done and self._walk.position <= offset:
-                self._next_part()
+                self._next_part(self._walk, source)
             part = bisect_right(self._parts, offset) - 1
             return part, -1 if part < 0 else self._lists[part].index_at(offset)
 
-    def _next_part(self) -> None:
-        start, wanted = self._walk.position, _REMOTE_PART
+    def _next_part(self, walk: Chunk, source: PageSource | None) -> None:
+        start, wanted = walk.position, _REMOTE_PART
         pages = PageList(self._file.footer.file_aad)
         try:
-            while not pages.count and not self._walk.done:
-                source = self._whole
-                if source is None:
-                    data = self._file.read(start, min(wanted, self.end - start), self._name)
-                    source = PageSource(data, base=start, name=self._file.name)
-                pages.add(self._walk, source, _WHOLE_CHUNK, _UNLIMITED_PAGES)
+            while not pages.count and not walk.done:
+                fetched = source
+                if fetched is None:
+                    data = self._file.read(start, min(wanted, self.end - start), self._chunk.name)
+                    fetched = PageSource(data, base=start, name=self._file.name)
+                pages.add(walk, fetched, _WHOLE_CHUNK, _UNLIMITED_PAGES)
                 wanted *= 2
         except (Ags1Error, OSError):
             # The pages before a damaged header are good; who wants the others comes back here, and gets the error.
@@ -194,11 +202,11 @@ class Pages(Region):
             if pages.count:
                 self._parts.append(start)
                 self._lists.append(pages)
-        if self._whole is None and pages.count:
+        if source is None and pages.count:
             self._cache.part((self.start, len(self._parts) - 1), lambda: data)
 
-    def _decrypt(self, part: int, first: int, last: int, out: memoryview) -> None:
-        pages, source = self._lists[part], self._whole
+    def _decrypt(self, part: int, first: int, last: int, out: memoryview, source: PageSource | None) -> None:
+        pages = self._lists[part]
         start = pages.extent(first)[0]
         if source is None:
             data = self._cache.part((self.start, part), functools.partial(self._fetch, part))
@@ -207,12 +215,12 @@ class Pages(Region):
 
     def _fetch(self, part: int) -> Buffer:
         pages, start = self._lists[part], self._parts[part]
-        return self._file.read(start, sum(pages.extent(pages.count - 1)) - start, self._name)
+        return self._file.read(start, sum(pages.extent(pages.count - 1)) - start, self._chunk.name)
 
-    def _page(self, part: int, index: int) -> bytes:
+    def _page(self, part: int, index: int, source: PageSource | None) -> bytes:
         out = _blocks.fresh_bytes(self._lists[part].extent(index)[1])
         with _blocks.writable_view(out) as view:
-            self._decrypt(part, index, index + 1, view)
+            self._decrypt(part, index, index + 1, view, source)
         return out
 
 
@@ -221,7 +229,7 @@ def chunk_regions(cache: PartCache, chunk: SourceChunk) -> list[Region]:
     start, length = chunk.extent()
     regions: list[Region] = []
     if length:
-        regions.append(Pages(cache, chunk, start, length, cache.file.pages()))
+        regions.append(Pages(cache, chunk, start, length))
     for kind in (_module.COLUMN_INDEX, _module.OFFSET_INDEX):
         place = chunk.index_place(kind)
         if place is not None:

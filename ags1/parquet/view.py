@@ -130,6 +130,7 @@ class ParquetView(io.RawIOBase):
 
     - Be the file that was encrypted, byte for byte. It holds the same pages, indexes, filters and metadata, but
       headers have fillers, sizes in the metadata count them, and up to 64 KiB of zeros are in front of the footer.
+      Decrypted pages have no CRC: their tags were verified, and what a reader could still find is nothing.
     - Hide columns from whoever gets a copy of it. What is left out is not in the footer, but its bytes are there, as
       the file has them: encrypted, or in plaintext if the column is. The Arrow schema in the footer is adapted if
       PyArrow is installed, and otherwise left out, which costs types that only Arrow has.
@@ -253,12 +254,15 @@ class ParquetView(io.RawIOBase):
         """
         if offset < 0:
             raise ValueError(f"negative offset {offset}")
-        self._check_open()
-        count = max(0, min(size, self.size - offset))
-        out = _blocks.fresh_bytes(count)
+        out = _blocks.fresh_bytes(self._available(offset, max(0, size)))
         with _blocks.writable_view(out) as view:
             self._read_into(offset, view)
         return out
+
+    def _available(self, offset: int, size: int | None) -> int:
+        self._check_open()
+        left = max(0, self.size - offset)
+        return left if size is None or size < 0 else min(size, left)
 
     def _read_into(self, offset: int, out: memoryview) -> None:
         file, layout = self._file, self._layout
@@ -297,10 +301,8 @@ class ParquetView(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         """Read up to `size` bytes, or all that are left."""
         with self._lock:
-            position = self._position
-            wanted = self.size - position if size is None or size < 0 else size
-            data = self.pread(position, wanted)
-            self._position = position + len(data)
+            data = self.pread(self._position, self._available(self._position, size))
+            self._position += len(data)
             return data
 
     def readall(self) -> bytes:
@@ -310,8 +312,7 @@ class ParquetView(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer as far as there are bytes."""
         with self._lock, memoryview(buffer) as given, given.cast("B") as view:
-            self._check_open()
-            count = max(0, min(len(view), self.size - self._position))
+            count = self._available(self._position, len(view))
             with view[:count] as out:
                 self._read_into(self._position, out)
             self._position += count

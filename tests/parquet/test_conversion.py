@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ags1
 from ags1 import parquet
@@ -28,7 +30,7 @@ from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, Pa
 from tests.checks import KEYS, OTHER_KEY, every, flip, os_threads, pattern, run_python
 from tests.parquet import reference_writer
 from tests.parquet.pages import ALL, DATA, DATA_V2, DICTIONARY, header, page, source_of
-from tests.parquet.reference_thrift import BINARY, decode, encode
+from tests.parquet.reference_thrift import BINARY, BOOL, I32, Struct, decode, encode
 
 KEY, NEW_KEY = KEYS[16], OTHER_KEY
 SOURCE_AAD, TARGET_AAD = b"source aad", b"target aad"
@@ -401,14 +403,53 @@ def test_viewed_headers_are_those_of_the_page_with_an_unknown_field(checksum: bo
         assert out[:4] == out[-8:-4] == b"####", "it wrote beyond the pages"
         structure, end = decode(bytes(out), 4)
         assert bytes(out[end : len(data)]) == body[1]
-        known = set(header(1, DATA_V2).fields) | ({4} if checksum else set())
+        known = set(header(1, DATA_V2).fields)
         # 15 behind the last field: as far as the short form goes, which every reader knows.
         filler = structure[max(known) + 15]
         assert filler == bytes(len(filler))
         assert set(structure.fields) == known | {max(known) + 15}
         assert structure[3] == 50
-        if checksum:
-            assert structure[4] & 0xFFFFFFFF == zlib.crc32(body[1])
+
+
+@given(
+    st.permutations([1, 2, 3, 4, 5, 6, 9, 15, 19, 20, 40, 300]),
+    st.sets(st.sampled_from([6, 9, 15, 19, 20, 40, 300])),
+    st.booleans(),
+)
+def test_views_leave_out_the_crc_wherever_it_stands(order: list[int], unknown: set[int], in_place: bool) -> None:
+    body = pattern(100)
+    stored = _module.seal_module(body, KEY, _module.module_aad(SOURCE_AAD, _module.DATA_PAGE, 1, 2, 0))
+    fields = header(len(stored), crc=zlib.crc32(stored)).fields
+    fields |= {each: (BINARY, b"unknown") if each % 2 else (BOOL, True) for each in unknown}
+    made = Struct({each: fields[each] for each in order if each in fields})
+    aad = _module.module_aad(SOURCE_AAD, _module.DATA_PAGE_HEADER, 1, 2, 0)
+    data = bytearray(b"PAR1" + _module.seal_module(encode(made), KEY, aad) + stored)
+    pages, _ = found_in(data, AES_GCM)
+    out = data if in_place else bytearray(len(data))
+    Conversion(SOURCE_AAD, threads=1).view(pages, PageSource(data), out, 0)
+    structure, end = decode(bytes(out), 4)
+    assert out[end:] == body
+    rest = {each: value for each, value in structure.fields.items() if each in fields}
+    assert rest == made.without(4).put(3, I32, len(body)).fields
+
+
+@pytest.mark.parametrize("form", ["java", "arrow"])
+@pytest.mark.parametrize("mode", [AES_GCM, AES_CTR])
+@THREADS
+def test_views_in_the_memory_of_the_file_are_those_in_other_memory(threads: int, mode: int, form: str) -> None:
+    data = chunk_of(PAGES, mode, form, checksum=True)
+    pages, _ = found_in(data, mode)
+    apart, same = bytearray(len(data)), bytearray(data)
+    Conversion(SOURCE_AAD, threads=threads).view(pages, PageSource(data), apart, 0)
+    Conversion(SOURCE_AAD, threads=threads).view(pages, PageSource(same), same, 0)
+    assert apart[4:] == same[4:]
+    for damage in range(10, len(data), 31_013):
+        same = bytearray(flip(data, damage))
+        with contextlib.suppress(ags1.Ags1Error):
+            pages, _ = found_in(same, mode)
+            with pytest.raises(ags1.Ags1Error):
+                Conversion(SOURCE_AAD, threads=threads).view(pages, PageSource(same), same, 0)
+            assert same == bytes(len(same))
 
 
 def test_structures_stretched_to_every_length() -> None:

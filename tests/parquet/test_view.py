@@ -25,7 +25,6 @@ from ags1 import FormatError, KeyAccessError
 from ags1.parquet import DecryptionConfig, EncryptionConfig, ParquetView, _view_regions, encrypt_file
 from tests.checks import CountingFile
 from tests.parquet import corpus, public_files
-from tests.parquet.compare import differences
 from tests.parquet.reference import open_encrypted, open_plain
 from tests.parquet.reference_thrift import BINARY, Struct
 from tests.parquet.reference_writer import Encryption, encrypt_reference
@@ -35,6 +34,7 @@ from tests.parquet.view_files import (
     NAME,
     WAYS,
     decryption,
+    differences_of_view,
     encrypted,
     opened,
     plain_table,
@@ -70,7 +70,7 @@ def test_a_view_is_a_sound_file_with_all_that_was_encrypted(name: str) -> None:
         file, complaints = view_of_plain(view.read())
     if name not in corpus.INCONSISTENT:
         assert complaints == []
-    assert differences(plain, file) == []
+    assert differences_of_view(plain, file) == []
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -79,7 +79,7 @@ def test_whatever_the_way_of_encryption(small_name: str, way: str) -> None:
     with view_of(small_name, way) as view:
         file, complaints = view_of_plain(view.read())
     assert complaints == []
-    assert differences(plain, file) == []
+    assert differences_of_view(plain, file) == []
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -101,7 +101,7 @@ def test_public_files_show_what_they_hold(name: str) -> None:
     with ParquetView(data, DecryptionConfig(public.footer_key, column_keys=keys, aad_prefix=public.aad_prefix)) as view:
         file, complaints = view_of_plain(view.read())
         assert complaints == []
-        assert [found for found in differences(stored, file) if "total_" not in found] == []
+        assert [found for found in differences_of_view(stored, file) if "total_" not in found] == []
         assert table_of(view).num_rows == stored.footer[3]
 
 

@@ -48,7 +48,7 @@ cdef bint grow(uint8_t **memory, int64_t *capacity, int64_t needed) noexcept nog
 cdef int convert_page(
     Worker *worker, const Ends *ends, Page *page, const uint8_t *header, const uint8_t *nonces, const uint8_t *stored,
     uint8_t *out, int64_t *length) noexcept nogil
-# Plaintext of a page in the place and size that its modules have.
+# Plaintext of a page in the place and size that its modules have; `stored` is `out` or apart from it.
 cdef int view_page(
     Worker *worker, const Ends *ends, const Page *page, const uint8_t *header, const uint8_t *stored,
     uint8_t *out) noexcept nogil

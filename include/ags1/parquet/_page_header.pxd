@@ -43,6 +43,8 @@ cdef struct Page:
     int32_t size_end
     int32_t crc_start            # of crc's value; both 0 if there is none
     int32_t crc_end
+    int32_t crc_field            # where the field of crc begins, with its kind and id
+    int32_t before_crc           # id of the field before it
     uint32_t crc
     int32_t page_type
     int32_t ordinal              # of a data page
