@@ -20,6 +20,11 @@ _WIDEST = 100
 # What is left of 80 columns beside "usage: ".
 _USAGE_COLUMNS = 72
 _INVALID_CHOICE = ": invalid choice: "
+_JSON = """\
+JSON, one object a line:
+  {}
+  `error` is null, or says what failed; then the other fields may be missing.
+"""
 
 
 class UsageError(Exception):
@@ -76,6 +81,8 @@ class CommandParser(argparse.ArgumentParser):
         needs: str = "",
         more: str = "",
         epilog: str = "",
+        fields: str = "",
+        examples: str = "",
         changes: Mapping[str, Mapping[str, Any]] | None = None,
         **defaults: Any,
     ) -> None:
@@ -90,6 +97,10 @@ class CommandParser(argparse.ArgumentParser):
             Names of :data:`ags1._command_options.OPTIONS` and ``BUNDLES``. ``NAME!`` has to be given.
         needs : str
             What the usage says of options.
+        fields : str
+            What each object of JSON has.
+        examples : str
+            Commands, one a line.
         changes : mapping, optional
             Settings of options that are others for this command.
         defaults
@@ -110,7 +121,7 @@ class CommandParser(argparse.ArgumentParser):
             help=summary,
             usage=f"{usage}{gap}{ways}".rstrip(),
             description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
-            epilog=epilog or None,
+            epilog="\n".join(filter(None, (epilog, fields and _JSON.format(fields), _examples(examples)))) or None,
         )
         parser.set_defaults(**defaults)
         if self._only is not None and name != self._only:
@@ -203,6 +214,10 @@ def add_options(parser: argparse.ArgumentParser, names: str, changes: Mapping[st
     parser.set_defaults(needed=needed)
 
 
+def _examples(lines: str) -> str:
+    return "\n".join(["examples:", *(f"  {line}" for line in lines.split("\n")), ""]) if lines else ""
+
+
 def _resolved(names: str) -> Iterator[str]:
     for name in names.split():
         if name in BUNDLES:
@@ -230,7 +245,7 @@ def _usage_of(name: str) -> str:
 
 
 class Formatter(argparse.HelpFormatter):
-    """Fills the description, leaves the epilog's lines as they are."""
+    """Fills the description, and of the epilog only lines that no terminal has room for."""
 
     def __init__(self, prog: str) -> None:
         # argparse makes one for each argument, to check it; the width costs an import and matters only for help.
@@ -245,7 +260,12 @@ class Formatter(argparse.HelpFormatter):
         return super().format_help()
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if "\n" in text else super()._fill_text(text, width, indent)
+        if "\n" not in text:
+            return super()._fill_text(text, width, indent)
+        import textwrap
+
+        lines = text.split("\n")
+        return "\n".join(textwrap.fill(each, 80, subsequent_indent="  ") if len(each) > 80 else each for each in lines)
 
 
 def option_name(argument: str) -> str:

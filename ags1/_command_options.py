@@ -475,9 +475,10 @@ BUNDLES = {
     "KMS": "kms password-file keystore-key-file",
     "FILES": "files-from no-clobber durable",
     "CHOICE": "include exclude",
-    "SAY": "json quiet",
-    "SHOW": "json quiet progress",
-    "WORK": "threads json quiet verbose progress",
+    "LIST": "json progress",
+    "SAY": "quiet LIST",
+    "ROWS": "format quiet progress",
+    "WORK": "threads verbose SAY",
     "PINS": "expected-version expected-uuid expected-digest expected-key-id",
     "ENCRYPTION": "PREFIX encrypt-all algorithm plaintext-footer data-page-v2 no-store-aad-prefix",
     "MASTERS": "footer-key-id column-key-id single-wrapping data-key-bits",
@@ -487,7 +488,7 @@ BUNDLES = {
     "REQUIREMENTS": "missing-keys require-encrypted allow-unauthenticated-pages expect expect-prefix",
     "TABLE": "KMS expected-table-key-id expected-metadata-hash allow-plaintext length-policy property",
     "CHANGE": "catalog KMS property dry-run SAY",
-    "CONVERSION": "catalog KMS property dry-run yes SHOW",
+    "CONVERSION": "catalog KMS property dry-run yes SAY",
     "JOB": "json traceback master remote conf",
 }
 

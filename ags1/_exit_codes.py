@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 
 from ags1.errors import Ags1Error, ConflictError, KeyAccessError, UnsupportedError
 
@@ -84,9 +86,13 @@ def describe(error: BaseException) -> str:
             return error.strerror
         name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
         directory = os.path.dirname(name)
+        if isinstance(error, FileNotFoundError) and re.match("[a-z][a-z0-9]+:/[^/]", name):
+            return f"{name}: {error.strerror}: a URL has two slashes behind its colon"
         if isinstance(error, FileNotFoundError) and directory and "://" not in name and not os.path.isdir(directory):
             return f"{name}: there is no directory {directory}: make it first, or correct the name"
         return f"{name}: {error.strerror}"
     if isinstance(error, MemoryError):
         return "there is not enough memory for this"
-    return str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
+    # PyArrow says no more than the name.
+    return f"{text}: {os.strerror(errno.ENOENT)}" if isinstance(error, FileNotFoundError) and " " not in text else text

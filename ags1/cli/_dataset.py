@@ -17,7 +17,6 @@ from ags1.cli._report import Reporter, in_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from typing import Any
 
     from ags1.dataset import Dataset, RunReport
@@ -28,17 +27,19 @@ _SHOWN = 20
 
 
 @contextlib.contextmanager
-def opened(options: argparse.Namespace) -> Iterator[Dataset]:
-    """The dataset, at the version that is asked for, if it is what is expected."""
+def opened(
+    options: argparse.Namespace, words: tuple[str, str] = ("reading", "read"), *, to_stdout: bool = True
+) -> Iterator[tuple[Dataset, Reporter]]:
+    """The dataset, at the version that is asked for, if it is what is expected; and what shows progress."""
     from ags1 import dataset as datasets
 
-    with client_of(options) as kms, datasets.open(
+    with client_of(options) as kms, Reporter(options, words, to_stdout=to_stdout) as reporter, datasets.open(
         options.vault, kms,
         version=getattr(options, "version", None), expected_version=options.expected_version,
         expected_uuid=options.expected_uuid, expected_digest=options.expected_digest, key_id=options.key_id,
         threads=getattr(options, "threads", None),
     ) as vault:  # fmt: skip
-        yield vault
+        yield vault, reporter
 
 
 # -- encrypt, add, rm, mv, repair, decrypt -------------------------------------------------------------------------
@@ -64,7 +65,7 @@ def encrypt(options: argparse.Namespace) -> int:
             assert made.report is not None
             return made.report
 
-    return _run(options, ("encrypting", "encrypted"), client_of(options), work)
+    return _run(options, ("encrypting", "encrypted"), work, new=True)
 
 
 def add(options: argparse.Namespace) -> int:
@@ -76,7 +77,7 @@ def add(options: argparse.Namespace) -> int:
             dry_run=options.dry_run, progress=progress, **_choice(options),
         )  # fmt: skip
 
-    return _run(options, ("encrypting", "encrypted"), opened(options), work)
+    return _run(options, ("encrypting", "encrypted"), work)
 
 
 def rm(options: argparse.Namespace) -> int:
@@ -85,7 +86,7 @@ def rm(options: argparse.Namespace) -> int:
     def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
         return vault.rm(*options.files, dry_run=options.dry_run)
 
-    return _run(options, ("removing", "removed"), opened(options), work)
+    return _run(options, ("removing", "removed"), work)
 
 
 def mv(options: argparse.Namespace) -> int:
@@ -94,7 +95,7 @@ def mv(options: argparse.Namespace) -> int:
     def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
         return vault.mv(options.path, options.new_path, replace=options.replace, dry_run=options.dry_run)
 
-    return _run(options, ("moving", "moved"), opened(options), work)
+    return _run(options, ("moving", "moved"), work)
 
 
 def repair(options: argparse.Namespace) -> int:
@@ -103,7 +104,7 @@ def repair(options: argparse.Namespace) -> int:
     def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
         return vault.repair(options.source, prefix=options.prefix, progress=progress, dry_run=options.dry_run)
 
-    return _run(options, ("verifying and repairing", "repaired"), opened(options), work)
+    return _run(options, ("verifying and repairing", "repaired"), work)
 
 
 def decrypt(options: argparse.Namespace) -> int:
@@ -114,7 +115,7 @@ def decrypt(options: argparse.Namespace) -> int:
             options.plain, durable=options.durable, dry_run=options.dry_run, progress=progress, **_choice(options)
         )
 
-    return _run(options, ("decrypting", "decrypted"), opened(options), work)
+    return _run(options, ("decrypting", "decrypted"), work)
 
 
 def _choice(options: argparse.Namespace) -> dict[str, Any]:
@@ -124,12 +125,19 @@ def _choice(options: argparse.Namespace) -> dict[str, Any]:
 def _run(
     options: argparse.Namespace,
     words: tuple[str, str],
-    opening: AbstractContextManager[Any],
     work: Callable[[Any, Callable[..., None]], RunReport],
+    *,
+    new: bool = False,
 ) -> int:
-    """Do the work on what was opened, and say what came of it."""
+    """Do the work with the dataset, or with the KMS for one that may be new, and say what came of it."""
     started = time.monotonic()
-    with opening as found, Reporter(options, words) as reporter:
+    with contextlib.ExitStack() as stack:
+        found: Any
+        if new:
+            found = stack.enter_context(client_of(options))
+            reporter = stack.enter_context(Reporter(options, words))
+        else:
+            found, reporter = stack.enter_context(opened(options, words))
         report = work(found, reporter.progress_of(options.vault))
     seconds = time.monotonic() - started
     if options.json:
@@ -203,8 +211,10 @@ def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
 def rewrap(options: argparse.Namespace) -> int:
     """Put a dataset, or one class of keys, under another master key."""
     # Here, --key-id says what is to be replaced.
-    with opened(argparse.Namespace(**{**vars(options), "key_id": None})) as vault, contextlib.ExitStack() as stack:
+    unpinned = argparse.Namespace(**{**vars(options), "key_id": None})
+    with contextlib.ExitStack() as stack:
         new = stack.enter_context(new_client_of(options)) if options.new_kms else None
+        vault, _ = stack.enter_context(opened(unpinned, ("re-wrapping", "re-wrapped")))
         report = vault.rewrap(options.new_key_id, new, key_id=options.key_id, dry_run=options.dry_run)
     if options.json:
         say(json.dumps({"dataset": options.vault, **vars(report), "error": None}))
@@ -226,7 +236,7 @@ def rewrap(options: argparse.Namespace) -> int:
 
 def expire(options: argparse.Namespace) -> int:
     """Remove old versions and what no version needs."""
-    with opened(options) as vault, Reporter(options, ("removing", "removed")):
+    with opened(options, ("removing", "removed")) as (vault, _):
         report = vault.expire(
             keep=options.keep, older_than=options.older_than, grace=options.grace, give_up=options.give_up,
             dry_run=options.dry_run,

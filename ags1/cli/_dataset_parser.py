@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ags1._command_line import CommandParser
-from ags1.cli._parser import DATASET, json_fields, lazily
+from ags1._option_values import version
+from ags1.cli._parser import DATASET, lazily
 
 __all__ = ["command_parser"]
 
@@ -23,10 +24,9 @@ examples:
 `ags1 dataset ACTION --help` explains each action; `ags1 kms --help`, the URLs.
 The variable AGS1_KMS stands for --kms.
 """
-_RUN = json_fields(
-    "dataset, version, changed, done, done_bytes, unchanged, resumed,\n"
-    "  repaired, removed, others, skipped, notes, errors, seconds, dry_run,\n"
-    "  paths (in a dry run), error"
+_RUN = (
+    "dataset, version, changed, done, done_bytes, unchanged, resumed, repaired, removed, others, skipped, notes, "
+    "errors, seconds, dry_run, paths (in a dry run), error"
 )
 _SOURCE = {"source": ("SOURCE", "directory or file, or a URL")}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
@@ -43,9 +43,8 @@ def command_parser(only: str | None = None) -> CommandParser:
         only=only,
     )
 
-    def action(name: str, run: str, *arguments: object, examples: str, fields: str = "", **settings: object) -> None:
-        epilog = f"{fields}\nexamples:\n{examples}"
-        parser.add_command(name, *arguments, epilog=epilog, run=lazily(run), subject=("dataset", "vault"), **settings)  # type: ignore[arg-type]
+    def action(name: str, run: str, *arguments: Any, **settings: Any) -> None:
+        parser.add_command(name, *arguments, run=lazily(run), subject=("dataset", "vault"), **settings)
 
     _add_writing(action)
     _add_reading(action)
@@ -66,13 +65,12 @@ def _add_writing(action: _Action) -> None:
         "Nothing is seen of it before all of it is there.",
         fields=_RUN,
         examples="""\
-  export AGS1_KMS=local:keys.json
-  ags1 dataset encrypt raw/ vault/ --key-id lake
-  ags1 dataset encrypt raw/ vault/ --key-id lake --delete --dry-run
-  ags1 dataset encrypt s3://raw/2026/ s3://vault/2026/ --key-id alias/lake \\
-      --kms 'aws:?region=eu-central-1'
-  ags1 dataset encrypt raw/ vault/ --keys 'tenant=a/**=tenant-a' --key-id lake
-""",
+export AGS1_KMS=local:keys.json
+ags1 dataset encrypt raw/ vault/ --key-id lake
+ags1 dataset encrypt raw/ vault/ --key-id lake --delete --dry-run
+ags1 dataset encrypt s3://raw/2026/ s3://vault/2026/ --key-id alias/lake \\
+    --kms 'aws:?region=eu-central-1'
+ags1 dataset encrypt raw/ vault/ --keys 'tenant=a/**=tenant-a' --key-id lake""",
     )
     action(
         "add",
@@ -83,9 +81,8 @@ def _add_writing(action: _Action) -> None:
         more="Only what is named is looked at, so the cost does not grow with the dataset.",
         fields=_RUN,
         examples="""\
-  ags1 dataset add vault/ today/ --prefix day=7
-  ags1 dataset add s3://vault/2026/ report.csv
-""",
+ags1 dataset add vault/ today/ --prefix day=7
+ags1 dataset add s3://vault/2026/ report.csv""",
     )
     action(
         "rm",
@@ -95,7 +92,7 @@ def _add_writing(action: _Action) -> None:
         f"{_OPEN} dry-run SAY",
         more="A directory stands for all that is below it. Older versions keep the files until `ags1 dataset expire`.",
         fields=_RUN,
-        examples="  ags1 dataset rm vault/ day=7 report.csv --dry-run\n",
+        examples="ags1 dataset rm vault/ day=7 report.csv --dry-run",
     )
     action(
         "mv",
@@ -105,7 +102,7 @@ def _add_writing(action: _Action) -> None:
         f"{_OPEN} replace dry-run SAY",
         more="Only files that come under another class of keys are encrypted anew; no other object is written.",
         fields=_RUN,
-        examples="  ags1 dataset mv vault/ day=7 archive/day=7\n",
+        examples="ags1 dataset mv vault/ day=7 archive/day=7",
     )
     action(
         "repair",
@@ -116,9 +113,8 @@ def _add_writing(action: _Action) -> None:
         more="Every file is verified first. A file whose source has changed since is an error: encrypt that instead.",
         fields=_RUN,
         examples="""\
-  ags1 dataset repair vault/ raw/ --dry-run
-  ags1 dataset repair vault/ raw/
-""",
+ags1 dataset repair vault/ raw/ --dry-run
+ags1 dataset repair vault/ raw/""",
     )
     action(
         "rewrap",
@@ -128,14 +124,11 @@ def _add_writing(action: _Action) -> None:
         "new-key-id! new-kms key-id KMS expected-version expected-uuid expected-digest dry-run SAY",
         more="Keep the old master key until this has succeeded and `ags1 dataset expire` has removed the older "
         "versions; whoever has a copy of those still needs it.",
-        fields=json_fields(
-            "dataset, version, old_key_id, new_key_id, keys, older_versions,\n  unfinished_runs, dry_run, error"
-        ),
+        fields="dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, error",
         changes={"key-id": {"help": "the master key to be replaced (that of the default class)"}},
         examples="""\
-  ags1 dataset rewrap vault/ --new-key-id lake-2027 --dry-run
-  ags1 dataset rewrap vault/ --key-id tenant-a --new-key-id tenant-a-2027
-""",
+ags1 dataset rewrap vault/ --new-key-id lake-2027 --dry-run
+ags1 dataset rewrap vault/ --key-id tenant-a --new-key-id tenant-a-2027""",
     )
     action(
         "expire",
@@ -145,11 +138,10 @@ def _add_writing(action: _Action) -> None:
         f"keep older-than grace give-up {_OPEN} dry-run SAY",
         more="That includes what interrupted runs have left. No committed file is ever lost: a run that is given up "
         "can commit nothing afterwards.",
-        fields=json_fields("dataset, version, versions, kept, objects, object_bytes, dry_run, error"),
+        fields="dataset, version, versions, kept, objects, object_bytes, dry_run, error",
         examples="""\
-  ags1 dataset expire vault/ --keep 5 --older-than 30d --dry-run
-  ags1 dataset expire vault/ --keep 1 --older-than 0s
-""",
+ags1 dataset expire vault/ --keep 5 --older-than 30d --dry-run
+ags1 dataset expire vault/ --keep 1 --older-than 0s""",
     )
 
 
@@ -160,25 +152,23 @@ def _add_reading(action: _Action) -> None:
         "_dataset_show:ls",
         DATASET | {"path": ("[PATH]", "directory or file in it", {"default": ""})},
         "list the files of a dataset",
-        f"recursive long version {_OPEN} json",
+        f"recursive long version {_OPEN} LIST",
         more="Names are relative to the dataset; sizes are of the plaintext.",
-        fields=json_fields("path, type, plaintext_length, file_length"),
+        fields="path, type, plaintext_length, file_length",
         examples="""\
-  ags1 dataset ls vault/ -r -l
-  ags1 dataset ls vault/ day=7 --version 3
-""",
+ags1 dataset ls vault/ -r -l
+ags1 dataset ls vault/ day=7 --version 3""",
     )
     action(
         "cat",
         "_dataset_show:cat",
         DATASET | {"files": ("PATH...", "file in it")},
         "decrypt files of a dataset to standard output, whole or a range",
-        f"offset bytes version {_OPEN}",
+        f"offset bytes version {_OPEN} quiet progress",
         more="Nothing is written before it is authenticated, but what was written before a failure stays written.",
         examples="""\
-  ags1 dataset cat vault/ day=7/a.csv | head
-  ags1 dataset cat s3://vault/2026/ big.log --offset 1G --bytes 64K
-""",
+ags1 dataset cat vault/ day=7/a.csv | head
+ags1 dataset cat s3://vault/2026/ big.log --offset 1G --bytes 64K""",
     )
     action(
         "verify",
@@ -188,13 +178,10 @@ def _add_reading(action: _Action) -> None:
         f"version {_OPEN} WORK",
         more="What interrupted runs have left is named, and is no fault. A whole directory that was put back from an "
         "older copy is authentic: only a pin shows that, such as --expected-version.",
-        fields=json_fields(
-            "dataset, version, files, plaintext_bytes, problems (path, kind, detail),\n  seconds, error"
-        ),
+        fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail), seconds, error",
         examples="""\
-  ags1 dataset verify vault/
-  ags1 dataset verify vault/ --expected-version 12
-""",
+ags1 dataset verify vault/
+ags1 dataset verify vault/ --expected-version 12""",
     )
     action(
         "decrypt",
@@ -205,21 +192,20 @@ def _add_reading(action: _Action) -> None:
         more="Files of the same names in TARGET are replaced, each atomically. Nothing is written through a link.",
         fields=_RUN,
         examples="""\
-  ags1 dataset decrypt vault/ plain/ --include 'day=7/*'
-  ags1 dataset decrypt s3://vault/2026/ plain/ --version 3
-""",
+ags1 dataset decrypt vault/ plain/ --include 'day=7/*'
+ags1 dataset decrypt s3://vault/2026/ plain/ --version 3""",
     )
     action(
         "versions",
         "_dataset_show:versions",
         DATASET,
         "list the versions that are kept, each with its digest",
-        f"{_OPEN} json",
+        f"{_OPEN} LIST",
         more="Keep the last line elsewhere: its version or digest, as a pin, shows that an older copy was put back.",
-        fields=json_fields("uuid, version, operation, created_ms, files, plaintext_bytes, digest"),
-        examples="  ags1 dataset versions vault/\n",
+        fields="uuid, version, operation, created_ms, files, plaintext_bytes, digest",
+        examples="ags1 dataset versions vault/",
     )
-    number = {"type": int}
+    number = {"type": version}
     action(
         "diff",
         "_dataset_show:diff",
@@ -229,29 +215,28 @@ def _add_reading(action: _Action) -> None:
             "after": ("[AFTER]", "number of another (the last one)", number),
         },
         "say what differs between two versions",
-        f"{_OPEN} json",
+        f"{_OPEN} LIST",
         more="+ is a new file, - one that is gone, ~ one with other content. What both versions share is not read.",
-        fields=json_fields("path, change (added, removed, changed), before_length, after_length"),
+        fields="path, change (added, removed, changed), before_length, after_length",
         examples="""\
-  ags1 dataset diff vault/ 3
-  ags1 dataset diff vault/ 3 7 --json
-""",
+ags1 dataset diff vault/ 3
+ags1 dataset diff vault/ 3 7 --json""",
     )
     action(
         "classes",
         "_dataset_show:classes",
         DATASET,
         "list the classes of keys: which master key the files of a pattern are under",
-        f"version {_OPEN} json",
+        f"version {_OPEN} LIST",
         more="Whoever destroys the master key of a class has destroyed its files, whatever copies exist.",
-        fields=json_fields("id, pattern (null: it takes no new files), key_id"),
-        examples="  ags1 dataset classes vault/\n",
+        fields="id, pattern (null: it takes no new files), key_id",
+        examples="ags1 dataset classes vault/",
     )
 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     _Action: TypeAlias = Callable[..., None]

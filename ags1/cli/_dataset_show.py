@@ -11,7 +11,7 @@ from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, worst_code
 from ags1._words import counted, size_text
 from ags1.cli import say, warn
 from ags1.cli._dataset import opened
-from ags1.cli._report import Reporter, in_time
+from ags1.cli._report import in_time
 from ags1.cli._standard import copy_out, standard_output
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ __all__ = ["cat", "classes", "diff", "ls", "verify", "versions"]
 
 def ls(options: argparse.Namespace) -> int:
     """List files."""
-    with opened(options) as vault:
+    with opened(options) as (vault, reporter):
         path = options.path.strip("/")
         if path and path in vault.files:
             found: Any = iter([(path, vault.files[path])])
@@ -35,7 +35,7 @@ def ls(options: argparse.Namespace) -> int:
             found = ((entry.path, entry) for entry in vault.files.below(path))
         else:
             found = ((f"{path}/{name}" if path else name, entry) for name, entry in vault.files.children(path))
-        for name, entry in found:
+        for name, entry in reporter.rows(found):
             if options.json:
                 record = {"path": name, "type": "directory" if entry is None else "file"}
                 if entry is not None:
@@ -52,11 +52,11 @@ def cat(options: argparse.Namespace) -> int:
     if len(options.files) > 1 and (options.offset or options.bytes is not None):
         raise UsageError("--offset and --bytes are for one file, but there are many")
     output = standard_output()
-    with opened(options) as vault:
+    with opened(options, ("decrypting", "decrypted"), to_stdout=False) as (vault, reporter):
         for path in options.files:
             with vault.open(path) as reader:
                 reader.seek(options.offset)
-                copy_out(reader, output, options.bytes)
+                copy_out(reader, output, options.bytes, reporter.progress_of(path))
     output.flush()
     return 0
 
@@ -64,7 +64,7 @@ def cat(options: argparse.Namespace) -> int:
 def verify(options: argparse.Namespace) -> int:
     """Authenticate every file."""
     started = time.monotonic()
-    with opened(options) as vault, Reporter(options, ("verifying", "verified")) as reporter:
+    with opened(options, ("verifying", "verified")) as (vault, reporter):
         report = vault.verify(threads=options.threads, progress=reporter.progress_of(options.vault))
     seconds = time.monotonic() - started
     count = sum(1 for each in report.problems if not each.is_harmless)
@@ -104,7 +104,7 @@ def _code_of(problem: Problem) -> int:
 
 def classes(options: argparse.Namespace) -> int:
     """List the classes of keys."""
-    with opened(options) as vault:
+    with opened(options) as (vault, _):
         found = vault.classes
     width = max(len(each.pattern or "-") for each in found)
     for each in found:
@@ -118,7 +118,7 @@ def classes(options: argparse.Namespace) -> int:
 
 def versions(options: argparse.Namespace) -> int:
     """List the versions that are kept."""
-    with opened(options) as vault:
+    with opened(options) as (vault, _):
         found = vault.versions()
         uuid = vault.uuid
     if not options.json:
@@ -136,8 +136,8 @@ def versions(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Say what differs between two versions."""
-    with opened(options) as vault:
-        for before, after in vault.diff(options.before, options.after):
+    with opened(options) as (vault, reporter):
+        for before, after in reporter.rows(vault.diff(options.before, options.after)):
             entry = after if after is not None else before
             assert entry is not None
             change = "added" if before is None else "removed" if after is None else "changed"

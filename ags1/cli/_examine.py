@@ -14,7 +14,7 @@ from ags1._words import counted, size_text
 from ags1.cli import describe, say, warn
 from ags1.cli._keys import Keys
 from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, shown
-from ags1.cli._report import in_time
+from ags1.cli._report import Reporter, in_time
 from ags1.cli._standard import standard_input
 from ags1.cli._transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
@@ -37,23 +37,23 @@ def inspect(options: argparse.Namespace) -> int:
     records = []
     if len(paths) > 1 and not options.json:
         say(_row("status", "plaintext bytes", "blocks", "block length", "file"))
-    for path in paths:
-        record = _describe(path)
-        if record["error"]:
-            code = code or EXIT_IO
-        elif record["problem"]:
-            code = code or EXIT_DATA
-        if options.json:
-            import json
+    with Reporter(options, ("reading", "read")) as reporter:
+        for record in reporter.rows(map(_describe, paths)):
+            if record["error"]:
+                code = code or EXIT_IO
+            elif record["problem"]:
+                code = code or EXIT_DATA
+            if options.json:
+                import json
 
-            say(json.dumps(record))
-        elif len(paths) > 1:
-            _print_row(record)
-            records.append(record)
-        elif record["error"]:
-            warn(f"ags1: {record['error']}")
-        else:
-            _print_stream(record)
+                say(json.dumps(record))
+            elif len(paths) > 1:
+                _print_row(record)
+                records.append(record)
+            elif record["error"]:
+                warn(f"ags1: {record['error']}")
+            else:
+                _print_stream(record)
     if records:
         say(_sum_up(records))
     return code

@@ -141,7 +141,8 @@ def cat(options: argparse.Namespace) -> int:
             if file.kind.startswith("manifest") and not options.quiet:
                 warn(f"ags1: warning: the plaintext of this {file.kind} contains keys of the files below it")
             output = standard_output()
-            copy_out(plain, output)
+            with Reporter(options, ("decrypting", "decrypted"), to_stdout=False) as reporter:
+                copy_out(plain, output, None, reporter.progress_of(file.path))
             output.flush()
     return 0
 

@@ -11,6 +11,7 @@ from ags1._words import counted
 from ags1.cli import say, warn
 from ags1.cli._iceberg_open import Opened, opened
 from ags1.cli._kms import new_client_of
+from ags1.cli._report import Reporter
 from ags1.errors import FormatError
 
 TYPE_CHECKING = False
@@ -32,18 +33,19 @@ def rewrap(options: argparse.Namespace) -> int:
         change = _Change(table, options)
         table.require_kms()
         new_kms = stack.enter_context(new_client_of(options)) if options.new_kms else None
+        stack.enter_context(Reporter(options, ("re-wrapping", "re-wrapped")))
         # The calls and checks of a dry run are the same; what is thrown away is the result.
         changed = change.keys.rewrap(table.kms, options.new_key_id, new_kms)
         report: Any = changed.report
         change.fields["properties"] = {**(change.fields.get("properties") or {}), _KEY_ID: options.new_key_id}
         change.commit(changed)
-        _tell_of_rewrap(options, change, report)
+    _tell_of_rewrap(options, change, report)
     return 0
 
 
 def prune(options: argparse.Namespace) -> int:
     """Run ``ags1 iceberg prune``."""
-    with opened(options) as table:
+    with opened(options) as table, Reporter(options, ("reading", "read")):
         change = _Change(table, options)
         for key_id in options.keep:
             if key_id not in change.keys:
@@ -52,7 +54,7 @@ def prune(options: argparse.Namespace) -> int:
         report: Any = changed.report
         if report.dropped:
             change.commit(changed)
-        _tell_of_prune(options, change, report)
+    _tell_of_prune(options, change, report)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ags1._command_line import CommandParser
-from ags1.cli._parser import json_fields, lazily
+from ags1.cli._parser import lazily
 
 __all__ = ["command_parser", "hint"]
 
@@ -37,13 +37,6 @@ forms:
   Every form is plaintext: `ags1 parquet encrypt` encrypts a Parquet file.
   Rows go out as they are decrypted, in bounded memory, and --output appears
   whole or not at all.
-
-examples:
-  ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \\
-      --kms 'aws:?region=eu-central-1' --columns id,amount \\
-      --filter "amount > 10 and country = 'CH'"
-  ags1 iceberg scan t/ --kms local:keys.json --as-of 2026-11-01 --limit 20
-  ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet
 """
 
 _CAT_HELP = """
@@ -78,12 +71,6 @@ the new table:
   and of format version 3. Fields of --partition-by and --sort-by are
     country, day(ts), bucket(16, id), truncate(name, 3)
   and for sorting with asc or desc, nulls first or nulls last.
-
-examples:
-  ags1 iceberg create lake/events --schema first.parquet \\
-      --partition-by 'day(ts)' --key-id lake --kms local:keys.json
-  ags1 iceberg create db.events --catalog prod --schema schema.json \\
-      --key-id alias/lake --kms 'aws:?region=eu-central-1'
 """
 
 _APPEND_HELP = """
@@ -91,9 +78,6 @@ files:
   Parquet, CSV with the names of the columns first, or Arrow (IPC), all of one
   format. Their columns are found by their names. They are read as they are
   written, in bounded memory, and become one snapshot, or nothing.
-
-example:
-  ags1 iceberg append lake/events may.parquet june.parquet
 """
 
 _DELETE_HELP = """
@@ -101,15 +85,9 @@ What is deleted is what `ags1 iceberg scan` shows with the same --filter.
 Older snapshots have the rows until they are expired.
 """
 
-_FILES_FIELDS = (
-    "path, kind, file_format, encryption, key_bits, stored_length (trusted),\n"
-    "  file_size, physical_size (with --sizes), record_count, key_id, kek_id,\n"
-    "  snapshot_ids"
-)
 _CHANGE_FIELDS = (
-    "table, operation, snapshot_id (null: nothing to do), added_files,\n"
-    "  added_rows, added_bytes, removed_files, deleted_rows, metadata_location,\n"
-    "  error"
+    "table, operation, snapshot_id (null: nothing to do), added_files, added_rows, added_bytes, removed_files, "
+    "deleted_rows, metadata_location, error"
 )
 _TABLE = {"table": ("TABLE", "metadata.json, or directory of the table; a path or URL")}
 _ALL = {"snapshot": {"default": "all"}}
@@ -140,19 +118,19 @@ def command_parser(only: str | None = None) -> CommandParser:
         options: str,
         *,
         epilog: str = "",
-        places: object = None,
+        places: Any = (),
         subject: str = "location",
-        **settings: object,
+        **settings: Any,
     ) -> None:
         parser.add_command(
             name,
-            _TABLE | (places or {}),  # type: ignore[operator]
+            {**_TABLE, **dict(places)},
             summary,
             options,
             epilog=_TABLE_HELP + epilog,
             run=lazily(run),
             subject=(subject, "table"),
-            **settings,  # type: ignore[arg-type]
+            **settings,
         )
 
     _add_reading(action)
@@ -167,27 +145,36 @@ def _add_reading(action: _Action) -> None:
         "inspect",
         "_iceberg_show:inspect",
         "draw a table: its encryption, keys, snapshots, manifests and files",
-        "TABLE snapshot ref json",
+        "TABLE snapshot ref LIST",
         more="Without --kms, what the metadata file says. No key is shown. Data files are not opened: that takes "
         "`ags1 iceberg verify`.",
-        epilog=json_fields("metadata_location, tree (kind, name, path, facts, problem, children), error"),
+        fields="metadata_location, tree (kind, name, path, facts, problem, children), error",
+        examples="ags1 iceberg inspect t/ --kms local:keys.json",
         subject="metadata_location",
     )
     action(
         "files",
         "_iceberg:files",
         "list the files of a table, and how each is encrypted",
-        "TABLE snapshot ref sizes format",
+        "TABLE snapshot ref sizes ROWS",
         more="Manifest lists, manifests, data files, delete files and deletion vectors, each once.",
-        epilog=json_fields(_FILES_FIELDS),
+        fields="path, kind, file_format, encryption, key_bits, stored_length (trusted), file_size, physical_size (with "
+        "--sizes), record_count, key_id, kek_id, snapshot_ids",
+        examples="ags1 iceberg files t/ --kms local:keys.json --snapshot all --format csv",
     )
     action(
         "scan",
         "_iceberg_scan:scan",
         "show rows of a table, or write them to a file",
-        "TABLE columns filter snapshot ref as-of limit format output quiet",
+        "TABLE columns filter snapshot ref as-of limit output ROWS",
         more="PyIceberg plans: files that the filter excludes are not opened.",
         epilog=_SCAN_HELP,
+        examples="""\
+ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \\
+    --kms 'aws:?region=eu-central-1' --columns id,amount \\
+    --filter "amount > 10 and country = 'CH'"
+ags1 iceberg scan t/ --kms local:keys.json --as-of 2026-11-01 --limit 20
+ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         changes={
             "format": {
                 "choices": ("table", "csv", "json", "parquet"),
@@ -201,24 +188,22 @@ def _add_reading(action: _Action) -> None:
         "audit",
         "_iceberg:audit",
         "say what is wrong with the encryption of a table",
-        "TABLE snapshot ref SHOW",
+        "TABLE snapshot ref SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
         "disagree. Data files are not read. Exit code 1 if there are errors; warnings and notes are told.",
-        epilog=json_fields(
-            "what ags1.iceberg's AuditReport has (findings: severity, code, subject,\n  message), seconds, error"
-        ),
+        fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, error",
+        examples="ags1 iceberg audit t/ --kms local:keys.json",
         changes=_ALL,
     )
     action(
         "verify",
         "_iceberg:verify",
         "authenticate every block and module of the files of a table, and name those that fail",
-        "TABLE snapshot ref threads SHOW",
+        "TABLE snapshot ref threads SAY",
         more="Exit code 1 if a file fails; 3 if only keys are missing.",
-        epilog=json_fields(
-            "what ags1.iceberg's TableVerifyReport has (failures: path, kind, error,\n"
-            "  message, failed, snapshot_ids), seconds, error"
-        ),
+        fields="what ags1.iceberg's TableVerifyReport has (failures: path, kind, error, message, failed, "
+        "snapshot_ids), seconds, error",
+        examples="ags1 iceberg verify t/ --kms local:keys.json --snapshot current",
         changes=_ALL,
     )
     action(
@@ -229,12 +214,13 @@ def _add_reading(action: _Action) -> None:
         places={"file": ("FILE", "location of the file, as `ags1 iceberg files` has it, or an end of it")},
         more="A Parquet file comes out as a plaintext Parquet file.",
         epilog=_CAT_HELP,
+        examples="ags1 iceberg cat t/ data/00000-0-ab.parquet --kms local:keys.json > plain.parquet",
         changes={"json": {"help": "Avro files: one JSON object for each record, without keys"}},
     )
 
 
 def _add_keys(action: _Action) -> None:
-    fields = "old_metadata, new_metadata (null if nothing was written),\n  "
+    fields = "old_metadata, new_metadata (null if nothing was written), "
     quiet = {"quiet": {"help": "say nothing but the new location, and errors"}}
     action(
         "rewrap",
@@ -243,8 +229,10 @@ def _add_keys(action: _Action) -> None:
         "new-key-id! new-kms CHANGE",
         more="Key encryption keys are wrapped anew, and the table's property encryption.key-id names the new master "
         "key. Keep the old one as long as somebody needs older metadata files.",
-        epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id")
-        + json_fields(fields + "old_key_ids, new_key_id, keys, unopened, untouched, dry_run, error"),
+        epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id"),
+        fields=fields + "old_key_ids, new_key_id, keys, unopened, untouched, dry_run, error",
+        examples="ags1 iceberg rewrap db.events --catalog prod --kms 'aws:?region=eu-central-1' \\\n"
+        "    --new-key-id alias/lake-2027 --dry-run",
         changes=quiet,
         subject="old_metadata",
     )
@@ -254,29 +242,35 @@ def _add_keys(action: _Action) -> None:
         "drop the keys that nothing in a table uses any more, such as those of expired snapshots",
         "keep-key catalog property dry-run SAY",
         more="Needs no KMS. Entries that this version cannot judge stay.",
-        epilog=_NEW_METADATA_HELP.format(and_property="")
-        + json_fields(fields + "dropped, kept, unjudged, missing, dry_run, error"),
+        epilog=_NEW_METADATA_HELP.format(and_property=""),
+        fields=fields + "dropped, kept, unjudged, missing, dry_run, error",
+        examples="ags1 iceberg prune db.events --catalog prod --dry-run",
         changes=quiet,
         subject="old_metadata",
     )
 
 
 def _add_conversions(action: _Action) -> None:
-    fields = json_fields("location, plan, report (null if nothing was done), error")
+    fields = "location, plan, report (null if nothing was done), error"
     action(
         "encrypt",
         "_iceberg_convert:encrypt",
         "encrypt a table in place, or what others added to it as plaintext",
         "key-id! table-data-key-bits enable-only expire threads CONVERSION",
         more="Format version 2 becomes 3.",
-        epilog=_CONVERSION_HELP + fields,
+        epilog=_CONVERSION_HELP,
+        fields=fields,
+        examples="ags1 iceberg encrypt db.events --catalog prod --kms local:keys.json --key-id lake --dry-run\n"
+        "ags1 iceberg encrypt t/ --kms local:keys.json --key-id lake --expire --yes",
     )
     action(
         "decrypt",
         "_iceberg_convert:decrypt",
         "make a plaintext table of an encrypted one, in place",
         "expire threads CONVERSION",
-        epilog=_CONVERSION_HELP + fields,
+        epilog=_CONVERSION_HELP,
+        fields=fields,
+        examples="ags1 iceberg decrypt db.events --catalog prod --kms local:keys.json --dry-run",
     )
     action(
         "rekey",
@@ -284,7 +278,9 @@ def _add_conversions(action: _Action) -> None:
         "give every file of a table a new key, in place",
         "key-id table-data-key-bits expire threads CONVERSION",
         more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file.",
-        epilog=_CONVERSION_HELP + fields,
+        epilog=_CONVERSION_HELP,
+        fields=fields,
+        examples="ags1 iceberg rekey db.events --catalog prod --kms local:keys.json --expire",
         changes={"key-id": {"help": "another master key (the same)"}},
     )
     action(
@@ -294,7 +290,8 @@ def _add_conversions(action: _Action) -> None:
         "key-id to-catalog to-name threads CONVERSION",
         places={"target": ("TARGET", "directory of the new table; a path or URL")},
         more="The source stays as it is. Branches and tags come along, history does not.",
-        epilog=fields,
+        fields=fields,
+        examples="ags1 iceberg relocate t/ s3://lake/db/t --kms local:keys.json --dry-run",
         changes={"key-id": {"help": "the new table's master key (that of the old one)"}},
     )
     action(
@@ -303,14 +300,16 @@ def _add_conversions(action: _Action) -> None:
         "remove the snapshots that no branch or tag has, with the files and keys that only they need",
         "CONVERSION",
         more="Time travel to before the newest snapshot ends.",
-        epilog=fields,
+        fields=fields,
+        examples="ags1 iceberg expire db.events --catalog prod --kms local:keys.json",
     )
     action(
         "clean",
         "_iceberg_convert:clean",
         "remove files below a table that nothing names, such as those of a conversion that was given up",
         "older-than CONVERSION",
-        epilog=fields,
+        fields=fields,
+        examples="ags1 iceberg clean t/ --kms local:keys.json --older-than 7d --dry-run",
         changes={
             "older-than": {
                 "default": 3 * 86_400.0,
@@ -326,7 +325,13 @@ def _add_writing(action: _Action) -> None:
         "_iceberg_write:create",
         "make an empty encrypted table",
         "schema! key-id! table-data-key-bits partition-by sort-by location set catalog KMS property SAY",
-        epilog=_CREATE_HELP + json_fields("table, metadata_location, error"),
+        epilog=_CREATE_HELP,
+        fields="table, metadata_location, error",
+        examples="""\
+ags1 iceberg create lake/events --schema first.parquet \\
+    --partition-by 'day(ts)' --key-id lake --kms local:keys.json
+ags1 iceberg create db.events --catalog prod --schema schema.json \\
+    --key-id alias/lake --kms 'aws:?region=eu-central-1'""",
         subject="table",
     )
     action(
@@ -335,7 +340,10 @@ def _add_writing(action: _Action) -> None:
         "add the rows of files to a table",
         "ref catalog TABLE SAY",
         places={"files": ("FILE...", "rows")},
-        epilog=_APPEND_HELP + json_fields(_CHANGE_FIELDS),
+        epilog=_APPEND_HELP,
+        fields=_CHANGE_FIELDS,
+        examples="""\
+ags1 iceberg append lake/events may.parquet june.parquet""",
         changes=_BRANCH,
         subject="table",
     )
@@ -345,7 +353,9 @@ def _add_writing(action: _Action) -> None:
         "delete the rows of a table that pass a filter",
         "filter! ref dry-run yes catalog TABLE SAY",
         more="It asks first.",
-        epilog=_DELETE_HELP + json_fields(_CHANGE_FIELDS + ";\n  with --dry-run would_delete"),
+        epilog=_DELETE_HELP,
+        fields=f"{_CHANGE_FIELDS}; with --dry-run would_delete",
+        examples="ags1 iceberg delete lake/events --filter \"day < '2026-01-01'\" --dry-run",
         changes=_BRANCH,
         subject="table",
     )
@@ -354,6 +364,6 @@ def _add_writing(action: _Action) -> None:
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     _Action: TypeAlias = Callable[..., None]

@@ -56,22 +56,24 @@ def scan(options: argparse.Namespace) -> int:
                 ref=options.ref,
                 limit=options.limit,
             )
-            # Rows on standard output show by themselves that something is done.
-            with contextlib.nullcontext() if target == STANDARD else Reporter(options, ("reading", "read")):
-                count = _written(options.format, found.to_record_batches(), target)
+            with Reporter(options, ("reading", "read"), to_stdout=target != STANDARD) as reporter:
+                count = _written(options.format, found.to_record_batches(), target, reporter)
     if target != STANDARD and not options.quiet:
         rows = "1 row" if count == 1 else f"{count:,} rows"
         warn(f"ags1: note: wrote {rows} to {target}, which is plaintext: whoever can read it can read them")
     return 0
 
 
-def _written(form: str, reader: pyarrow.RecordBatchReader, target: str) -> int:
+def _written(form: str, reader: pyarrow.RecordBatchReader, target: str, reporter: Reporter) -> int:
     """Write the rows where they go, and return how many there were."""
     names: list[str] = list(reader.schema.names)
     if form == "parquet":
         return _write_parquet(reader, names, target)
-    with contextlib.nullcontext() if target == STANDARD else _text_output(target):
-        return write_rows(form, names, (batch.select(names) for batch in reader))
+    batches = (batch.select(names) for batch in reader)
+    if target == STANDARD:
+        return write_rows(form, names, reporter.rows(batches))
+    with _text_output(target):
+        return write_rows(form, names, batches)
 
 
 # -- where rows go -------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def create(options: argparse.Namespace) -> int:
     from ags1.cli._kms import client_of
     from ags1.iceberg import create_table
 
-    with client_of(options) as client, in_options():
+    with client_of(options) as client, in_options(), Reporter(options, ("creating", "created")):
         table = create_table(
             catalog_of(options),
             options.table,

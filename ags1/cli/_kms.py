@@ -135,7 +135,7 @@ def _init(options: argparse.Namespace) -> int:
 
 def _say_of_init(path: str, exists: bool, options: argparse.Namespace, verb: str) -> None:
     if not exists:
-        say(f"the keystore {path} {verb} made, readable by you alone; keep a copy of it and its password")
+        say(f"the keystore {path} {verb} made, readable by you alone; keep a copy of it and of what opens it")
     for key_id in options.key_ids:
         say(f"a fresh {options.bits}-bit key {key_id!r} {verb} added to {path}")
 

@@ -11,44 +11,55 @@ from ags1._words import counted
 from ags1.cli import describe, say, warn
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
+from ags1.cli._report import Reporter
 from ags1.errors import Ags1Error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1.parquet.inspection import Inspection
 
 __all__ = ["inspect"]
 
 
 def inspect(options: argparse.Namespace) -> int:
     """Run ``ags1 parquet inspect``."""
-    from ags1.parquet.inspection import inspect as look
-
     code = 0
     found = parquet_files(options.files)
     kinds: Counter[str] = Counter()
-    with Clients() as clients:
+    with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
         reading = Reading(options, KeyReferences(), clients)
-        for number, (path, name) in enumerate(found):
-            try:
-                config = reading.config(path, name) if reading.named else None
-                with in_options():
-                    inspection = look(path, config)
-            except (Ags1Error, OSError, ValueError) as error:
-                code = code or exit_code(error)
+        looks = ((path, _look(path, name, reading)) for path, name in found)
+        for number, (path, each) in enumerate(reporter.rows(looks)):
+            if isinstance(each, Exception):
+                code = code or exit_code(each)
                 kinds["unreadable"] += 1
-                text = describe(error)
+                text = describe(each)
                 text = text if path in text else f"{path}: {text}"
                 if options.json:
                     say(json.dumps({"file": path, "error": text}))
                 else:
                     warn(f"ags1: {text}")
                 continue
-            kinds["encrypted" if inspection.encryption is not None else "plaintext"] += 1
+            kinds["encrypted" if each.encryption is not None else "plaintext"] += 1
             if options.json:
-                say(json.dumps({"file": path, **inspection.to_dict(), "error": None}))
+                say(json.dumps({"file": path, **each.to_dict(), "error": None}))
                 continue
             if number:
                 say("")
-            for line in str(inspection).split("\n"):
+            for line in str(each).split("\n"):
                 say(line)
     if len(found) > 1 and not options.json:
         say("")
         say(f"{counted(len(found), 'file')}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.items())}")
     return code
+
+
+def _look(path: str, name: str, reading: Reading) -> Inspection | Exception:
+    from ags1.parquet.inspection import inspect as look
+
+    try:
+        config = reading.config(path, name) if reading.named else None
+        with in_options():
+            return look(path, config)
+    except (Ags1Error, OSError, ValueError) as error:
+        return error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ags1._command_line import CommandParser
-from ags1.cli._parser import file_places, json_fields, lazily, source_places
+from ags1.cli._parser import file_places, lazily, source_places
 
 __all__ = ["command_parser", "hint"]
 
@@ -45,24 +45,6 @@ many files:
   are copied, and --others says what becomes of the rest.
 """
 
-_ENCRYPT_EXAMPLES = """
-examples, of which the last encrypts as Iceberg does:
-  ags1 parquet encrypt in.parquet out.parquet --footer-key file:f.key \\
-      --column-key ssn,salary=file:s.key
-  ags1 parquet encrypt people/ vault/ --kms 'aws:?region=eu-central-1' \\
-      --footer-key-id alias/lake --column-key-id ssn,salary=alias/pii \\
-      --aad-prefix 'people/{path}'
-  ags1 parquet encrypt data/ vault/ --key-metadata-out keys/
-"""
-
-_DECRYPT_EXAMPLES = """
-examples:
-  ags1 parquet decrypt out.parquet in.parquet --footer-key file:f.key \\
-      --column-key ssn,salary=file:s.key
-  ags1 parquet decrypt vault/ people/ --kms 'aws:?region=eu-central-1'
-  ags1 parquet decrypt a.parquet b.parquet --key-for kf=file:f.key
-"""
-
 _REKEY_HELP = """
 old and new:
   The options of `ags1 parquet encrypt` say how TARGET is encrypted, the same
@@ -72,15 +54,6 @@ old and new:
   --kms; --new-kms is the service of the new keys, if it is another one. Column
   chunks whose key, algorithm and AAD prefix stay the same are copied as they
   are.
-
-examples:
-  ags1 parquet rekey a.parquet b.parquet --old-footer-key file:old.key \\
-      --footer-key file:new.key
-  ags1 parquet rekey a.parquet b.parquet --old-footer-key file:f.key \\
-      --old-column-key ssn=file:s.key --footer-key file:f.key \\
-      --column-key ssn=file:new.key
-  ags1 parquet rekey vault/ other/ --kms local:keys.json \\
-      --new-kms 'aws:?region=eu-central-1' --footer-key-id alias/lake
 """
 
 _ROTATE_HELP = """
@@ -89,11 +62,6 @@ The data keys stay what they are: whoever kept one can still read, and only
 the file is not touched; of a file that holds its key material itself, the
 footer is written anew. Each is replaced whole or not at all; after an
 interruption, run it again.
-
-examples, of which the second takes new versions of the same keys:
-  ags1 parquet rotate vault/ --kms 'aws:?region=eu-central-1' \\
-      --new-key-id alias/lake=alias/lake-2027
-  ags1 parquet rotate vault/ --kms vault:https://kms:8200
 """
 
 _VERIFY_HELP = """
@@ -103,18 +71,6 @@ sets of files:
   Names are those below a directory that is given. A file that was renamed has
   its own name only where --aad-prefix '{path}' binds it; --expect-prefix goes
   by the prefixes that the footers are authenticated with.
-
-examples:
-  ags1 parquet verify vault/ --kms local:keys.json \\
-      --require-encrypted ssn,salary --expect 'part-{0..99}.parquet'
-  ags1 parquet verify vault/ --footer-key file:f.key \\
-      --expect-prefix 'people-2027.part{0..99}'
-"""
-
-_SHOW_EXAMPLES = """
-examples:
-  ags1 parquet head out.parquet -n 5 --columns id,ssn --kms local:keys.json
-  ags1 parquet cat out.parquet --format json --footer-key file:f.key | jq .id
 """
 
 
@@ -134,7 +90,7 @@ def command_parser(only: str | None = None) -> CommandParser:
         epilog=_HELP,
         only=only,
     )
-    fields = json_fields("source, target, outcome (done, copied, left out, finished before),\n  bytes, seconds, error")
+    fields = "source, target, outcome (done, copied, left out, finished before), bytes, seconds, error"
     of_iceberg = {
         "help": "Iceberg's key metadata (key and AAD prefix) from a file, or for many files from a directory of "
         "NAME.key-metadata"
@@ -153,7 +109,15 @@ def command_parser(only: str | None = None) -> CommandParser:
         "PARQUET-ENCRYPTION FILES others resume jobs WORK",
         needs="(--footer-key KEY | --kms URL --footer-key-id ID | ...)",
         more="Pages are moved, not decoded; statistics, indexes and Bloom filters are kept and protected.",
-        epilog=_KEY_HELP + _ENCRYPT_HELP + _ENCRYPT_EXAMPLES + fields,
+        epilog=_KEY_HELP + _ENCRYPT_HELP,
+        fields=fields,
+        examples="""\
+ags1 parquet encrypt in.parquet out.parquet --footer-key file:f.key \\
+    --column-key ssn,salary=file:s.key
+ags1 parquet encrypt people/ vault/ --kms 'aws:?region=eu-central-1' \\
+    --footer-key-id alias/lake --column-key-id ssn,salary=alias/pii \\
+    --aad-prefix 'people/{path}'
+ags1 parquet encrypt data/ vault/ --key-metadata-out keys/""",
         changes=changes,
         run=lazily("_parquet:encrypt"),
     )
@@ -164,7 +128,13 @@ def command_parser(only: str | None = None) -> CommandParser:
         "PARQUET-DECRYPTION drop-bloom-filters FILES others resume jobs WORK",
         needs="(--footer-key KEY | --kms URL | ...)",
         more="Every module is authenticated before the result appears.",
-        epilog=_KEY_HELP + _DECRYPT_EXAMPLES + fields,
+        epilog=_KEY_HELP,
+        fields=fields,
+        examples="""\
+ags1 parquet decrypt out.parquet in.parquet --footer-key file:f.key \\
+    --column-key ssn,salary=file:s.key
+ags1 parquet decrypt vault/ people/ --kms 'aws:?region=eu-central-1'
+ags1 parquet decrypt a.parquet b.parquet --key-for kf=file:f.key""",
         changes=changes,
         run=lazily("_parquet:decrypt"),
     )
@@ -178,7 +148,16 @@ def command_parser(only: str | None = None) -> CommandParser:
         needs="--old-... (--footer-key KEY | ...)",
         more="Other keys, another algorithm or footer, more or fewer encrypted columns. An encrypted column that the "
         "new options do not name would become plaintext: --plaintext-columns says which may.",
-        epilog=_KEY_HELP + _REKEY_HELP + fields,
+        epilog=_KEY_HELP + _REKEY_HELP,
+        fields=fields,
+        examples="""\
+ags1 parquet rekey a.parquet b.parquet --old-footer-key file:old.key \\
+    --footer-key file:new.key
+ags1 parquet rekey a.parquet b.parquet --old-footer-key file:f.key \\
+    --old-column-key ssn=file:s.key --footer-key file:f.key \\
+    --column-key ssn=file:new.key
+ags1 parquet rekey vault/ other/ --kms local:keys.json \\
+    --new-kms 'aws:?region=eu-central-1' --footer-key-id alias/lake""",
         changes=changes,
         run=lazily("_parquet:rekey"),
     )
@@ -188,7 +167,12 @@ def command_parser(only: str | None = None) -> CommandParser:
         "put encrypted Parquet files under other master keys, or newer versions of them, in place",
         "KMS new-key-ids PREFIX durable jobs WORK",
         needs="--kms URL",
-        epilog=_ROTATE_HELP + json_fields("file, outcome (done, left out), keys (by master key), seconds, error"),
+        epilog=_ROTATE_HELP,
+        fields="file, outcome (done, left out), keys (by master key), seconds, error",
+        examples="""\
+ags1 parquet rotate vault/ --kms 'aws:?region=eu-central-1' \\
+    --new-key-id alias/lake=alias/lake-2027
+ags1 parquet rotate vault/ --kms vault:https://kms:8200""",
         changes={"aad-prefix": {"help": "for files that do not contain theirs, as they have it"}},
         run=lazily("_parquet:rotate"),
     )
@@ -196,10 +180,12 @@ def command_parser(only: str | None = None) -> CommandParser:
         "inspect",
         files,
         "draw which columns and modules of Parquet files are protected, and how",
-        "PARQUET-DECRYPTION json",
+        "PARQUET-DECRYPTION LIST",
         more="Without keys, what anybody can see; with them, all of it. Nothing but the footer is authenticated: that "
         "takes `ags1 parquet verify`.",
         epilog=_KEY_HELP,
+        fields="file, what ags1.parquet.Inspection has, error",
+        examples="ags1 parquet inspect out.parquet --footer-key file:f.key",
         changes=changes,
         run=lazily("_parquet_inspect:inspect"),
     )
@@ -212,12 +198,14 @@ def command_parser(only: str | None = None) -> CommandParser:
         more="A file is authentic, damaged or not protected; so are all of them together. Exit code 1 if anything is "
         "damaged or missing; 3 if a key is missing; 5 if anything is not protected: no footer is authenticated, or "
         "pages carry no tag, as those of AES_GCM_CTR_V1. In a directory, files that are not Parquet are left out.",
-        epilog=_KEY_HELP
-        + _VERIFY_HELP
-        + json_fields(
-            "file, outcome, seconds, error, and what ags1.parquet.VerifyReport has;\n  behind several files: total, "
-            "outcome, outcomes, missing, unexpected"
-        ),
+        epilog=_KEY_HELP + _VERIFY_HELP,
+        fields="file, outcome, seconds, error, and what ags1.parquet.VerifyReport has; behind several files: total, "
+        "outcome, outcomes, missing, unexpected",
+        examples="""\
+ags1 parquet verify vault/ --kms local:keys.json \\
+    --require-encrypted ssn,salary --expect 'part-{0..99}.parquet'
+ags1 parquet verify vault/ --footer-key file:f.key \\
+    --expect-prefix 'people-2027.part{0..99}'""",
         changes=changes,
         run=lazily("_parquet_verify:verify"),
     )
@@ -229,10 +217,13 @@ def command_parser(only: str | None = None) -> CommandParser:
             name,
             files,
             summary,
-            f"PARQUET-DECRYPTION {'rows ' if name == 'head' else ''}columns missing-keys format threads",
+            f"PARQUET-DECRYPTION {'rows ' if name == 'head' else ''}columns missing-keys ROWS threads",
             needs="(--footer-key KEY | --kms URL | ...)",
             more="Needs pyarrow. Only the pages of the columns and rows that are shown are read.",
-            epilog=_KEY_HELP + _SHOW_EXAMPLES,
+            epilog=_KEY_HELP,
+            examples="""\
+ags1 parquet head out.parquet -n 5 --columns id,ssn --kms local:keys.json
+ags1 parquet cat out.parquet --format json --footer-key file:f.key | jq .id""",
             changes=changes | {"format": {"default": form, "help": f"form of rows ({form})"}},
             run=lazily(f"_rows:{name}"),
         )

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["DATASET", "command_parser", "file_places", "json_fields", "lazily", "parse", "source_places"]
+__all__ = ["DATASET", "command_parser", "file_places", "lazily", "parse", "source_places"]
 
 _EPILOG = f"""\
 {EXIT_CODES}
@@ -34,22 +34,6 @@ keys:
   writes), or the same as hexadecimal or base64 text; an environment variable
   holds text. Key metadata is Iceberg's StandardKeyMetadata: key, AAD prefix
   and trusted length of one file.
-"""
-
-_ENCRYPT_EXAMPLES = """
-examples, of which the last makes a fresh key for each file:
-  ags1 encrypt sales.avro sales.avro.ags1 --key-file my.key
-  ags1 encrypt data/ vault/ --key-file my.key --aad-prefix '{path}'
-  tar c data | ags1 encrypt - data.tar.ags1 --key-env LAKE_KEY
-  ags1 encrypt data/ vault/ --key-metadata-out keys/
-"""
-
-_DECRYPT_EXAMPLES = """
-examples:
-  ags1 decrypt sales.avro.ags1 sales.avro --key-file my.key
-  ags1 decrypt vault/ data/ --key-file my.key --aad-prefix '{path}'
-  ags1 decrypt vault/ data/ --key-metadata keys/
-  ags1 decrypt data.tar.ags1 - --key-env LAKE_KEY | tar x
 """
 
 _KMS_HELP = """\
@@ -121,12 +105,6 @@ and spark-submit. The variable AGS1_KMS stands for --kms. Needs the extra:
 ags1[spark].
 """
 
-_JSON_HELP = """
-JSON, one object a line:
-  {fields}
-  `error` is null, or says what failed; then the other fields may be missing.
-"""
-
 _COMPLETION_HELP = """
 ~/.zfunc, or where you keep such functions, must be in fpath of zsh.
 
@@ -159,7 +137,7 @@ def source_places(what: str) -> dict[str, tuple[Any, ...]]:
         "file, or `-` for standard output; a directory if there are many sources, a glob or a directory among them, "
         "or if it exists or ends with /"
     )
-    return {"sources": ("SOURCE...", what, {"nargs": "*"}), "target": ("TARGET", target, {"nargs": "?"})}
+    return {"sources": ("SOURCE...", what, {"nargs": "*", "default": []}), "target": ("TARGET", target, {"nargs": "?"})}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -217,6 +195,7 @@ def command_parser(only: str | None = None) -> CommandParser:
         "write a fresh random key to a file that only you can read",
         "bits format force",
         more="Whoever has the key can read everything that it encrypts; whoever loses it, nothing.",
+        examples="ags1 keygen my.key",
         changes={
             "format": {"choices": ("raw", "hex", "base64"), "default": "raw", "help": "how to write it (raw)"},
             "force": {"help": "replace an existing file: what its key encrypted is lost"},
@@ -230,7 +209,13 @@ def command_parser(only: str | None = None) -> CommandParser:
         "FILES KEY key-metadata-out replace-key-metadata block-length jobs WORK",
         needs="(--key-file FILE | ...)",
         more=_TREES.format(what="all files") + " In a directory, each result has the name of its source and .ags1.",
-        epilog=_KEY_HELP + _ENCRYPT_EXAMPLES + json_fields("source, target, encrypted_length, seconds, error"),
+        epilog=_KEY_HELP,
+        fields="source, target, encrypted_length, seconds, error",
+        examples="""\
+ags1 encrypt sales.avro sales.avro.ags1 --key-file my.key
+ags1 encrypt data/ vault/ --key-file my.key --aad-prefix '{path}'
+tar c data | ags1 encrypt - data.tar.ags1 --key-env LAKE_KEY
+ags1 encrypt data/ vault/ --key-metadata-out keys/""",
         run=lazily("_transfer:encrypt"),
     )
     parser.add_command(
@@ -241,33 +226,38 @@ def command_parser(only: str | None = None) -> CommandParser:
         needs="(--key-file FILE | ...)",
         more=_TREES.format(what="the .ags1 files")
         + "In a directory, each result has the name of its source without .ags1.",
-        epilog=_KEY_HELP
-        + _DECRYPT_EXAMPLES
-        + json_fields("source, target, plaintext_length, seconds, length_trusted, error"),
+        epilog=_KEY_HELP,
+        fields="source, target, plaintext_length, seconds, length_trusted, error",
+        examples="""\
+ags1 decrypt sales.avro.ags1 sales.avro --key-file my.key
+ags1 decrypt vault/ data/ --key-file my.key --aad-prefix '{path}'
+ags1 decrypt vault/ data/ --key-metadata keys/
+ags1 decrypt data.tar.ags1 - --key-env LAKE_KEY | tar x""",
         run=lazily("_transfer:decrypt"),
     )
     parser.add_command(
         "cat",
         file_places("AGS1 file, glob, directory, or `-` for standard input"),
         "decrypt to standard output, all of a file or a range of it",
-        "KEY length offset bytes threads quiet",
+        "KEY length offset bytes threads quiet progress",
         needs="(--key-file FILE | ...)",
         more="Nothing is written before it is authenticated, but what was written before a failure stays written.",
         epilog=_KEY_HELP,
+        examples="""\
+ags1 cat sales.avro.ags1 --key-file my.key | head
+ags1 cat log.ags1 --key-metadata log.key-metadata --offset 1G --bytes 64K""",
         run=lazily("_transfer:cat"),
     )
     parser.add_command(
         "inspect",
         file_places("file, glob, directory, or `-` for standard input"),
         "show what can be known without a key",
-        "json",
+        "LIST",
         more="Header, block length, blocks, plaintext length, and what is wrong with the file; a table for many "
         "files. Nothing of it is authenticated: that takes `ags1 verify` and the key.",
-        epilog=json_fields(
-            "file, status (AGS1, damaged, not AGS1, unreadable), encrypted_length,\n"
-            "  format, problem, block_length, iceberg, plaintext_length, blocks,\n"
-            "  last_block_length, overhead, error"
-        ),
+        fields="file, status (AGS1, damaged, not AGS1, unreadable), encrypted_length, format, problem, block_length, "
+        "iceberg, plaintext_length, blocks, last_block_length, overhead, error",
+        examples="ags1 inspect sales.avro.ags1\nags1 inspect vault/ --json",
         run=lazily("_examine:inspect"),
     )
     parser.add_command(
@@ -277,18 +267,19 @@ def command_parser(only: str | None = None) -> CommandParser:
         "KEY length jobs WORK",
         needs="(--key-file FILE | ...)",
         more="A directory stands for the .ags1 files below it.",
-        epilog=_KEY_HELP
-        + json_fields(
-            "file, blocks, plaintext_length, length_trusted, failed_count,\n"
-            "  failed_blocks (the first thousand), seconds, error"
-        ),
+        epilog=_KEY_HELP,
+        fields="file, blocks, plaintext_length, length_trusted, failed_count, failed_blocks (the first thousand), "
+        "seconds, error",
+        examples="""\
+ags1 verify sales.avro.ags1 --key-file my.key
+ags1 verify vault/ --key-metadata keys/ --jobs 4""",
         run=lazily("_examine:verify"),
     )
     parser.add_command(
         "audit",
         {"location": ("LOCATION", "directory, file or URL, with all that is below it")},
         "say what of a bucket, directory, dataset or table is encrypted, and what is not",
-        "policy KMS html threads SHOW",
+        "policy KMS html threads SAY",
         more="Looks at the beginning of each file and at the footers of Parquet, and decrypts no data.",
         epilog=_AUDIT_HELP,
         changes={
@@ -302,6 +293,7 @@ def command_parser(only: str | None = None) -> CommandParser:
         {},
         "show the version, the OpenSSL and what AES-GCM runs on",
         "json",
+        examples="ags1 info",
         run=lazily("_machine:info"),
     )
     parser.add_command(
@@ -309,13 +301,14 @@ def command_parser(only: str | None = None) -> CommandParser:
         {},
         "measure encryption and decryption in memory on this machine",
         "sample json",
+        examples="ags1 bench --bytes 64M",
         run=lazily("_machine:bench"),
     )
     parser.add_command(
         "kms",
         {
             "action": ("ACTION", "what to do", {"choices": ("init", "list", "wrap", "unwrap")}),
-            "files": ("[SOURCE TARGET]", "of wrap and unwrap; `-` is standard input or output", {"nargs": "*"}),
+            "files": ("[SOURCE TARGET]", "of wrap, unwrap; `-` is a standard stream", {"nargs": "*", "default": []}),
         },
         "wrap keys with master keys of a key management service, or of a local keystore",
         "KMS key-id bits force dry-run json",
@@ -363,11 +356,6 @@ def spark(options: argparse.Namespace) -> int:
     from ags1.spark.job import main
 
     return main(options.arguments, prog="ags1 spark")
-
-
-def json_fields(fields: str) -> str:
-    """What help says of the fields of JSON."""
-    return _JSON_HELP.format(fields=fields)
 
 
 def lazily(where: str) -> Callable[[argparse.Namespace], int]:

@@ -7,16 +7,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from ags1._words import counted, printable, size_text
 from ags1.cli import OutputClosed, forget_output, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
 
     from typing_extensions import Self
+
+    T = TypeVar("T")
 
 __all__ = ["Reporter", "in_time"]
 
@@ -113,6 +115,13 @@ class Reporter:
                 self._show()
 
         return progress
+
+    def rows(self, found: Iterable[T]) -> Iterator[T]:
+        """Yield what is found. On a terminal the bar goes away before the first is printed: it shows enough."""
+        for each in found:
+            if sys.stdout is not None and sys.stdout.isatty():
+                self.close()
+            yield each
 
     def _beat(self) -> None:
         try:

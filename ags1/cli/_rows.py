@@ -10,6 +10,7 @@ from ags1._words import printable
 from ags1.cli import say, warn
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
+from ags1.cli._report import Reporter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
     _pyarrow()
     written = _writer_of(options.format)
     found = parquet_files(options.files)
-    with Clients() as clients:
+    with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
         reading = Reading(options, KeyReferences(), clients)
         for path, name in found:
             with in_options():
@@ -54,7 +55,7 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
                 if view.dropped:
                     warn(f"ags1: note: {path}: left out for want of a key: {', '.join(view.dropped)}")
                 written.begin(path if len(found) > 1 else None)
-                for names, rows in _batches(view, limit, path):
+                for names, rows in reporter.rows(_batches(view, limit, path)):
                     written.write(names, rows)
                 written.end()
     return 0

@@ -9,6 +9,7 @@ from ags1.cli import OutputClosed, forget_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 __all__ = ["StandardOutput", "copy_out", "refuse_terminal", "standard_input", "standard_output", "write_out"]
@@ -26,7 +27,11 @@ class StandardOutput:
 
     def write(self, data: Any) -> int:
         try:
-            return int(self._file.write(data))
+            view = memoryview(data)
+            while view:
+                # Unbuffered (PYTHONUNBUFFERED), a full disk shows only at the write after the one that it cut short.
+                view = view[self._file.write(view) :]
+            return len(data)
         except BrokenPipeError:
             raise OutputClosed from None
         except OSError as error:
@@ -76,13 +81,16 @@ def write_out(data: bytes) -> None:
     output.flush()
 
 
-def copy_out(reader: Any, output: StandardOutput, left: int | None = None) -> bool:
+def copy_out(reader: Any, output: StandardOutput, left: int | None, progress: Callable[..., None]) -> bool:
     """Write what is wanted of a reader (None: all); return whether that went on to its end."""
+    done = 0
     while left is None or left > 0:
         data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
         if not data:
             return True
         output.write(data)
+        done += len(data)
+        progress(done, None)
         left = None if left is None else left - len(data)
     return False
 

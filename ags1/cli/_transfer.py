@@ -133,16 +133,17 @@ def cat(options: argparse.Namespace) -> int:
     metadata = [keys.metadata_for(path, name) for path, name, _ in found]
     output = standard_output()
     unprotected = False
-    for (path, *_), of_file in zip(found, metadata, strict=True):
-        with open_stream(_input(path), key_metadata=of_file, threads=options.threads) as reader:
-            if options.offset:
-                if reader.seekable():
-                    reader.seek(options.offset)
-                else:
-                    _skip(reader, options.offset)
-            ended = copy_out(reader, output, options.bytes)
-        unprotected = unprotected or (ended and of_file.file_length is None)
-    output.flush()
+    with Reporter(options, ("decrypting", "decrypted"), to_stdout=False) as reporter:
+        for (path, *_), of_file in zip(found, metadata, strict=True):
+            with open_stream(_input(path), key_metadata=of_file, threads=options.threads) as reader:
+                if options.offset:
+                    if reader.seekable():
+                        reader.seek(options.offset)
+                    else:
+                        _skip(reader, options.offset)
+                ended = copy_out(reader, output, options.bytes, reporter.progress_of(path))
+            unprotected = unprotected or (ended and of_file.file_length is None)
+        output.flush()
     if unprotected and not options.quiet:
         warn(UNPROTECTED)
     return 0

@@ -9,6 +9,7 @@ key, whose frames do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from ags1.kms import ServiceRefusal, key_cache_of, name_of_key
 T = TypeVar("T")
 
 __all__ = ["check_kms", "keep_kek", "kept_kek", "make_kek", "unwrap_kek", "wrap_kek"]
+
+_ASKED = re.compile(r"^[\w ]+ could not (?:un)?wrap a key with '[^']*': ")
 
 
 def check_kms(kms: Any, name: str = "kms") -> None:
@@ -140,4 +143,7 @@ def _said(error: Exception, secret: Key | None) -> str:
     text = str(error)
     if secret is not None and shows_secret(text, bytes(secret)):
         text = "(its message shows the key and is withheld)"
+    if isinstance(error, KeyAccessError):
+        # What our clients say begins with what the caller has said already.
+        return _ASKED.sub("", text)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

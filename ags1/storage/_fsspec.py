@@ -156,6 +156,13 @@ def file_system_of(location: Location) -> tuple[RemoteFiles, str]:
         import fsspec
     except ImportError as error:
         raise ImportError(f"reading or writing {location} needs fsspec: pip install 'ags1[fsspec]'") from error
-    with naming(location.text):
-        file_system, path = fsspec.core.url_to_fs(location.text, **location.storage_options)
+    try:
+        with naming(location.text):
+            file_system, path = fsspec.core.url_to_fs(location.text, **location.storage_options)
+    except ValueError as error:
+        if "Protocol not known" not in str(error):
+            raise
+        raise ValueError(
+            f"{location}: no storage has this scheme; well-known ones are s3, gs, abfss and hdfs"
+        ) from None
     return guarded(file_system), path

@@ -67,8 +67,25 @@ def test_the_exit_codes_are_one_table(run: Run) -> None:
     assert table in run("spark", "help").out
 
 
-def test_there_are_examples() -> None:
-    assert len(EXAMPLES) > 60
+def commands() -> Iterator[CommandParser]:
+    """Every command but those that stand for others, and Spark's."""
+    for group in (_parser, *GROUPS):
+        for name, parser in group.command_parser().choices().items():
+            if name not in ("dataset", "iceberg", "parquet", "spark") or group is not _parser:
+                yield parser
+
+
+@pytest.mark.parametrize("parser", list(commands()), ids=lambda parser: parser.prog)
+def test_every_command_has_an_example_and_what_can_be_long_has_a_bar(parser: CommandParser) -> None:
+    assert re.search(rf"\bexamples:\n(?:.*\n)*  .*{parser.prog}\b", parser.epilog or "")
+    action = parser.prog.partition(" ")[2]
+    # A key or a line, one call of a service, and what shows rows as it measures.
+    if action not in ("keygen", "info", "bench", "kms", "completion"):
+        assert "--progress" in parser.options()
+    # Bytes, rows with --format, and what is itself the input of another program.
+    rows = ("iceberg files", "iceberg scan", "parquet cat", "parquet head")
+    if action not in ("keygen", "cat", "dataset cat", "completion", *rows):
+        assert "--json" in parser.options()
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

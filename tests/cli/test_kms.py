@@ -51,7 +51,7 @@ def test_init_makes_a_keystore_with_keys_for_its_owner_alone(run: Run, work: Pat
     )
     assert (result.code, result.err) == (0, "")
     assert result.out == (
-        "the keystore keys.json was made, readable by you alone; keep a copy of it and its password\n"
+        "the keystore keys.json was made, readable by you alone; keep a copy of it and of what opens it\n"
         f"a fresh {bits}-bit key 'lake' was added to keys.json\na fresh {bits}-bit key 'sea' was added to keys.json\n"
     )
     assert stat.S_IMODE((work / "keys.json").stat().st_mode) == 0o600

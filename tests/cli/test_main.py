@@ -212,6 +212,13 @@ def test_a_full_disk_behind_standard_output_is_an_io_error(large: Path, command:
     assert result.stderr.decode().splitlines() == ["ags1: standard output: No space left on device"]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_was_cut_short_is_an_io_error(large: Path, unbuffered: str) -> None:
+    result = shell(f"ulimit -f 8; PYTHONUNBUFFERED={unbuffered} ags1 cat large.ags1 --key-file k > cut")
+    assert (result.returncode, result.stderr) == (4, b"ags1: standard output: File too large\n")
+    assert (large.parent / "cut").stat().st_size == 8 * 1024
+
+
 def test_standard_output_may_be_closed_if_nothing_needs_it(large: Path) -> None:
     assert shell("ags1 encrypt large out --key-file k >&- 2>&- <&-").returncode == 0
     assert shell("ags1 verify out --key-file k >&-").returncode == 0

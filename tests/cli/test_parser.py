@@ -28,9 +28,9 @@ OPTIONS = {
     },
     "cat": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
-        *("--offset", "--bytes", "--threads", "--quiet", "-q"),
+        *("--offset", "--bytes", "--threads", "--quiet", "-q", "--progress"),
     },
-    "inspect": {"--json"},
+    "inspect": {"--json", "--progress"},
     "verify": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
         *("--threads", "--jobs", "-j", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),

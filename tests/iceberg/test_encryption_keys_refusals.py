@@ -286,11 +286,11 @@ REFUSALS = [RuntimeError("denied"), OSError("no route"), ags1.KeyAccessError("th
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
 def test_a_refusal_names_the_service_the_keys_and_the_cause(error: Exception) -> None:
     keys = keys_of(kek_entry(), list_entry())
-    message = rf"Answering did not unwrap key encryption key 'kek' under master key 'lake': \w+: {error}"
+    message = rf"Answering did not unwrap key encryption key 'kek' under master key 'lake': (\w+: )?{error}"
     with pytest.raises(ags1.KeyAccessError, match=message) as caught:
         keys.unwrap("list", Answering(unwrap=error))
     assert caught.value.__cause__ is error
-    with pytest.raises(ags1.KeyAccessError, match=rf"Answering did not wrap .* 'lake-2': \w+: {error}"):
+    with pytest.raises(ags1.KeyAccessError, match=rf"Answering did not wrap .* 'lake-2': (\w+: )?{error}"):
         keys.add_manifest_list_key(key_metadata(), Answering(wrap=error), "lake-2")
     assert len(keys) == 2
 

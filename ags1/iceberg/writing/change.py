@@ -74,9 +74,9 @@ class ChangeReport:
             return "nothing to do: no snapshot was made"
         parts = []
         if self.added_files:
-            parts.append(f"{self.added_rows:,} rows added in {counted(self.added_files, 'file')}")
+            parts.append(f"{counted(self.added_rows, 'row')} added in {counted(self.added_files, 'file')}")
         if self.deleted_rows or self.removed_files:
-            parts.append(f"{self.deleted_rows:,} rows deleted, {counted(self.removed_files, 'file')} removed")
+            parts.append(f"{counted(self.deleted_rows, 'row')} deleted, {counted(self.removed_files, 'file')} removed")
         return f"snapshot {self.snapshot_id} ({self.operation}): {'; '.join(parts)}"
 
 
