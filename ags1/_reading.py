@@ -12,7 +12,7 @@ import errno
 import io
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from ags1 import _blocks, layout
@@ -301,11 +301,19 @@ def _ahead_of(plaintext: Plaintext) -> ReadAhead | None:
         return None
     one = cipher.with_threads(1)
 
-    def fill(offset: int, view: memoryview) -> None:
-        one.open_from(source, view, offset // block_length)
+    def fetch(offset: int, length: int, memory: Callable[[int], bytearray]) -> Buffer:
+        first = offset // block_length
+        data = source.read(one.offset_of(first), one.stored(length)) if source.is_remote else None
+        out = memory(length)
+        with memoryview(out) as whole, whole[:length] as view:
+            if data is None:
+                one.open_from(source, view, first)
+            else:
+                one.open(data, view, first, source.name)
+        return out
 
     budget = Budget(plaintext.memory_budget)
-    return ReadAhead(fill, plaintext.size, block_length, longest, most, budget, is_remote=source.is_remote)
+    return ReadAhead(fetch, plaintext.size, block_length, longest, most, budget, is_remote=source.is_remote)
 
 
 class PipeReader(io.RawIOBase):

@@ -18,6 +18,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from ags1._typing import Buffer
 from ags1.storage._budget import Budget
@@ -32,6 +33,11 @@ SEQUENTIAL_PIECE = 4 << 20
 _SEQUENTIAL_STEP = 1 << 20
 # Pieces that the first read begins with, at the beginning of a remote source.
 _FIRST_PIECES = 4
+# Pieces of one length in a row, until they are as long as they may be. If all became so at once, all would come at
+# once, and be decrypted at once while nothing is under way; and so on with those that follow them.
+_ALIKE = 4
+# Memory that waits to be used again, in pieces.
+_SPARE = 4
 
 
 class ReadAhead:
@@ -39,9 +45,10 @@ class ReadAhead:
 
     Parameters
     ----------
-    fill : callable
-        ``fill(offset, view)`` puts the bytes at `offset` into `view`. Called on other threads, each time with memory
-        that nobody else has.
+    fetch : callable
+        ``fetch(offset, length, memory)`` returns the bytes of a piece. Called on other threads. ``memory(length)``
+        returns a bytearray of at least that length to put them into, which is used again when they are read; it is
+        asked for late, so that few of them are in use and stay in the processor's cache.
     size : int
         Bytes in all.
     block_length : int
@@ -58,7 +65,7 @@ class ReadAhead:
 
     def __init__(
         self,
-        fill: Callable[[int, memoryview], None],
+        fetch: Callable[[int, int, Callable[[int], bytearray]], Buffer],
         size: int,
         block_length: int,
         longest: int,
@@ -67,16 +74,16 @@ class ReadAhead:
         *,
         is_remote: bool,
     ) -> None:
-        self._fill = fill
+        self._fetch = fetch
         self._size = size
         self._block_length = block_length
         self._longest = max(1, longest // block_length) * block_length
         self._most = most
         self._budget = budget
         self._is_remote = is_remote
-        self._pending: deque[tuple[int, int, bytearray, Request[None]]] = deque()
+        self._pending: deque[tuple[int, int, Request[Buffer]]] = deque()
         self._current: memoryview | None = None
-        self._memory: bytearray | None = None
+        self._memory: Buffer | None = None
         self._spare: list[bytearray] = []
         self._begin = 0
         self._next = 0
@@ -87,7 +94,8 @@ class ReadAhead:
 
     def _narrow(self) -> None:
         """Begin with little again: nobody is known to read straight on."""
-        self._length, self._depth, self._is_guess = self._shortest, 1, False
+        self._length, self._depth, self._is_guess, self._is_growing = self._shortest, 1, False, False
+        self._started = 0
 
     def read_into(self, position: int, view: memoryview) -> int:
         """Copy what has come for `position`, and wait for the first of it.
@@ -140,14 +148,14 @@ class ReadAhead:
         self._spare.clear()
         dropped = list(self._pending)
         self._pending.clear()
-        for _, length, _, request in dropped:
+        for _, length, request in dropped:
             self._give_up(length, request)
         if wait and not self._is_remote:
-            for _, _, _, request in dropped:
+            for _, _, request in dropped:
                 request.wait()
         self._narrow()
 
-    def _give_up(self, length: int, request: Request[None]) -> None:
+    def _give_up(self, length: int, request: Request[Buffer]) -> None:
         """Let go of a piece. Its memory is held until its request is over, and so is its share of the budget."""
         request.cancel(lambda: self._budget.give(length))
 
@@ -171,7 +179,7 @@ class ReadAhead:
                 self._finish_current()
             if not self._pending:
                 return False
-            offset, length, memory, request = self._pending[0]
+            offset, length, request = self._pending[0]
             if not offset <= position < offset + length:
                 if offset + length == position or (position > offset and position < self._next):
                     # A short step forwards: what lies between is not wanted.
@@ -184,7 +192,7 @@ class ReadAhead:
                 return False
             self._top_up()
             try:
-                request.result()
+                memory = request.result()
             except Exception as error:
                 if not wait:
                     return False
@@ -196,11 +204,11 @@ class ReadAhead:
                 return False
             self._pending.popleft()
             self._begin, self._memory = offset, memory
-            self._current = memoryview(memory)[:length]
+            self._current = memoryview(memory).cast("B")[:length]
             # A piece was wanted, so more and longer ones will be. The first of all may be all that is wanted.
             if not self._is_guess:
-                self._length = min(4 * self._length, self._longest)
                 self._depth = min(4 * self._depth, self._most)
+                self._is_growing = True
             self._is_guess = False
 
     def _finish_current(self) -> None:
@@ -209,35 +217,35 @@ class ReadAhead:
             self._current.release()
             self._current = None
             self._budget.give(length)
-            assert self._memory is not None
-            # Used again by the next piece that is started; one that was shorter than they are now is of no use.
-            if len(self._memory) >= self._length and not self._spare:
+            # Used again by a piece that comes; one that was shorter than they are now is of no use.
+            if isinstance(self._memory, bytearray) and len(self._memory) >= self._length and len(self._spare) < _SPARE:
                 self._spare.append(self._memory)
             self._memory = None
+
+    def _take_memory(self, length: int) -> bytearray:
+        try:
+            memory = self._spare.pop()
+        except IndexError:
+            return bytearray(length)
+        return memory if len(memory) >= length else bytearray(length)
 
     def _top_up(self) -> None:
         while len(self._pending) < self._depth and self._next < self._size:
             length = min(self._length, self._size - self._next)
             if not self._budget.take(length):
                 return
-            memory = self._spare.pop() if self._spare and len(self._spare[-1]) >= length else bytearray(length)
             offset = self._next
             try:
-                request = start(self._call(offset, length, memory))
+                request = start(partial(self._fetch, offset, length, self._take_memory))
             except BaseException:
                 self._budget.give(length)
                 raise
-            self._pending.append((offset, length, memory, request))
+            self._pending.append((offset, length, request))
             self._next += length
-
-    def _call(self, offset: int, length: int, memory: bytearray) -> Callable[[], None]:
-        fill = self._fill
-
-        def call() -> None:
-            with memoryview(memory) as whole, whole[:length] as view:
-                fill(offset, view)
-
-        return call
+            self._started += 1
+            if self._is_growing and self._started % _ALIKE == 0:
+                self._length += max(self._shortest, self._longest // _ALIKE // self._block_length * self._block_length)
+                self._length = min(self._length, self._longest)
 
 
 class SequentialSource(Source):
@@ -261,12 +269,12 @@ class SequentialSource(Source):
         self._source = source
         budget = Budget(memory_budget)
         self._ahead = ReadAhead(
-            self._fill, source.size, _SEQUENTIAL_STEP, SEQUENTIAL_PIECE, budget.limit // SEQUENTIAL_PIECE, budget,
+            self._fetch, source.size, _SEQUENTIAL_STEP, SEQUENTIAL_PIECE, budget.limit // SEQUENTIAL_PIECE, budget,
             is_remote=True,
         )  # fmt: skip
 
-    def _fill(self, offset: int, view: memoryview) -> None:
-        view[:] = memoryview(self._source.read(offset, len(view))).cast("B")
+    def _fetch(self, offset: int, length: int, memory: object) -> Buffer:
+        return self._source.read(offset, length)
 
     def read(self, offset: int, size: int) -> Buffer:
         """The range, from what is ahead, as far as it is."""

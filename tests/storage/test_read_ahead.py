@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from ags1.storage import Budget
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead
@@ -19,16 +20,19 @@ class Store:
         self._failing, self._lock = failing, threading.Lock()
         self.asked: list[tuple[int, int]] = []
 
-    def fill(self, offset: int, view: memoryview) -> None:
+    def fetch(self, offset: int, length: int, memory: Callable[[int], bytearray]) -> bytearray:
         with self._lock:
-            self.asked.append((offset, len(view)))
-        if self._failing is not None and offset <= self._failing < offset + len(view):
+            self.asked.append((offset, length))
+        if self._failing is not None and offset <= self._failing < offset + length:
             raise ConnectionResetError("the store is gone")
-        for start in range(offset, offset + len(view), MIB):
-            view[start - offset : start - offset + MIB] = bytes([start // MIB]) * min(MIB, offset + len(view) - start)
+        out = memory(length)
+        for start in range(offset, offset + length, MIB):
+            size = min(MIB, offset + length - start)
+            out[start - offset : start - offset + size] = bytes([start // MIB]) * size
+        return out
 
     def ahead(self) -> ReadAhead:
-        return ReadAhead(self.fill, SIZE, MIB, SEQUENTIAL_PIECE, MOST, Budget(64 * MIB), is_remote=True)
+        return ReadAhead(self.fetch, SIZE, MIB, SEQUENTIAL_PIECE, MOST, Budget(64 * MIB), is_remote=True)
 
 
 def read(ahead: ReadAhead, offset: int, size: int) -> bytes:
