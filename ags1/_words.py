@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "printable", "size_text"]
+from collections.abc import Iterable, Sequence
+
+__all__ = ["counted", "printable", "size_text", "table_lines"]
 
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
@@ -35,3 +37,12 @@ def printable(text: str, *, undecodable: bool = False) -> str:
         each if each.isprintable() or (undecodable and "\ud800" <= each <= "\udfff") else ascii(each)[1:-1]
         for each in text
     )
+
+
+def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table, its cells below one another; columns without anything in their cells are left out."""
+    cells = [list(row) for row in rows]
+    kept = [index for index in range(len(heads)) if any(row[index] for row in cells)]
+    cells = [[row[index] for index in kept] for row in [list(heads), *cells]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

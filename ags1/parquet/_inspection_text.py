@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from ags1._words import printable, size_text
+from collections.abc import Callable, Sequence
+
+from ags1._words import counted, printable, size_text, table_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.parquet.inspection import ColumnInspection, EncryptionInspection, Inspection
+    from typing import TypeVar
+
+    from ags1.parquet.inspection import ColumnInspection, EncryptionInspection, Inspection, RowGroupInspection
+
+    T = TypeVar("T")
 
 __all__ = ["inspection_text"]
 
 _LONGEST_LIST = 200
+_COLUMN_HEADS = ("column", "protected by", "size", "codec", "pages", "key")
+_GROUP_HEADS = ("row group", "rows", "size", "uncompressed")
 
 
 def inspection_text(found: Inspection) -> str:
@@ -25,15 +33,15 @@ def inspection_text(found: Inspection) -> str:
     if not found.footer_readable:
         lines.append("schema, columns and sizes: hidden by the encrypted footer; give its key to see them")
         return "\n".join(lines)
-    groups = len(found.row_groups)
-    lines.append(f"{found.rows} rows in {groups} row group{'' if groups == 1 else 's'}, {len(found.columns)} columns")
+    rows = "an unknown number of rows" if found.rows is None else counted(found.rows, "row")
+    groups, columns = counted(len(found.row_groups), "row group"), counted(len(found.columns), "column")
+    lines.append(f"{rows} in {groups}, {columns}")
     if found.key_values:
         lines.append(f"metadata: {', '.join(f'{printable(key)} ({size} B)' for key, size in found.key_values.items())}")
-    width = max((len(printable(column.column)) for column in found.columns[:_LONGEST_LIST]), default=0)
-    lines += [_column_line(column, min(width, 48)) for column in found.columns[:_LONGEST_LIST]]
-    if len(found.columns) > _LONGEST_LIST:
-        lines.append(f"  ... and {len(found.columns) - _LONGEST_LIST} more columns")
-    lines += _reading_lines(found)
+    lines += _table("column", _COLUMN_HEADS, found.columns, _column_cells)
+    lines += _table("row group", _GROUP_HEADS, found.row_groups, _group_cells)
+    reading = _reading_lines(found)
+    lines += ["", *reading] if reading else []
     return "\n".join(lines)
 
 
@@ -50,26 +58,42 @@ def _encryption_lines(encryption: EncryptionInspection) -> list[str]:
     return lines
 
 
-def _column_line(column: ColumnInspection, width: int) -> str:
-    parts = [column.protection]
-    if column.encrypted and not column.readable:
-        parts[0] += " (not known)"
-    if column.compressed_size is not None:
-        parts.append(size_text(column.compressed_size))
-    if column.codecs:
-        parts.append("+".join(column.codecs))
+def _table(what: str, heads: Sequence[str], items: Sequence[T], cells: Callable[[T], list[str]]) -> list[str]:
+    """A table behind an empty line, if there is anything for it."""
+    if not items:
+        return []
+    left = len(items) - _LONGEST_LIST
+    more = [f"... and {counted(left, f'more {what}')}"] if left > 0 else []
+    return ["", *table_lines(heads, map(cells, items[:_LONGEST_LIST])), *more]
+
+
+def _column_cells(column: ColumnInspection) -> list[str]:
+    pages = []
     if column.page_version is not None:
         levels = {None: "", True: ", levels encrypted", False: ", levels in plaintext"}[column.levels_encrypted]
-        parts.append(f"V{column.page_version}{levels}")
+        pages.append(f"V{column.page_version}{levels}")
     if column.column_indexes or column.offset_indexes:
-        parts.append("page index")
+        pages.append("page index")
     if column.bloom_filters:
-        parts.append("Bloom filter")
+        pages.append("Bloom filter")
     if column.encrypted and column.statistics_shown:
-        parts.append("STATISTICS SHOWN in the footer")
-    if column.key is not None:
-        parts.append(str(column.key))
-    return f"  {printable(column.column):<{width}}  {', '.join(parts)}"
+        pages.append("STATISTICS SHOWN in the footer")
+    return [
+        printable(column.column),
+        column.protection + (" (not known)" if column.encrypted and not column.readable else ""),
+        _size(column.compressed_size),
+        "+".join(column.codecs or []),
+        ", ".join(pages),
+        "" if column.key is None else str(column.key),
+    ]
+
+
+def _group_cells(group: RowGroupInspection) -> list[str]:
+    return [str(group.index), f"{group.rows:,}", _size(group.compressed_size), _size(group.uncompressed_size)]
+
+
+def _size(size: int | None) -> str:
+    return "?" if size is None else size_text(size)
 
 
 def _reading_lines(found: Inspection) -> list[str]:

@@ -203,6 +203,21 @@ def test_a_signed_footer_without_keys_shows_what_it_does_not_hide() -> None:
     assert "signature verified" in str(verified)
 
 
+def test_its_text_has_a_table_of_columns_and_one_of_row_groups() -> None:
+    found = inspect(encrypted(), KEYS)
+    lines = str(found).split("\n")
+    columns = lines.index("") + 1
+    assert lines[columns].split()[:3] == ["column", "protected", "by"]
+    for line, each in zip(lines[columns + 1 :], found.columns, strict=False):
+        assert line.startswith(each.column)
+        assert line.index(each.protection) == lines[columns].index("protected by")
+    groups = lines.index("", columns) + 1
+    assert [line.split()[0] for line in lines[groups + 1 :][: len(found.row_groups)]] == [
+        str(each.index) for each in found.row_groups
+    ]
+    assert lines[groups].split() == ["row", "group", "rows", "size", "uncompressed"]
+
+
 def test_statistics_that_a_signed_footer_shows_are_pointed_out() -> None:
     found = inspect(encrypted(plaintext_footer=True, hidden_fields=()))
     assert column(found, "name").statistics_shown
