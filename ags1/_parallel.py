@@ -75,9 +75,15 @@ class SharedProgress:
         """Make all work end: the next piece of progress in it raises."""
         self._stopped = True
 
+    def fail(self, error: BaseException) -> None:
+        """Make all work end because of an error: `errors` raises the first of them."""
+        if self._error is None:
+            self._error = error
+        self._stopped = True
+
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise what `progress` raised, instead of the news that the work was stopped."""
+        """Raise what ended the work, wherever it was met, instead of the news that the work was stopped."""
         try:
             yield
         except _Stopped:
@@ -89,6 +95,8 @@ class SharedProgress:
     def part(self, size: int) -> Iterator[Callable[[int, int | None], None]]:
         """Progress of a part, counted as it likes; all of it is done at the end of the context."""
         told = 0
+        if self._stopped:
+            raise _Stopped
 
         def within(done: int, total: int | None) -> None:
             nonlocal told
@@ -109,5 +117,5 @@ class SharedProgress:
             try:
                 self._progress(self._done, self._total)
             except BaseException as error:
-                self._error, self._stopped = error, True
+                self.fail(error)
                 raise _Stopped from error

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ags1._blocks import usable_cpus
-from ags1._parallel import in_parallel
+from ags1._parallel import SharedProgress, in_parallel
 from ags1.errors import Ags1Error
 from ags1.files import Progress
 from ags1.kms import ServiceRefusal
@@ -319,8 +318,8 @@ def verify_tree(
             progress=within,
         )
 
-    advance = _Advance(progress, sum(each.size for each in chosen))
-    for each, found in advance.over(chosen, verify, on_error, at_once):
+    advance = SharedProgress(progress, sum(each.size for each in chosen))
+    for each, found in _outcomes(advance, chosen, verify, on_error, at_once):
         prefix, checked = None, False
         if isinstance(found, Exception):
             report.errors.append((each.name, found))
@@ -338,86 +337,26 @@ def verify_tree(
     return report
 
 
-class _Stopped(Exception):
-    """Another file of the tree has failed, or the call was interrupted."""
+def _outcomes(
+    advance: SharedProgress, files: list[Entry], work: Callable[[Entry, Progress], T], on_error: str, at_once: int
+) -> Iterator[tuple[Entry, T | Exception]]:
+    """Each file and what the work on it returned, or its error, if that is to be collected.
 
+    The first error that is not ends the work on all files, and is what is raised, wherever it was met.
+    """
 
-class _Advance:
-    """Progress over all files, several of which are worked on at once."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._done = 0
-        self._stopped = False
-        self._error: BaseException | None = None
-        self._lock = threading.Lock()
-        if progress is not None:
-            progress(0, total)
-
-    def over(
-        self, files: list[Entry], work: Callable[[Entry, Progress], T], on_error: str, at_once: int
-    ) -> Iterator[tuple[Entry, T | Exception]]:
-        """Each file and what the work on it returned, or its error, if that is to be collected.
-
-        The first error that is not ends the work on all files, and is what is raised, wherever it was met.
-        """
-
-        def one(each: Entry) -> T | Exception:
-            with self.file(each.size) as within:
-                try:
-                    return work(each, within)
-                except (Ags1Error, OSError, ValueError) as error:
-                    if on_error == "fail" or isinstance(error, ServiceRefusal):
-                        self._fail(error)
-                        raise
-                    return error
-
-        try:
-            with contextlib.closing(in_parallel(one, files, at_once, stop=self._stop)) as outcomes:
-                yield from zip(files, outcomes, strict=True)
-        except _Stopped:
-            assert self._error is not None
-            raise self._error from None
-        self._stopped = False
-
-    def _stop(self) -> None:
-        """Make the work on every file end: the next piece of progress in it raises."""
-        self._stopped = True
-
-    def _fail(self, error: BaseException) -> None:
-        if self._error is None:
-            self._error = error
-        self._stopped = True
-
-    @contextlib.contextmanager
-    def file(self, size: int) -> Iterator[Progress]:
-        """Progress within one file, whose bytes are all done at the end of the context."""
-        before = 0
-        if self._stopped:
-            raise _Stopped
-
-        def within(done: int, total: int | None) -> None:
-            nonlocal before
-            if self._stopped:
-                raise _Stopped
-            done = min(done, size)
-            self._add(done - before)
-            before = done
-
-        yield within
-        self._add(size - before)
-
-    def _add(self, count: int) -> None:
-        with self._lock:
-            self._done += count
-            if self._progress is None:
-                return
+    def one(each: Entry) -> T | Exception:
+        with advance.part(each.size) as within:
             try:
-                self._progress(self._done, self._total)
-            except BaseException as error:
-                self._fail(error)
-                raise
+                return work(each, within)
+            except (Ags1Error, OSError, ValueError) as error:
+                if on_error == "fail" or isinstance(error, ServiceRefusal):
+                    advance.fail(error)
+                    raise
+                return error
+
+    with advance.errors(), contextlib.closing(in_parallel(one, files, at_once, stop=advance.stop)) as outcomes:
+        yield from zip(files, outcomes, strict=True)
 
 
 def _shares(files: list[Entry], threads: int | None) -> tuple[int, int | None]:
@@ -450,7 +389,8 @@ def _run(
     report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
     files = [each for each, kind, _ in kept if kind == PARQUET]
     copied = [each for each, kind, _ in kept if kind == COPY]
-    advance = _Advance(progress, sum(each.size for each in files + copied))
+    work_bytes = sum(each.size for each in files)
+    all_bytes = work_bytes + sum(each.size for each in copied)
     at_once, share = _shares(files, threads)
 
     def convert(each: Entry, within: Progress) -> bool:
@@ -462,7 +402,7 @@ def _run(
         work.run(each.location, place, each.name, threads=share, progress=within, durable=durable)
         return True
 
-    for each, outcome in advance.over(files, convert, on_error, at_once):
+    for each, outcome in _outcomes(SharedProgress(progress, all_bytes), files, convert, on_error, at_once):
         if isinstance(outcome, Exception):
             report.errors.append((each.name, outcome))
         elif outcome:
@@ -471,20 +411,20 @@ def _run(
         else:
             report.finished_before.append(each.name)
     # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
-    for each in copied:
+    if report.errors:
+        report.left_out += [(each.name, "a file before it failed") for each in copied]
+        return report
+
+    def copy(each: Entry, within: Progress) -> None:
         place = target.join(each.name)
-        with advance.file(each.size) as within:
-            if report.errors:
-                report.left_out.append((each.name, "a file before it failed"))
-                continue
-            try:
-                make_parent(place)
-                copy_file(each.location, place, progress=within, durable=durable)
-                report.copied.append(each.name)
-            except (Ags1Error, OSError, ValueError) as error:
-                if on_error == "fail":
-                    raise
-                report.errors.append((each.name, error))
+        make_parent(place)
+        copy_file(each.location, place, progress=within, durable=durable)
+
+    for each, error in _outcomes(SharedProgress(progress, all_bytes, work_bytes), copied, copy, on_error, 1):
+        if error is None:
+            report.copied.append(each.name)
+        else:
+            report.errors.append((each.name, error))
     return report
 
 
