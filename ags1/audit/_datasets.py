@@ -64,11 +64,19 @@ class DatasetMembership(Membership):
             except FileNotFoundError:
                 # Expired since it was listed.
                 continue
-            except Ags1Error as error:
-                self._add("error", "dataset-damaged", version_name(number), str(error), EXIT_DATA)
-            except OSError as error:
-                self._add("error", "unreadable", version_name(number), str(error), EXIT_IO)
+            except (Ags1Error, OSError) as error:
+                self._failed(version_name(number), error)
         return found
+
+    def _failed(self, name: str, error: Exception) -> None:
+        if isinstance(error, FileNotFoundError):
+            self._add("error", "dataset-file-missing", name, f"a manifest is missing: {error}", EXIT_DATA)
+        elif isinstance(error, KeyAccessError):
+            self._add("error", "key-refused", name, str(error), EXIT_KEY)
+        elif isinstance(error, Ags1Error):
+            self._add("error", "dataset-damaged", name, str(error), EXIT_DATA)
+        else:
+            self._add("error", "unreadable", name, str(error), EXIT_IO)
 
     def _open(self, versions: list[Version], sizes: dict[str, int]) -> None:
         """Authenticate the versions, and learn which objects they need."""
@@ -85,17 +93,8 @@ class DatasetMembership(Membership):
                         for part in entry.parts:
                             self._check(part.name, sizes.get(part.name), part.file_length)
                 needed.update(manifests.object_names(root, looked_at))
-            except FileNotFoundError as error:
-                self._add("error", "dataset-file-missing", name, f"a manifest is missing: {error}", EXIT_DATA)
-                return
-            except KeyAccessError as error:
-                self._add("error", "key-refused", name, str(error), EXIT_KEY)
-                return
-            except Ags1Error as error:
-                self._add("error", "dataset-damaged", name, str(error), EXIT_DATA)
-                return
-            except OSError as error:
-                self._add("error", "unreadable", name, str(error), EXIT_IO)
+            except (Ags1Error, OSError) as error:
+                self._failed(name, error)
                 return
         self._needed = needed
 
@@ -104,14 +103,12 @@ class DatasetMembership(Membership):
             try:
                 size = status(self._location.join(name)).size
             except FileNotFoundError:
-                self._add(
-                    "error", "dataset-file-missing", name, "is in the manifest, and not in the dataset", EXIT_DATA
-                )
+                text = "is in the manifest, and not in the dataset"
+                self._add("error", "dataset-file-missing", name, text, EXIT_DATA)
                 return
         if size != expected:
-            self._add(
-                "error", "dataset-file-size", name, f"has {size:,} bytes, and the manifest says {expected:,}", EXIT_DATA
-            )
+            text = f"has {size:,} bytes, and the manifest says {expected:,}"
+            self._add("error", "dataset-file-size", name, text, EXIT_DATA)
 
     def judge(self, file: AuditedFile, report: AuditReport) -> None:
         """Add the dataset's master keys, and whether the object belongs to it."""

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 from collections import defaultdict
+from collections.abc import Sequence
 
 from ags1._words import counted, printable, size_text
 from ags1.audit._page_parts import SCRIPT, STYLE
@@ -150,48 +151,46 @@ def _cut(text: str, room: int) -> str:
 # -- the tables ----------------------------------------------------------------------------------------------------
 
 
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, name: str = "") -> str:
+    """A table of texts; columns of files and bytes have numbers."""
+    kinds = [' class="number"' if each in ("files", "bytes") else "" for each in heads]
+    head = "".join(f"<th{kind}>{each}</th>" for kind, each in zip(kinds, heads, strict=True))
+    cells = ("".join(f"<td{kind}>{_text(each)}</td>" for kind, each in zip(kinds, row, strict=True)) for row in rows)
+    body = "".join(f"<tr>{each}</tr>" for each in cells)
+    known = f' id="{name}"' if name else ""
+    return f"<table{known}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
 def _findings(report: AuditReport) -> str:
     if not report.findings:
         return ""
     shown = report.findings[:_FINDINGS]
-    rows = "".join(
-        f"<tr><td>{each.severity}</td><td>{_text(each.code)}</td><td>{_text(each.message)}</td></tr>" for each in shown
-    )
+    rows = [(each.severity, each.code, each.message) for each in shown]
     rest = sum(report.counts.values()) - len(shown)
     more = f'<p class="soft">and {counted(rest, "more finding")}</p>' if rest else ""
-    head = "<tr><th>severity</th><th>code</th><th>what</th></tr>"
-    return f'<h2>Findings</h2><table id="findings"><thead>{head}</thead><tbody>{rows}</tbody></table>{more}'
+    return f"<h2>Findings</h2>{_table(('severity', 'code', 'what'), rows, name='findings')}{more}"
 
 
 def _groups(report: AuditReport) -> str:
-    rows = "".join(
-        f"<tr><td>{_text(each.name)}</td><td>{each.kind}</td><td>{_text(', '.join(each.keys))}</td>"
-        f'<td class="number">{each.files:,}</td><td class="number">{size_text(each.size)}</td>'
-        f"<td>{_text(each.detail)}</td></tr>"
+    rows = [
+        (each.name, each.kind, ", ".join(each.keys), f"{each.files:,}", size_text(each.size), each.detail)
         for each in report.groups
         if each.kind != "files"
-    )
-    if not rows:
-        return ""
-    head = (
-        '<tr><th>path</th><th>what</th><th>master keys</th><th class="number">files</th><th class="number">bytes</th>'
-        "<th>more</th></tr>"
-    )
-    return f"<h2>Datasets and tables</h2><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    ]
+    heads = ("path", "what", "master keys", "files", "bytes", "more")
+    return f"<h2>Datasets and tables</h2>{_table(heads, rows)}" if rows else ""
 
 
 def _leaks(report: AuditReport) -> str:
-    rows = "".join(
-        f'<tr><td>{_text(leak)}</td><td class="number">{len(files):,}</td>'
-        f'<td class="number">{size_text(sum(each.size for each in files))}</td><td>{_text(files[0].name)}</td></tr>'
+    rows = [
+        (leak, f"{len(files):,}", size_text(sum(each.size for each in files)), files[0].name)
         for leak, files in report.leaks.items()
-    )
+    ]
     if not rows:
         return ""
-    head = '<tr><th>what</th><th class="number">files</th><th class="number">bytes</th><th>such as</th></tr>'
     return (
         '<h2>What is shown to whoever has no key</h2><p class="soft">Besides names, sizes and times of files.</p>'
-        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+        f"{_table(('what', 'files', 'bytes', 'such as'), rows)}"
     )
 
 

@@ -17,7 +17,7 @@ from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, Aud
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.errors import Ags1Error
 from ags1.iceberg.locations import io_properties_of
-from ags1.iceberg.metadata_document import metadata_document
+from ags1.iceberg.metadata_document import KEY_ID, metadata_document, properties_of
 from ags1.storage import Entry, Location, read_whole
 
 __all__ = ["METADATA_DIRECTORY", "TableMembership", "is_metadata_file"]
@@ -77,8 +77,7 @@ class TableMembership(Membership):
         return fields
 
     def _take(self, newest: Entry, fields: dict[str, Any]) -> None:
-        properties = fields.get("properties")
-        key_id = properties.get("encryption.key-id") if isinstance(properties, dict) else None
+        key_id = properties_of(fields).get(KEY_ID)
         entries = _dicts(fields, "encryption-keys")
         inside = {found for each in entries if isinstance(found := each.get("key-id"), str)}
         named = [key_id, *(each.get("encrypted-by-id") for each in entries)]

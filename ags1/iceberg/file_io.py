@@ -25,11 +25,11 @@ from ags1.iceberg._document import Document
 from ags1.iceberg.file_keys import FileKeys, KnownFile
 from ags1.iceberg.locations import local_path
 from ags1.iceberg.manifests import readable
-from ags1.iceberg.metadata_document import check_hash, metadata_document
+from ags1.iceberg.metadata_document import KEY_ID, check_hash, metadata_document
 from ags1.stream import Reader
 
 try:
-    from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
+    from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 except ImportError as error:
     raise ImportError("Iceberg tables need PyIceberg: pip install 'ags1[iceberg]'", name=error.name) from None
 
@@ -51,7 +51,6 @@ LENGTH_POLICIES = ("trusted", "metadata-hint", "file")
 KMS, TABLE_KEY_ID = "ags1.kms", "ags1.table-key-id"
 ALLOW_PLAINTEXT, LENGTH_POLICY = "ags1.allow-plaintext", "ags1.length-policy"
 METADATA_HASH = "ags1.metadata-hash"
-_IMPLEMENTATION = "py-io-impl"
 _GZIP, _BLANK = b"\x1f\x8b", b" \t\r\n\xef\xbb\xbf"
 _MAGICS = {b"AGS1": "an AGS1 stream", b"PARE": "an encrypted Parquet file"}
 
@@ -101,7 +100,7 @@ class EncryptedFileIO(FileIO):
             kms = load(properties[KMS])
         self.kms = kms
         # PyIceberg adds the properties of the table when it makes the FileIO that reads it.
-        promised = bool(properties.get("encryption.key-id"))
+        promised = bool(properties.get(KEY_ID))
         self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
         self._inner: dict[str, Any] = {}
         self._loaded: dict[str, Document] = {}
@@ -118,7 +117,7 @@ class EncryptedFileIO(FileIO):
         scheme = urlparse(location).scheme
         found = self._inner.get(scheme)
         if found is None:
-            others = {name: value for name, value in self.properties.items() if name != _IMPLEMENTATION}
+            others = {name: value for name, value in self.properties.items() if name != PY_IO_IMPL}
             found = self._inner[scheme] = load_file_io(others, location)
         return found
 

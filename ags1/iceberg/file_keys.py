@@ -23,6 +23,7 @@ from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
 from ags1.iceberg._naming import naming
 from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.locations import IO_IMPLEMENTATION
 from ags1.iceberg.manifests import kind_of, read_entries, read_list
 from ags1.iceberg.metadata_document import check_list, claims_encryption, list_header, properties_of
 from ags1.keys import KeyMetadata
@@ -30,7 +31,7 @@ from ags1.keys import KeyMetadata
 __all__ = ["FileKeys", "KnownFile", "known_file", "known_manifest"]
 
 _KEPT_TABLES = 256
-_IMPLEMENTATION, _OURS = "py-io-impl", "ags1.iceberg.EncryptedFileIO"
+_OURS = "ags1.iceberg.EncryptedFileIO"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -91,8 +92,8 @@ class _Table:
     def _refuse_own_rules(self, properties: Mapping[str, Any]) -> None:
         """PyIceberg lets a table's properties replace the catalog's, and nothing protects those of the table."""
         ours = [name for name in properties if name.startswith("ags1.")]
-        if self.encrypted and properties.get(_IMPLEMENTATION, _OURS) != _OURS:
-            ours.append(_IMPLEMENTATION)
+        if self.encrypted and properties.get(IO_IMPLEMENTATION, _OURS) != _OURS:
+            ours.append(IO_IMPLEMENTATION)
         if ours:
             raise FormatError(
                 f"the table's own properties set {', '.join(map(shown, ours))}: how a table is read is not for the "
@@ -184,13 +185,13 @@ class FileKeys:
             for known in found:
                 self._files.setdefault(known.path, known)
 
-    def learn_manifest_list(self, above: KnownFile, data: bytes) -> list[KnownFile]:
-        """Take in the plaintext of a manifest list; return its manifests."""
+    def learn_manifest_list(self, above: KnownFile, data: bytes) -> list[dict[str, Any]]:
+        """Take in the plaintext of a manifest list; return its entries."""
         with naming(above.path):
             check_list(list_header(data), above.snapshots)
-            found = [known_manifest(each, above.encrypted_table) for each in read_list(data)]
-        self.learn(found)
-        return found
+            listed = read_list(data)
+            self.learn([known_manifest(each, above.encrypted_table) for each in listed])
+        return listed
 
     def learn_manifest(self, above: KnownFile, data: bytes) -> list[KnownFile]:
         """Take in the plaintext of a manifest; return its files, those that were deleted too."""

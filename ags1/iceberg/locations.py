@@ -16,7 +16,7 @@ from urllib.parse import urlparse
 
 from ags1.storage import Location, option_name
 
-__all__ = ["io_properties_of", "local_path", "location_of", "storage_options_of"]
+__all__ = ["IO_IMPLEMENTATION", "io_properties_of", "local_path", "location_of", "storage_options_of"]
 
 # Storage option: the properties that name it, the first one that is set counts.
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -67,8 +67,8 @@ _CONNECTION_PARTS = {
     "SharedAccessSignature": "sas_token",
     "BlobEndpoint": "endpoint",
 }
-# What says how files are reached at all: any further property may be for that implementation.
-_IMPLEMENTATION = "py-io-impl"
+IO_IMPLEMENTATION = "py-io-impl"
+"""What says how files are reached at all: any further property may be for that implementation."""
 
 
 def io_properties_of(options: Mapping[str, Any] | None, *, strict: bool = True) -> dict[str, str]:
@@ -92,7 +92,7 @@ def io_properties_of(options: Mapping[str, Any] | None, *, strict: bool = True) 
     found: dict[str, str] = {}
     known = _known_properties()
     for name, value in given.items():
-        if name in known or name.startswith(_OWN) or _IMPLEMENTATION in given:
+        if name in known or name.startswith(_OWN) or IO_IMPLEMENTATION in given:
             found[name] = value
         elif properties := _properties_named(name):
             found |= dict.fromkeys(properties, value)

@@ -20,7 +20,19 @@ from ags1.errors import AuthenticationError, FormatError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
 
-__all__ = ["check_hash", "check_list", "claims_encryption", "list_header", "metadata_document", "properties_of"]
+__all__ = [
+    "DATA_KEY_LENGTH",
+    "DATA_PATH",
+    "KEY_ID",
+    "METADATA_PATH",
+    "check_hash",
+    "check_list",
+    "claims_encryption",
+    "list_header",
+    "metadata_directory",
+    "metadata_document",
+    "properties_of",
+]
 
 # The names of PyIceberg's attributes for fields that have another name in the file.
 PYTHON_NAMES = frozenset(
@@ -36,6 +48,10 @@ PYTHON_NAMES = frozenset(
         "statistics_path", "table_uuid", "timestamp_ms", "value_id", "value_required", "value_type", "write_default",
     )
 )  # fmt: skip
+KEY_ID, DATA_KEY_LENGTH = "encryption.key-id", "encryption.data-key-length"
+METADATA_PATH, DATA_PATH = "write.metadata.path", "write.data.path"
+"""Properties of a table: its master key, bytes of its data keys, and where its files go."""
+
 # Objects whose names are the users'.
 _FREE = frozenset(("properties", "summary", "initial-default", "write-default", "encryption-keys"))
 _HASH_BYTES = 32
@@ -83,9 +99,20 @@ def properties_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def metadata_directory(fields: Mapping[str, Any]) -> str:
+    """The directory that a table's new metadata files belong in; a FormatError for a table without a location."""
+    path = properties_of(fields).get(METADATA_PATH)
+    if isinstance(path, str) and path:
+        return path.rstrip("/")
+    location = fields.get("location")
+    if not isinstance(location, str) or not location:
+        raise FormatError("the table's metadata has no location")
+    return f"{location.rstrip('/')}/metadata"
+
+
 def claims_encryption(fields: Mapping[str, Any]) -> bool:
     """Whether a table says that it is encrypted: by its property, its keys, or any of its snapshots."""
-    if properties_of(fields).get("encryption.key-id"):
+    if properties_of(fields).get(KEY_ID):
         return True
     snapshots = fields.get("snapshots")
     listed = snapshots if isinstance(snapshots, list) else []

@@ -13,8 +13,7 @@ from ags1.iceberg._naming import naming
 from ags1.iceberg.catalogs import TableState
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, EncryptedFileIO, file_io_at
 from ags1.iceberg.file_keys import KnownFile, known_file, known_manifest
-from ags1.iceberg.manifests import Entry, Manifest, read_entries, read_list, read_manifest
-from ags1.iceberg.metadata_document import check_list, list_header
+from ags1.iceberg.manifests import Entry, Manifest, read_entries, read_manifest
 
 __all__ = ["SnapshotFiles"]
 
@@ -42,12 +41,7 @@ class SnapshotFiles:
         known = self._io.keys.find(path)
         if known is None:
             known = KnownFile(path, "manifest list", "avro", None, None, self._io.keys.promised)
-        data = self._read(known)
-        with naming(path):
-            check_list(list_header(data), known.snapshots)
-            listed = read_list(data)
-            self._io.keys.learn([known_manifest(each, self._io.keys.promised) for each in listed])
-        return listed
+        return self._io.keys.learn_manifest_list(known, self._read(known))
 
     def manifest(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Manifest:
         """A manifest that a list has, in memory; with or without the metrics of its files."""

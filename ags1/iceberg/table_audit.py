@@ -23,6 +23,7 @@ from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.iceberg.file_io import EncryptedFileIO, plaintext_length_of
 from ags1.iceberg.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
+from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID
 from ags1.iceberg.table_walk import (
     FAULTS,
     PLAINTEXT,
@@ -205,8 +206,8 @@ class _Audit:
                 "the table has encryption-keys and no property encryption.key-id: Iceberg Java would write and read it "
                 "as a table that is not encrypted"
             )
-            self._error("no-master-key-property", "encryption.key-id", text)
-        asked = found.properties.get("encryption.data-key-length")
+            self._error("no-master-key-property", KEY_ID, text)
+        asked = found.properties.get(DATA_KEY_LENGTH)
         if asked is not None:
             try:
                 self._data_key_length = int(str(asked))
@@ -217,7 +218,7 @@ class _Audit:
                     f"the property encryption.data-key-length is {shown(str(asked))}, and AES keys have 16, 24 or 32 "
                     "bytes"
                 )
-                self._error("data-key-length", "encryption.data-key-length", text)
+                self._error("data-key-length", DATA_KEY_LENGTH, text)
                 self._data_key_length = _DEFAULT_KEY_LENGTH
         for name in ("statistics", "partition-statistics"):
             listed = fields.get(name)

@@ -201,9 +201,7 @@ class EncryptedTable(TableChanges):
         try:
             metadata = TableMetadataUtil.parse_raw(metadata_text(document))
         except Exception as error:
-            raise _kind(error)(
-                f"{metadata_location}: PyIceberg cannot read this table's metadata: {_problem(error)}"
-            ) from error
+            raise _unreadable(metadata_location, error) from error
         self.table: StaticTable = StaticTable(
             identifier=("static-table", metadata_location),
             metadata=metadata,
@@ -496,30 +494,24 @@ class EncryptedTable(TableChanges):
         return found
 
 
-def _kind(error: Exception) -> type[FormatError]:
-    """Whether PyIceberg only does not know yet what it found."""
+def _unreadable(location: str, error: Exception) -> FormatError:
+    """What PyIceberg does not like about metadata, without the metadata itself, which pydantic would repeat."""
     from pydantic import ValidationError
 
-    invalid = error.__cause__
-    if not isinstance(invalid, ValidationError):
-        return FormatError
-    unknown = all(
-        each["type"] == "union_tag_invalid" or "fields" in each["loc"] for each in invalid.errors(include_url=False)
-    )
-    return UnsupportedError if unknown else FormatError
-
-
-def _problem(error: Exception) -> str:
-    """What PyIceberg does not like, without the metadata itself, which pydantic would repeat."""
-    from pydantic import ValidationError
-
+    kind: type[FormatError] = FormatError
     # PyIceberg has an error of the same name, with pydantic's as its cause.
     invalid = error.__cause__
     if not isinstance(invalid, ValidationError):
-        return f"{type(error).__name__}: {error}"
-    (first, *others) = invalid.errors(include_url=False, include_input=False)
-    if first["type"] == "union_tag_invalid":
-        tags = first["ctx"]
-        return f"format version {tags['tag']} is not one that it reads, which are {tags['expected_tags']}"
-    where = ".".join(map(str, first["loc"])) or "format-version"
-    return f"{where}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")
+        problem = f"{type(error).__name__}: {error}"
+    else:
+        faults = invalid.errors(include_url=False, include_input=False)
+        (first, *others) = faults
+        if all(each["type"] == "union_tag_invalid" or "fields" in each["loc"] for each in faults):
+            # What it found may be known to a newer one.
+            kind = UnsupportedError
+        where = ".".join(map(str, first["loc"])) or "format-version"
+        problem = f"{where}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")
+        if first["type"] == "union_tag_invalid":
+            tags = first["ctx"]
+            problem = f"format version {tags['tag']} is not one that it reads, which are {tags['expected_tags']}"
+    return kind(f"{location}: PyIceberg cannot read this table's metadata: {problem}")

@@ -29,11 +29,11 @@ from ags1.errors import AuthenticationError
 from ags1.iceberg.catalogs._columns import current_schema, hive_columns
 from ags1.iceberg.catalogs._table import LOCATION, PREVIOUS, PointerTable, RefusedError, TableState, read_state
 from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash, text_hash
-from ags1.iceberg.metadata_document import check_hash, properties_of
+from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID, check_hash, properties_of
 
 __all__ = ["HiveTable"]
 
-_HASH, _KEY_ID, _KEY_LENGTH = "metadata_hash", "encryption.key-id", "encryption.data-key-length"
+_HASH = "metadata_hash"
 _LOCKS = "engine.hive.lock-enabled"
 _LOCK_SECONDS = 180.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
@@ -54,10 +54,10 @@ class HiveTable(PointerTable):
         """Ask the metastore for the table, read the metadata file that it names, and compare what it vouches for."""
         with self._connected() as client:
             parameters = self._get(client).parameters
-        key_id, metadata_hash = parameters.get(_KEY_ID) or None, parameters.get(_HASH) or None
+        key_id, metadata_hash = parameters.get(KEY_ID) or None, parameters.get(_HASH) or None
         state = read_state(self._pointer(parameters), self.io_properties)
         fields = state.document.fields
-        said = properties_of(fields).get(_KEY_ID) or None
+        said = properties_of(fields).get(KEY_ID) or None
         if key_id is not None and said != key_id:
             raise AuthenticationError(
                 f"{state.metadata_location}: has the master key {said!r}, and the catalog has {key_id!r} for "
@@ -76,7 +76,7 @@ class HiveTable(PointerTable):
 
     def state_of(self, location: str, written: NewMetadata) -> TableState:
         """The state with what this catalog vouches for from then on."""
-        key_id = properties_of(written.document.fields).get(_KEY_ID) or None
+        key_id = properties_of(written.document.fields).get(KEY_ID) or None
         return TableState(location, written.document, key_id, None if key_id is None else written.metadata_hash)
 
     def swap(self, base: TableState, new: TableState) -> None:
@@ -254,7 +254,7 @@ def _changed_parameters(found: Mapping[str, str], base: TableState | None, new: 
     """The Hive table's parameters with the new state's, and with nothing of the old one's that it does not have."""
     fields = new.document.fields
     properties = properties_of(fields)
-    obsolete = {_HASH, _KEY_ID, _KEY_LENGTH, *_summary_of_state({})}
+    obsolete = {_HASH, KEY_ID, DATA_KEY_LENGTH, *_summary_of_state({})}
     if base is not None:
         obsolete |= properties_of(base.document.fields).keys() - properties.keys()
     changed = {name: value for name, value in found.items() if name not in obsolete}
@@ -264,7 +264,7 @@ def _changed_parameters(found: Mapping[str, str], base: TableState | None, new: 
     if base is not None:
         changed[PREVIOUS] = base.metadata_location
     if new.table_key_id is not None:
-        changed[_KEY_ID] = new.table_key_id
+        changed[KEY_ID] = new.table_key_id
         if new.metadata_hash is not None:
             changed[_HASH] = new.metadata_hash
     return changed

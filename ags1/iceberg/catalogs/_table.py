@@ -10,9 +10,9 @@ from typing import Any
 
 from ags1.errors import ConflictError, FormatError
 from ags1.iceberg._document import MAX_DOCUMENT, Document
-from ags1.iceberg.catalogs.successor import NewMetadata, first, metadata_directory, successor
+from ags1.iceberg.catalogs.successor import NewMetadata, first, successor
 from ags1.iceberg.locations import location_of
-from ags1.iceberg.metadata_document import metadata_document
+from ags1.iceberg.metadata_document import metadata_directory, metadata_document
 from ags1.storage import can_create, create, make_parent, open_output, read_whole, remove
 
 __all__ = ["LOCATION", "PREVIOUS", "CatalogTable", "PointerTable", "RefusedError", "TableState", "read_state"]

@@ -33,7 +33,6 @@ __all__ = [
     "first",
     "java_form",
     "javas_hash",
-    "metadata_directory",
     "successor",
     "text_hash",
     "version_of",
@@ -45,7 +44,6 @@ _NAME = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json", re.ASCII
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _PREVIOUS_VERSIONS = 100
 _CODEC = "write.metadata.compression-codec"
-_METADATA_PATH = "write.metadata.path"
 
 
 class _Shape(NamedTuple):
@@ -146,17 +144,6 @@ def successor(
 def first(fields: Mapping[str, Any]) -> NewMetadata:
     """Make the first metadata file of a table."""
     return NewMetadata(fields, _fresh_name(0, fields))
-
-
-def metadata_directory(fields: Mapping[str, Any]) -> str:
-    """The directory that a table's new metadata files belong in; a FormatError for a table without a location."""
-    path = properties_of(fields).get(_METADATA_PATH)
-    if isinstance(path, str) and path:
-        return path.rstrip("/")
-    location = fields.get("location")
-    if not isinstance(location, str) or not location:
-        raise FormatError("the table's metadata has no location")
-    return f"{location.rstrip('/')}/metadata"
 
 
 def version_of(location: str) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ags1.iceberg.metadata_document import DATA_PATH, METADATA_PATH
 from ags1.iceberg.writing.metadata import TableMetadata
 
 __all__ = ["DECRYPT", "ENCRYPT", "REKEY", "RELOCATE", "Change"]
@@ -12,9 +13,7 @@ __all__ = ["DECRYPT", "ENCRYPT", "REKEY", "RELOCATE", "Change"]
 ENCRYPT, DECRYPT, REKEY, RELOCATE = "encrypt", "decrypt", "rekey", "relocate"
 
 # Where the old table had its files is not where the new one has them.
-_PATH_PROPERTIES = (
-    "write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path",
-)  # fmt: skip
+_PATH_PROPERTIES = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
 
 
 @dataclass(frozen=True)

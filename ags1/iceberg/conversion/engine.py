@@ -28,6 +28,7 @@ from ags1.iceberg.conversion.sealing import Seal, WorkKey
 from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.manifests import DATA, Entry, kind_of
+from ags1.iceberg.metadata_document import DATA_PATH
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.table_walk import FAULTS, STAT_THREADS
 from ags1.iceberg.writing.commit import commit
@@ -243,7 +244,7 @@ class Conversion:
         if known is None:
             directory, _, name = path.rpartition("/")
             metadata = view.metadata
-            own = (metadata.properties.get("write.data.path"), f"{metadata.location}/data")
+            own = (metadata.properties.get(DATA_PATH), f"{metadata.location}/data")
             inside = [f"{each.rstrip('/')}/" for each in own if each]
             partition = next((directory[len(each) :] for each in inside if directory.startswith(each)), "")
             stem, dot, suffix = name.rpartition(".")

@@ -27,7 +27,7 @@ from ags1.iceberg.conversion.tables import parts_of
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.manifests import kind_of
-from ags1.iceberg.metadata_document import metadata_document
+from ags1.iceberg.metadata_document import metadata_directory, metadata_document
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -151,7 +151,7 @@ def clean(
     metadata = TableMetadata(state.document.fields)
     _refuse_shared_files(metadata, opened.name)
     names = TableFiles(metadata, located)
-    own = [located(names.new_metadata_path("")[:-1]), located(f"{metadata.location}/metadata")]
+    own = [located(metadata_directory(metadata.fields)), located(f"{metadata.location}/metadata")]
     _refuse_other_places(located(metadata.location), located(state.metadata_location), own, opened.name)
     # The listing comes before the state that names files: what is committed meanwhile is not in it, or is named.
     listed = {_identity(each.location): each for each in _listed(located(metadata.location))}

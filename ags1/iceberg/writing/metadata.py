@@ -15,11 +15,10 @@ from typing import Any
 
 from ags1._gcm import random_bytes
 from ags1.errors import FormatError, UnsupportedError
+from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID
 
-__all__ = ["DATA_KEY_LENGTH", "KEY_ID", "MAIN", "TableMetadata"]
+__all__ = ["MAIN", "TableMetadata"]
 
-KEY_ID, DATA_KEY_LENGTH = "encryption.key-id", "encryption.data-key-length"
-"""The table properties of encryption."""
 MAIN = "main"
 _ENCRYPTED_VERSION = 3
 _VERSIONS = (2, 3)

@@ -31,8 +31,9 @@ from pyiceberg.table.sorting import (
 )
 from pyiceberg.transforms import parse_transform
 
+from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID
 from ags1.iceberg.writing.data_files import TableLayout
-from ags1.iceberg.writing.metadata import DATA_KEY_LENGTH, KEY_ID, TableMetadata
+from ags1.iceberg.writing.metadata import TableMetadata
 
 __all__ = ["new_metadata"]
 

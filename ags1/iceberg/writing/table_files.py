@@ -11,14 +11,12 @@ import uuid
 from collections.abc import Callable
 
 from ags1 import codec
+from ags1.iceberg.metadata_document import DATA_PATH, metadata_directory
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, make_parent, open_output, remove
 
 __all__ = ["TableFiles"]
-
-_METADATA_PATH = "write.metadata.path"
-_DATA_PATH = "write.data.path"
 
 
 class TableFiles:
@@ -35,13 +33,13 @@ class TableFiles:
 
     def new_metadata_path(self, name: str) -> str:
         """Path of a file below the table's metadata directory."""
-        return f"{self._directory(_METADATA_PATH, 'metadata')}/{name}"
+        return f"{metadata_directory(self._metadata.fields)}/{name}"
 
     def new_data_path(self, suffix: str, partition: str = "") -> str:
         """Path of a data or delete file with a name that nobody has; `partition` is its directory, if any."""
-        return "/".join(
-            part for part in (self._directory(_DATA_PATH, "data"), partition, f"{uuid.uuid4()}{suffix}") if part
-        )
+        metadata = self._metadata
+        directory = (metadata.properties.get(DATA_PATH) or f"{metadata.location}/data").rstrip("/")
+        return "/".join(part for part in (directory, partition, f"{uuid.uuid4()}{suffix}") if part)
 
     def new_key(self) -> KeyMetadata | None:
         """A fresh key and AAD prefix for one file; None in a table that is not encrypted."""
@@ -70,9 +68,6 @@ class TableFiles:
             output.write(stored)
             output.commit(durable=True)
         return len(stored), None if key is None else key.with_length(len(stored))
-
-    def _directory(self, name: str, usual: str) -> str:
-        return (self._metadata.properties.get(name) or f"{self._metadata.location}/{usual}").rstrip("/")
 
     def discard(self) -> None:
         """Remove all that was written: the commit failed."""
