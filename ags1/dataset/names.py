@@ -21,6 +21,7 @@ __all__ = [
     "MANIFESTS",
     "MAX_PATH",
     "RUNS",
+    "Twins",
     "check_path",
     "new_manifest_name",
     "new_object_name",
@@ -64,6 +65,21 @@ def check_path(path: str) -> str:
     if path == "" or "\0" in path or parts[0] == CONTROL or any(part in ("", ".", "..") for part in parts):
         raise FormatError(f"{path!r} is no path that a file of a dataset can have")
     return path
+
+
+class Twins:
+    """Finds files of one side that are directories of the other: nobody could decrypt both. Paths come in order."""
+
+    def __init__(self) -> None:
+        self._above: list[tuple[str, bool]] = []
+
+    def above(self, path: str, is_mine: bool) -> str | None:
+        """A path of the other side that came before, and would be a directory above this one."""
+        while self._above and not path.startswith(self._above[-1][0]):
+            self._above.pop()
+        found = next((each for each, mine in self._above if mine != is_mine and path.startswith(f"{each}/")), None)
+        self._above.append((path, is_mine))
+        return found
 
 
 def new_run() -> str:

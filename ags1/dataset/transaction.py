@@ -9,9 +9,9 @@
     v-8.json --names--> a new root ------------> most of the same, and the new ones
 
 There is no lock. If somebody else has committed v-(n+1) first, what they changed is compared with what this changed:
-where no path is in both, this is applied on top of theirs and committed as the version after; otherwise ConflictError
-names the path, and nothing is lost: all objects are still there for the next attempt. A transaction that is given up,
-at any moment, leaves objects that no version names; `expire` removes them later.
+where no path is in both, and no file is a directory of the other, this is applied on top of theirs and committed as the
+version after; otherwise ConflictError names the path, and nothing is lost: all objects are still there for the next
+attempt. A transaction that is given up, at any moment, leaves objects that no version names; `expire` removes them.
 
 Why nothing that is committed is ever lost: an object is deleted only by `expire`, only if no version that is kept names
 it, and only after a version was committed that fences the run which made it. A transaction reads all versions behind
@@ -29,11 +29,13 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from heapq import merge
+from itertools import repeat
 
 from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
 from ags1.dataset.entries import Entry, Part
-from ags1.dataset.manifests import Editor, Manifests, Node, changes
-from ags1.dataset.names import check_path, run_of, version_name
+from ags1.dataset.manifests import Change, Editor, Manifests, Node, changes
+from ags1.dataset.names import Twins, check_path, run_of, sort_key, version_name
 from ags1.dataset.runs import Done, Run, RunKeys
 from ags1.dataset.versions import Version, latest_number, made_since, publish, read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
@@ -458,7 +460,24 @@ class Transaction:
                 raise ConflictError(
                     f"{self.location}: somebody else has changed {path} meanwhile: nothing was committed; run it again"
                 )
+        self._refuse_twins(
+            _new(changes(self.manifests, self.root, self._mine)), _new(changes(self.manifests, self.root, theirs))
+        )
         return editor.finish()
+
+    def _refuse_twins(self, mine: Iterator[str], theirs: Iterator[str]) -> None:
+        """Refuse a file of one writer below a file of the other: nobody could decrypt both."""
+        twins = Twins()
+        for path, is_mine in merge(
+            zip(mine, repeat(True)), zip(theirs, repeat(False)), key=lambda each: sort_key(each[0])
+        ):
+            above = twins.above(path, is_mine)
+            if above is not None:
+                own, other = (path, above) if is_mine else (above, path)
+                raise ConflictError(
+                    f"{self.location}: somebody else has made {other} meanwhile, so {own} cannot be: one would be a "
+                    "file where the other needs a directory; nothing was committed; run it again"
+                )
 
     def _joined(self, head: Version, theirs: ClassKeys) -> Node | None:
         """Two writers were both about to make the dataset: what this one has made is added to the other's."""
@@ -480,6 +499,9 @@ class Transaction:
                 raise ConflictError(
                     f"{self.location}: somebody else has made this dataset, and {entry.path} in it: run this again"
                 )
+        self._refuse_twins(
+            (entry.path for entry in self.manifests.files(self._mine)), (each.path for each in manifests.files(begun))
+        )
         root = editor.finish()
         # From here on it is a change of their dataset.
         self.base, self.root, self.manifests, self.keys = head, begun, manifests, theirs
@@ -510,6 +532,11 @@ def open_root(manifests: Manifests, version: Version, kms: Any) -> Node | None:
         return None
     metadata = version.default_class.unwrap(version.manifest_key, kms)
     return manifests.root(version.manifest, metadata, version.file_count, version.plaintext_bytes)
+
+
+def _new(found: Iterator[Change]) -> Iterator[str]:
+    """Paths that had no file before."""
+    return (after.path for before, after in found if before is None and after is not None)
 
 
 def _is_same(one: Entry | None, other: Entry | None) -> bool:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from ags1.dataset._arguments import inside
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
-from ags1.dataset.names import CONTROL, RUNS, check_path, new_object_name
+from ags1.dataset.names import CONTROL, RUNS, Twins, check_path, new_object_name
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import Done, Interrupted, Run, interrupted, remove_record
 from ags1.dataset.selection import Filter
@@ -142,8 +142,8 @@ class _Writing:
         self._fault: OSError | KeyAccessError | None = None
         self._unread: str | None = None
         self._refused: dict[str, KeyAccessError] = {}
-        # Paths that the next one begins with, and whether each is new, or stays though the source has it no more.
-        self._above: list[tuple[str, bool]] = []
+        # What is new, beside what stays though the source has it no more.
+        self._twins = Twins()
         self._advanced = 0
         self._total: int | None = None
 
@@ -322,17 +322,14 @@ class _Writing:
         if not self._options.complete:
             self._transaction.refuse_twin(path)
             return
-        while self._above and not path.startswith(self._above[-1][0]):
-            self._above.pop()
-        for above, was_new in self._above:
-            if was_new != is_new and path.startswith(f"{above}/"):
-                new, kept = (path, above) if is_new else (above, path)
-                text = (
-                    f"is new in the source, and the dataset still has {kept}, which the source has no more, so a file "
-                    "would have the name of a directory: leave that out with delete=True, or remove it first"
-                )
-                raise FileExistsError(errno.EEXIST, text, new)
-        self._above.append((path, is_new))
+        above = self._twins.above(path, is_new)
+        if above is not None:
+            new, kept = (path, above) if is_new else (above, path)
+            text = (
+                f"is new in the source, and the dataset still has {kept}, which the source has no more, so a file "
+                "would have the name of a directory: leave that out with delete=True, or remove it first"
+            )
+            raise FileExistsError(errno.EEXIST, text, new)
 
     def _is_same(self, found: Found, entry: Entry) -> bool:
         """Whether the dataset has this source as it is, whole, and under the master key that it belongs under."""

@@ -8,15 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ags1 import dataset
 from ags1.dataset.expiry import expire
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import numbers, read_latest, read_version
 from ags1.errors import ConflictError
 from ags1.storage import Location
 from tests.dataset.commits import KEYS, client, commit, contents, put_all, write_object
+from tests.dataset.conftest import write_tree
 from tests.dataset.interleavings import explore, run_schedule
 
 _counter = itertools.count()
@@ -112,6 +115,111 @@ def test_two_writers_of_one_path_in_every_order(tmp_path: Path) -> None:
         return works, end
 
     assert explore(scenario, interruptions=10) > 5
+
+
+@pytest.mark.parametrize("base", [0, 1])
+@pytest.mark.parametrize("paths", [("d", "d/y"), ("d/y", "d"), ("d.e/f/g", "d.e/f"), ("d", "d/e/f")])
+def test_a_file_and_a_directory_of_one_name_are_a_conflict(base: int, paths: tuple[str, str], tmp_path: Path) -> None:
+    """Also where both were about to make the dataset."""
+    if base:
+        commit(tmp_path, {"d-": b"before", "d.txt": b"between d and d/"})
+    one, other = (Transaction.begin(Location(tmp_path), client(), "test", keys=KEYS, durable=False) for _ in range(2))
+    put_all(one, {"c": b"1", paths[0]: b"2"})
+    put_all(other, {"d!": b"3", paths[1]: b"4"})
+    made = one.commit()
+    with pytest.raises(ConflictError, match=rf"made {paths[0]} meanwhile, so {paths[1]} cannot be"):
+        other.commit()
+    assert made is not None
+    assert numbers(Location(tmp_path)) == list(range(1, made.version + 1))
+
+
+def test_a_directory_that_leaves_makes_room_for_a_file_of_its_name(tmp_path: Path) -> None:
+    commit(tmp_path, {"d/x": b"1"})
+    one, other = (Transaction.begin(Location(tmp_path), client(), "test", durable=False) for _ in range(2))
+    put_all(one, {"d": b"2"})
+    one.remove("d/x")
+    put_all(other, {"d-": b"3"})
+    other.commit()
+    last = one.commit()
+    assert last is not None
+    assert contents(tmp_path, last) == {"d": b"2", "d-": b"3"}
+
+
+@pytest.mark.parametrize("second", ["add", "mv"])
+def test_add_and_mv_to_a_file_and_below_it_in_every_order(second: str, tmp_path: Path) -> None:
+    source = write_tree(tmp_path / "file", {"d": b"file"})
+    below = write_tree(tmp_path / "below", {"d/y": b"below"})
+    root = tmp_path / "vault"
+
+    def scenario() -> Any:
+        shutil.rmtree(root, ignore_errors=True)
+        commit(root, {"x": b"moved"})
+
+        def add(tree: Path) -> Any:
+            return dataset.open(root, client()).add(tree, threads=1, durable=False)
+
+        works = [lambda: add(source), lambda: add(below)]
+        if second == "mv":
+            works[1] = lambda: dataset.open(root, client()).mv("x", "d/y")
+
+        def end(actors: list[Any]) -> None:
+            assert sum(each.error is None for each in actors) == 1
+            (error,) = (each.error for each in actors if each.error is not None)
+            # One sees the other when it begins, or when it commits.
+            assert isinstance(error, (ConflictError, IsADirectoryError, NotADirectoryError)), repr(error)
+            last = read_latest(Location(root))
+            assert last is not None
+            assert len({"d", "d/y"} & set(contents(root, last))) == 1
+
+        return works, end
+
+    assert explore(scenario, interruptions=2) > 5
+
+
+# Names that are often in each other's way.
+_PATHS = st.dictionaries(st.sampled_from(["a", "a-", "a/b", "a/b/c", "a.b", "a/c", "b", "b/a"]), st.binary(max_size=2))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=_PATHS, files=st.lists(_PATHS, min_size=2, max_size=3))
+def test_no_version_has_a_file_that_is_a_directory_too(
+    before: dict[str, bytes], files: list[dict[str, bytes]], tmp_path: Path
+) -> None:
+    """Writers that begin on one version commit in turn; each has no such file by itself."""
+    root = tmp_path / f"vault-{next(_counter)}"
+    before = _without_twins({}, before)
+    commit(root, before)
+    expected, changed = dict(before), set[str]()
+    writers = [Transaction.begin(Location(root), client(), "test", keys=KEYS, durable=False) for _ in files]
+    mine = [_without_twins(before, wanted) for wanted in files]
+    for writer, wanted in zip(writers, mine, strict=True):
+        put_all(writer, wanted)
+    for writer, wanted in zip(writers, mine, strict=True):
+        twins = {
+            (one, two)
+            for one in wanted
+            for two in expected
+            if f"{one}/".startswith(f"{two}/") or f"{two}/".startswith(f"{one}/")
+        }
+        if changed & wanted.keys() or any(one != two for one, two in twins):
+            with pytest.raises(ConflictError):
+                writer.commit()
+        else:
+            writer.commit()
+            expected |= wanted
+            changed |= wanted.keys()
+    last = read_latest(Location(root))
+    assert (contents(root, last) if last is not None else {}) == expected
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def _without_twins(before: dict[str, bytes], files: dict[str, bytes]) -> dict[str, bytes]:
+    kept: dict[str, bytes] = {}
+    for path, data in files.items():
+        others = {*before, *kept} - {path}
+        if not any(path.startswith(f"{each}/") or each.startswith(f"{path}/") for each in others):
+            kept[path] = data
+    return kept
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
