@@ -12,7 +12,7 @@ from ags1.dataset.classes import ClassKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, run_of, version_name, version_number
 from ags1.dataset.transaction import open_root
-from ags1.dataset.versions import Version, read_version
+from ags1.dataset.versions import Version, kept_versions
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Entry, Location, status
 
@@ -57,16 +57,18 @@ class DatasetMembership(Membership):
         self._report.add(severity, code, subject, f"{subject}: {message}", exit_code)
 
     def _versions(self, numbers: list[int]) -> list[Version]:
+        """The versions that were committed, ascending."""
         found = []
-        for number in numbers:
-            try:
-                found.append(read_version(self._location, number))
-            except FileNotFoundError:
-                # Expired since it was listed.
-                continue
-            except (Ags1Error, OSError) as error:
-                self._failed(version_name(number), error)
-        return found
+        for each in kept_versions(self._location, numbers):
+            name = version_name(each.number)
+            if each.error is not None:
+                self._failed(name, each.error)
+            elif not each.is_committed:
+                text = "was made by a late writer and never committed: `ags1 dataset expire` removes it"
+                self._add("note", "dataset-unreferenced", name, text)
+            elif each.version is not None:
+                found.append(each.version)
+        return found[::-1]
 
     def _failed(self, name: str, error: Exception) -> None:
         if isinstance(error, FileNotFoundError):

@@ -323,8 +323,8 @@ class Dataset:
     ) -> ExpireReport:  # fmt: skip
         """Remove old versions, and the objects that no version names any more.
 
-        It reads all manifests of the versions that stay. In memory it holds what it removes, and of an object store the
-        listing of all objects.
+        It reads all manifests of the versions that stay. In memory it holds what it removes, however many files there
+        are.
 
         Parameters
         ----------

@@ -20,13 +20,13 @@ from itertools import islice, pairwise
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, version_name, version_number
-from ags1.dataset.references import unnamed, walk
+from ags1.dataset.references import Listed, unnamed, walk
 from ags1.dataset.reports import ExpireReport
 from ags1.dataset.runs import remove_record
 from ags1.dataset.transaction import Transaction, open_root
 from ags1.dataset.versions import Version, kept_versions
 from ags1.errors import Ags1Error, ConflictError
-from ags1.storage import Entry, Location, list_files, make_parent, open_output, remove, status
+from ags1.storage import Location, list_files, make_parent, open_output, remove, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ class _Expiry:
             report.version = made.version
             # Versions first: killed here, this leaves objects that nobody names, not versions without objects. In
             # ascending order: a late writer relies on it.
-            remove(self.location.join(version_name(number)) for number in sorted(going))
-            remove(each.location for each in rubbish if record_of(each.name) is None)
+            for number in sorted(going):
+                remove([self.location.join(version_name(number))])
+            remove(self.location.join(each.name) for each in rubbish if record_of(each.name) is None)
             for run in fenced:
                 remove_record(self.location, run)
             self._remove_empty(each.name for each in rubbish)
@@ -169,7 +170,7 @@ class _Expiry:
         except (Ags1Error, OSError) as error:
             raise self._refusal(version.version, error) from error
 
-    def _rubbish(self, staying: list[Version], now: int) -> list[Entry]:
+    def _rubbish(self, staying: list[Version], now: int) -> list[Listed]:
         """What runs have written, nobody needs, and is old enough."""
         known: set[str] = set()
         found = unnamed(walk(self.location), self._names(staying[-1], known))
@@ -183,12 +184,12 @@ class _Expiry:
             if not by_run or each.kind != "file" or _is_below(each.name, inner):
                 continue
             try:
-                entry = each.look()
+                each = each.looked_at(self.location)
             except FileNotFoundError:
                 # A run has ended, and removed its record.
                 continue
-            if now - entry.modified >= self.grace * _SECOND:
-                rubbish.append(entry)
+            if now - each.modified >= self.grace * _SECOND:
+                rubbish.append(each)
         return rubbish
 
     def _remove_empty(self, names: Iterable[str]) -> None:

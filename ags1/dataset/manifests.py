@@ -243,8 +243,8 @@ class Manifests:
         self._keep(name, items)
         return made
 
-    def children(self, node: Node) -> Items:
-        """The nodes or files directly below a node; shared, so not to be changed.
+    def children(self, node: Node, *, keep: bool = True) -> Items:
+        """The nodes or files directly below a node; shared, so not to be changed. With `keep`, for the next call too.
 
         Raises
         ------
@@ -260,7 +260,8 @@ class Manifests:
         described = node.first, node.last, node.file_count, node.plaintext_bytes
         if (items.keys[0], items.last, *items.totals) != described:
             raise FormatError(f"{self.location.join(node.name)} is not the manifest that the one above it describes")
-        self._keep(node.name, items)
+        if keep:
+            self._keep(node.name, items)
         return items
 
     def _keep(self, name: str, items: Items) -> None:
@@ -406,7 +407,8 @@ class Manifests:
             return
         known.add(root.name)
         yield root.name
-        for item in self.children(root):
+        # Each leaf is read once.
+        for item in self.children(root, keep=root.level > 0):
             if isinstance(item, Node):
                 yield from self.object_names(item, known)
             else:

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from ags1.dataset.names import sort_key
-from ags1.storage import TEMPORARY_SUFFIX, Entry, Location, list_files, status
+from ags1.storage import TEMPORARY_SUFFIX, Location, iterate_files, status
 
 __all__ = ["Listed", "unnamed", "walk"]
 
@@ -26,40 +26,38 @@ class Listed(NamedTuple):
         Relative to the dataset.
     kind : str
         "file", "leftover" (a temporary file) or "other": a link, a pipe, a socket, a device.
-    root : Location
-        The dataset.
-    found : Entry or None
-        What the listing says of it; None of a local file, at which :meth:`look` looks.
+    size, modified : int
+        Bytes, and time of the last change in nanoseconds; -1 of a local file, at which :meth:`looked_at` looks.
     """
 
     name: str
     kind: str
-    root: Location
-    found: Entry | None = None
+    size: int = -1
+    modified: int = -1
 
-    def look(self) -> Entry:
-        """Its length and time.
+    def looked_at(self, dataset: Location) -> Listed:
+        """The same with its length and time.
 
         Raises
         ------
         FileNotFoundError, OSError
         """
-        if self.found is not None:
-            return self.found
-        seen = status(self.root.join(self.name))
-        return Entry(self.name, seen.location, seen.size, seen.modified)
+        if self.size >= 0:
+            return self
+        seen = status(dataset.join(self.name))
+        return self._replace(size=seen.size, modified=seen.modified)
 
 
 def walk(location: Location) -> Iterator[Listed]:
-    """All that is in a dataset, in about the order of paths. Of an object store, the listing is held in memory."""
+    """All that is in a dataset, in about the order of paths."""
     if location.is_local:
-        yield from _walk_local(location, location.path, "")
+        yield from _walk_local(location.path, "")
         return
-    for each in list_files(location):
-        yield Listed(each.name, _kind_of(each.name), location, each)
+    for each in iterate_files(location):
+        yield Listed(each.name, _kind_of(each.name), each.size, each.modified)
 
 
-def _walk_local(root: Location, directory: str, above: str) -> Iterator[Listed]:
+def _walk_local(directory: str, above: str) -> Iterator[Listed]:
     try:
         with os.scandir(directory) as listing:
             entries = sorted(listing, key=lambda each: sort_key(each.name))
@@ -71,9 +69,9 @@ def _walk_local(root: Location, directory: str, above: str) -> Iterator[Listed]:
     for each in entries:
         name = above + each.name
         if each.is_dir(follow_symlinks=False):
-            yield from _walk_local(root, each.path, f"{name}/")
+            yield from _walk_local(each.path, f"{name}/")
         else:
-            yield Listed(name, _kind_of(name) if each.is_file(follow_symlinks=False) else "other", root)
+            yield Listed(name, _kind_of(name) if each.is_file(follow_symlinks=False) else "other")
 
 
 def _kind_of(name: str) -> str:

@@ -449,8 +449,9 @@ def remove_record(location: Location, run: str) -> None:
         entries = list_files(directory)
     except FileNotFoundError:
         return
-    # run.json first: a record without it is none.
-    remove(each.location for each in sorted(entries, key=lambda each: each.name != "run.json"))
+    # A record without run.json is none.
+    remove([directory.join("run.json")])
+    remove(each.location for each in entries)
     if location.is_local:
         import os
 

@@ -340,9 +340,9 @@ class Kept:
     is_committed: bool
 
 
-def kept_versions(location: Location) -> Iterator[Kept]:
-    """All versions that are there, the last one first."""
-    present = numbers(location)
+def kept_versions(location: Location, present: list[int] | None = None) -> Iterator[Kept]:
+    """All versions that are there, or those of some numbers, ascending; the last one first."""
+    present = numbers(location) if present is None else present
     following: Version | None = None
     for number, is_last in zip(reversed(present), (True, *(False for _ in present)), strict=False):
         is_committed = is_last or number + 1 in present

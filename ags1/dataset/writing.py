@@ -31,7 +31,7 @@ from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
 from ags1.errors import ConflictError, FormatError, KeyAccessError
-from ags1.storage import Location, list_files
+from ags1.storage import Location, iterate_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -460,7 +460,7 @@ class Present:
         if not self._location.is_local:
             if self._directory is None:
                 self._directory = ""
-                listed = list_files(self._location)
+                listed = iterate_files(self._location)
                 self._sizes = {each.name: each.size for each in listed if not each.name.startswith(f"{CONTROL}/")}
             return self._sizes.get(name)
         directory, _, last = name.rpartition("/")

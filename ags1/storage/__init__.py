@@ -27,7 +27,17 @@ from ags1.storage._errors import as_os_error
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
 from ags1.storage._requests import Request, in_order, start
 from ags1.storage.durability import Unsynced
-from ags1.storage.listing import Entry, is_directory, list_files, list_names, make_parent, match, remove, status
+from ags1.storage.listing import (
+    Entry,
+    is_directory,
+    iterate_files,
+    list_files,
+    list_names,
+    make_parent,
+    match,
+    remove,
+    status,
+)
 from ags1.storage.location import Location, is_url, located
 from ags1.storage.outputs import FsspecOutput, Output, open_output
 from ags1.storage.planned import PlannedSource
@@ -63,6 +73,7 @@ __all__ = [
     "in_order",
     "is_directory",
     "is_url",
+    "iterate_files",
     "list_files",
     "list_names",
     "located",

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, islice
 
 from ags1.errors import TruncatedError
 from ags1.storage._clients import client_of
@@ -39,6 +40,7 @@ _ABORT_SECONDS = 5.0
 _REFUSED_RANGE = ("416", "InvalidRange", "non-partial")
 # A conditional request is not repeated by the client.
 _CREATE_ATTEMPTS = 3
+_DELETED_AT_ONCE = 1000
 _PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE)
 
 
@@ -195,15 +197,28 @@ def _has(location: Location, data: bytes) -> bool:
 
 
 def delete(locations: Iterable[Location]) -> None:
-    """Remove objects of one bucket; one that is not there is no fault."""
-    for location in locations:
-        client, key = client_of(location), key_of(location)
-        import obstore
+    """Remove objects, in no order that could be relied on; one that is not there is no fault."""
+    for client, same in groupby(locations, key=client_of):
+        while some := list(islice(same, _DELETED_AT_ONCE)):
+            try:
+                if len(some) > 1:
+                    _delete(client, some[0], [key_of(each) for each in some])
+                    continue
+            except OSError as error:
+                if error.errno in _PASSING:
+                    raise
+                # One was not there, or the service takes one at a time, or refuses some: each by itself says which.
+            for each in some:
+                try:
+                    _delete(client, each, key_of(each))
+                except FileNotFoundError:
+                    continue
 
-        try:
-            _call(location, lambda client=client, key=key: obstore.delete(client, key))  # type: ignore[misc]
-        except FileNotFoundError:
-            continue
+
+def _delete(client: Any, location: Location, keys: str | list[str]) -> None:
+    import obstore
+
+    _call(location, lambda: obstore.delete(client, keys))
 
 
 def copy(source: Location, target: Location) -> None:

@@ -7,18 +7,29 @@ import fnmatch
 import os
 import re
 import stat
+from itertools import groupby
 
 from ags1.storage._atomic import TEMPORARY_SUFFIX
 from ags1.storage._errors import naming
-from ags1.storage._fsspec import file_system_of
+from ags1.storage._fsspec import RemoteFiles, file_system_of
 from ags1.storage.location import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
-__all__ = ["Entry", "is_directory", "list_files", "list_names", "make_parent", "match", "remove", "status"]
+__all__ = [
+    "Entry",
+    "is_directory",
+    "iterate_files",
+    "list_files",
+    "list_names",
+    "make_parent",
+    "match",
+    "remove",
+    "status",
+]
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -126,17 +137,29 @@ def list_files(
     """
     if location.is_local:
         found = list(_local_files(location, outside, on_error))
-    elif location.is_object:
-        found = list(_objects_below(location))
     else:
-        found = list(_fsspec_files(location))
-    if not location.is_local:
+        found = list(iterate_files(location))
         if outside is not None and not outside.is_local:
             prefix = outside.text.rstrip("/") + "/"
             found = [entry for entry in found if not entry.location.text.startswith(prefix)]
         if not found and not is_directory(location):
             raise FileNotFoundError(errno.ENOENT, "No such directory", location.text)
     return sorted(found, key=lambda entry: entry.name)
+
+
+def iterate_files(location: Location) -> Iterator[Entry]:
+    """The files that :func:`list_files` has, one after another: they are never all in memory.
+
+    They come in about the order of their names: as the service lists them, or directory by directory.
+
+    Raises
+    ------
+    OSError
+        A directory cannot be read. One that does not exist has no files behind a URL.
+    """
+    if location.is_local:
+        return _local_files(location, None, None)
+    return _objects_below(location) if location.is_object else _fsspec_files(location)
 
 
 def _raise(error: OSError) -> NoReturn:
@@ -192,10 +215,26 @@ def _fsspec_files(location: Location) -> Iterator[Entry]:
     base = path.rstrip("/") + "/"
     with naming(location.text):
         file_system.invalidate_cache()
-        for full, info in file_system.find(path, detail=True).items():
+        for info in _fsspec_walk(file_system, path):
+            full = info["name"]
             name = full[len(base) :] if full.startswith(base) else full.lstrip("/")[len(base.lstrip("/")) :]
             if name:
                 yield Entry(name, location.join(name), int(info.get("size") or 0), _modified(info), info.get("ETag"))
+
+
+def _fsspec_walk(file_system: RemoteFiles, directory: str) -> Iterator[dict[str, Any]]:
+    # Not with the file system's own walk: that leaves out a directory that it cannot read, and says nothing.
+    try:
+        listed = file_system.ls(directory, detail=True)
+    except FileNotFoundError:
+        # Removed since the one above it was listed.
+        return
+    names = {f"{each['name'].rstrip('/')}{'/' * (each.get('type') == 'directory')}": each for each in listed}
+    for name in sorted(names):
+        if not name.endswith("/"):
+            yield names[name]
+        elif name.strip("/") != directory.strip("/"):
+            yield from _fsspec_walk(file_system, name.rstrip("/"))
 
 
 def list_names(location: Location) -> list[str]:
@@ -259,21 +298,23 @@ def make_parent(location: Location) -> None:
 
 
 def remove(locations: Iterable[Location]) -> None:
-    """Remove files; one that is not there is no fault."""
-    for location in locations:
-        if location.is_local:
-            try:
-                os.unlink(location.path)
-            except FileNotFoundError:
-                pass
-        elif location.is_object:
+    """Remove files, in no order that could be relied on; one that is not there is no fault.
+
+    Objects go as many to a request as the service takes.
+    """
+    for are_objects, some in groupby(locations, key=lambda each: each.is_object):
+        if are_objects:
             import ags1.storage._objects as _objects
 
-            _objects.delete([location])
-        else:
-            file_system, path = file_system_of(location)
-            with naming(location.text):
-                try:
-                    file_system.rm_file(path)
-                except FileNotFoundError:
-                    pass
+            _objects.delete(some)
+            continue
+        for location in some:
+            try:
+                if location.is_local:
+                    os.unlink(location.path)
+                else:
+                    file_system, path = file_system_of(location)
+                    with naming(location.text):
+                        file_system.rm_file(path)
+            except FileNotFoundError:
+                continue

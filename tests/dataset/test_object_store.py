@@ -15,6 +15,7 @@ from ags1.storage import Location, create, list_files, read_whole, remove
 from tests.checks import HANG_SECONDS, pattern
 from tests.dataset.commits import client, commit
 from tests.dataset.conftest import CONTENTS, fresh, kinds, plain_of, read_tree, write_tree
+from tests.servers.proxy import ShapingProxy
 
 pytest.importorskip("obstore")
 
@@ -68,6 +69,24 @@ def test_a_dataset_in_an_object_store_does_what_a_local_one_does(
         create(Location(f"{lake}/plain/once more", options), b"x")
         assert second.add(f"{lake}/plain", storage_options=options).done == 1
     assert read_tree(tmp_path / "back") == held
+
+
+def test_expire_deletes_many_objects_with_one_request(lake: str, s3_server: Any, shaping_proxy: ShapingProxy) -> None:
+    direct = s3_server.storage_options()
+    commit(Location(lake, direct), {f"day={number % 3}/{number:03}": b"%d" % number for number in range(150)})
+    commit(Location(lake, direct), {"left": b"left"}, removed=tuple(f"day={each % 3}/{each:03}" for each in range(150)))
+    options = s3_server.through(shaping_proxy.endpoint).storage_options()
+    with dataset.open(lake, client(), storage_options=options) as found:
+        shaping_proxy.forget()
+        report = found.expire(older_than=None, grace=0)
+        log = shaping_proxy.log()
+    assert (report.versions, report.objects) == ([1], 151)
+    # Objects together; the version by itself, and the records of runs.
+    assert len(log.only("POST")) + len(log.only("DELETE")) < 10
+    assert len(log) < 60
+    with dataset.open(lake, client(), storage_options=direct) as found:
+        assert found.verify().problems == []
+        assert plain_of(found) == {"left": b"left"}
 
 
 def _append(place: str, options: dict[str, Any], index: int, paths: list[str], results: Any) -> None:

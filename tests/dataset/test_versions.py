@@ -11,6 +11,7 @@ import pytest
 
 import ags1.dataset.transaction as module
 from ags1 import dataset
+from ags1.audit import audit
 from ags1.dataset.expiry import expire
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import latest_number, numbers, read_committed, read_latest
@@ -152,6 +153,17 @@ def test_what_a_killed_late_writer_left_is_named_by_verify_and_removed_by_expire
         assert 2 not in numbers(Location(stray))
         assert not opened.verify().problems
         assert plain_of(opened) == {"a": b"1", "b": b"2", "c": b"3"}
+
+
+def test_what_a_killed_late_writer_left_is_no_version_for_an_audit(stray: Path) -> None:
+    with dataset.open(stray, client()) as opened:
+        count = len(opened.versions())
+    report = audit(stray, kms=client())
+    (group,) = (each for each in report.groups if each.kind == "dataset")
+    assert group.detail.startswith(f"{count} version")
+    assert {found.code for found in report.findings} == {"dataset-unreferenced"}
+    (said,) = (found.message for found in report.findings if "v-2.json" in found.subject)
+    assert "never committed" in said
 
 
 def test_a_dataset_that_was_open_does_not_show_it(stray: Path) -> None:

@@ -15,6 +15,7 @@ import ags1
 from ags1.storage import (
     Location,
     is_directory,
+    iterate_files,
     list_files,
     make_parent,
     open_output,
@@ -88,6 +89,7 @@ def _files(place: Location) -> None:
     assert not is_directory(place.join("nothing"))
     remove([place.join("a.bin"), place.join("b/c d.bin"), place.join("nothing.bin")])
     assert [entry.name for entry in list_files(place)] == ["b/e=1/ü.bin", "large.bin"]
+    assert sorted(entry.name for entry in iterate_files(place)) == ["b/e=1/ü.bin", "large.bin"]
     for missing in (open_source, status):
         with pytest.raises(FileNotFoundError):
             missing(place.join("a.bin"))
@@ -158,3 +160,25 @@ def test_azure_keeps_the_promises(request: pytest.FixtureRequest, azure_server: 
 
 def test_hdfs_keeps_the_promises(request: pytest.FixtureRequest, hdfs_server: object) -> None:
     check(_place("hdfs", request))
+
+
+def test_a_directory_behind_fsspec_that_cannot_be_read_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threat: what a listing leaves out in silence is taken for removed."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    place = Location(f"memory://walked-{next(_numbers)}")
+    for name in ("a", "secret/b"):
+        with open_output(place.join(name)) as output:
+            output.write(b"1")
+            output.commit()
+    original = MemoryFileSystem.ls
+
+    def ls(self: Any, path: str, detail: bool = True, **options: Any) -> Any:
+        if path.endswith("/secret"):
+            raise PermissionError(13, "Permission denied", path)
+        return original(self, path, detail, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "ls", ls)
+    for listing in (list_files, iterate_files):
+        with pytest.raises(PermissionError, match="secret"):
+            list(listing(place))

@@ -279,7 +279,12 @@ def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
 
 def _remove(locations: list[Location], state: str) -> None:
     """Remove what can be removed, and say of the rest that it is there."""
-    faults = []
+    try:
+        remove(locations)
+        return
+    except OSError:
+        # Each by itself says which.
+        faults = []
     for each in locations:
         try:
             remove([each])

@@ -59,7 +59,8 @@ class Run:
 
     def remove(self) -> None:
         """Remove its objects, the one that says what it is at last."""
-        remove(self.directory.join(name) for name in sorted(self.names, key=lambda name: name == _RUN))
+        remove(self.directory.join(name) for name in self.names if name != _RUN)
+        remove([self.directory.join(_RUN)])
         _remove_directory(self.directory)
 
 
