@@ -40,18 +40,8 @@ _PREFIX_LENGTH = 16
 class KeyClass:
     """Files of one pattern, under one master key. It holds wrapped keys only.
 
-    Attributes
-    ----------
-    id : str
-        Its identity: entries of manifests name it.
-    pattern : str or None
-        Which paths it takes; None if it takes no new files any more.
-    key_id : str
-        The master key in the KMS.
-    encryption_keys : tuple of dict
-        Iceberg's ``encryption-keys``: the key encryption key, and what is wrapped by it.
-    class_key : str
-        Entry of the class key.
+    Entries of manifests name its `id`. Without a `pattern` it takes no new files any more. `encryption_keys` is
+    Iceberg's: the key encryption key, and what is wrapped by it; `class_key` is the entry of the class key.
     """
 
     id: str
@@ -62,13 +52,7 @@ class KeyClass:
 
     @classmethod
     def create(cls, pattern: str, key_id: str, kms: Any) -> KeyClass:
-        """Make a class with a new key; without a KMS it has none, and only says what would be.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused.
-        """
+        """Make a class with a new key; without a KMS it has none, and only says what would be."""
         made = cls(random_bytes(4).hex(), pattern, key_id)
         if kms is None:
             return made
@@ -76,27 +60,13 @@ class KeyClass:
         return replace(made, class_key=entry)
 
     def wrapping(self, metadata: KeyMetadata, kms: Any) -> tuple[KeyClass, str]:
-        """The class with one more wrapped key, and the entry of that key.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused.
-        """
+        """The class with one more wrapped key, and the entry of that key."""
         keys = self._keys()
         entry = keys.add_manifest_list_key(metadata, kms, self.key_id)
         return replace(self, encryption_keys=tuple(keys.to_list())), entry
 
     def unwrap(self, entry: str, kms: Any) -> KeyMetadata:
-        """A wrapped key.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused, or the entry is missing.
-        FormatError, AuthenticationError
-            The entries are damaged.
-        """
+        """A wrapped key."""
         return self._keys().unwrap(entry, kms, table_key_id=self.key_id)
 
     def only(self, *entries: str) -> KeyClass:
@@ -111,13 +81,7 @@ class KeyClass:
         return replace(self, encryption_keys=tuple(by_id[each] for each in by_id if each in wanted))
 
     def rewrapped(self, kms: Any, new_key_id: str, new_kms: Any) -> KeyClass:
-        """The same keys under another master key.
-
-        Raises
-        ------
-        KeyAccessError
-            One of the services refused.
-        """
+        """The same keys under another master key."""
         keys = self._keys().rewrap(kms, new_key_id, new_kms)
         return replace(self, key_id=new_key_id, encryption_keys=tuple(keys.to_list()))
 
@@ -137,13 +101,7 @@ class KeyClass:
 
     @classmethod
     def from_json(cls, fields: Any, name: str) -> KeyClass:
-        """Read that form; `name` is the document's, for errors.
-
-        Raises
-        ------
-        FormatError
-            It is none.
-        """
+        """Read that form; `name` is the document's, for errors."""
         kinds = {"id": str, "key-id": str, "class-key": str, "encryption-keys": list}
         if not isinstance(fields, dict) or not all(isinstance(fields.get(each), kinds[each]) for each in kinds):
             raise FormatError(f"{name}: a class of keys is damaged")
@@ -154,13 +112,7 @@ class KeyClass:
 
 
 def class_of(classes: Sequence[KeyClass], path: str) -> KeyClass:
-    """The class that a new file at `path` belongs to: the first whose pattern matches.
-
-    Raises
-    ------
-    ValueError
-        None does.
-    """
+    """The class that a new file at `path` belongs to: the first whose pattern matches. ValueError: none does."""
     for each in classes:
         if each.pattern is not None and (each.pattern == "**" or matches(path, each.pattern)):
             return each
@@ -170,10 +122,7 @@ def class_of(classes: Sequence[KeyClass], path: str) -> KeyClass:
 def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str, str] | str:
     """Patterns and master keys, from the two ways in which they are given; without patterns, the master key alone.
 
-    Raises
-    ------
-    ValueError
-        There is no master key for files that no pattern names, or two.
+    ValueError: there is no master key for files that no pattern names, or two.
     """
     if key_id and keys is None:
         return key_id
@@ -196,12 +145,7 @@ def merge_classes(
     master key alone, the classes of a dataset stay as they are: a run that does not repeat the patterns must not put
     the files of a tenant under everybody's key.
 
-    Raises
-    ------
-    ValueError
-        There is no pattern ``**``, one matches no path, or the dataset's default class is under another master key.
-    KeyAccessError
-        The KMS refused to wrap the key of a new class.
+    ValueError: there is no pattern ``**``, one matches no path, or the default class is under another master key.
     """
     if keys is None:
         return tuple(classes)
@@ -234,16 +178,7 @@ def merge_classes(
 
 
 class ClassKeys:
-    """Seals and opens the keys of files. Safe to use from several threads; it cannot be pickled.
-
-    Parameters
-    ----------
-    classes : sequence of KeyClass
-    kms : client
-        Asked once for each class that is used.
-    name : str
-        The dataset, for errors.
-    """
+    """Seals and opens the keys of files; the KMS is asked once for each class. Safe to use from several threads."""
 
     def __init__(self, classes: Sequence[KeyClass], kms: Any, name: str) -> None:
         self._classes = {each.id: each for each in classes}
@@ -253,26 +188,14 @@ class ClassKeys:
         self._refused: dict[str, KeyAccessError] = {}
 
     def __getitem__(self, class_id: str) -> KeyClass:
-        """A class.
-
-        Raises
-        ------
-        FormatError
-            The dataset has no such class.
-        """
+        """A class. FormatError: the dataset has no such class."""
         found = self._classes.get(class_id)
         if found is None:
             raise FormatError(f"{self._name}: a manifest names the class of keys {class_id!r}, which does not exist")
         return found
 
     def key(self, class_id: str) -> Key:
-        """The class key.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused. It is not asked again for this class.
-        """
+        """The class key. KeyAccessError: the KMS refused, and is not asked again for this class."""
         found = self._keys.get(class_id)
         if found is None:
             if class_id in self._refused:
@@ -305,15 +228,7 @@ class ClassKeys:
         return nonce + seal_message(metadata, self.key(class_id), nonce, _bound(class_id, object_name))
 
     def open(self, class_id: str, part: Part) -> KeyMetadata:
-        """The key metadata of an object.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused the class key.
-        AuthenticationError
-            What was sealed is damaged, or belongs to another object.
-        """
+        """The key metadata of an object. AuthenticationError: it is damaged, or belongs to another object."""
         sealed = part.sealed_key
         plain = open_message(sealed[_NONCE:], self.key(class_id), sealed[:_NONCE], _bound(class_id, part.name))
         if plain is None:

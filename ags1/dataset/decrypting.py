@@ -29,12 +29,7 @@ def decrypt_files(
     durable: bool = False,
     dry_run: bool = False,
 ) -> RunReport:
-    """Decrypt the files of a version that are wanted.
-
-    Raises
-    ------
-    As :meth:`ags1.dataset.Dataset.decrypt`.
-    """
+    """Decrypt the files of a version that are wanted; see :meth:`ags1.dataset.Dataset.decrypt`."""
     dataset, root = view.location, view.root
     if inside(dataset, target) is not None:
         raise ValueError(f"the target {target} lies in the dataset: plaintext would stand beside what is encrypted")

@@ -49,13 +49,7 @@ class SourceIdentity:
 
     @classmethod
     def from_json(cls, fields: Any) -> SourceIdentity:
-        """Read that form.
-
-        Raises
-        ------
-        ValueError, TypeError
-            It is none.
-        """
+        """Read that form. ValueError, TypeError: it is none."""
         size, mtime_ns, ctime_ns, inode, etag = fields
         if not all(type(each) is int for each in (size, mtime_ns, ctime_ns, inode)) or not isinstance(etag, str):
             raise TypeError("not the identity of a source")
@@ -147,13 +141,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, fields: Any, name: str) -> Entry:
-        """Read that form; `name` is the manifest's, for errors.
-
-        Raises
-        ------
-        FormatError
-            It is none.
-        """
+        """Read that form; `name` is the manifest's, for errors."""
         try:
             parts = tuple(
                 Part(_object_name(each), length, binascii.a2b_base64(key)) for each, length, key in fields["parts"]

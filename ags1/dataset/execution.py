@@ -22,26 +22,12 @@ _WAITING = 4
 def execute(
     worker: Worker, units: Iterable[Any], *, threads: int | None = None, on_error: str = "fail"
 ) -> Generator[Outcome, None, None]:
-    """Run a worker over units in some threads.
+    """Run a worker over units in some threads, by default as many as this process may use CPUs; 1 starts none.
 
-    Parameters
-    ----------
-    units : iterable
-        Taken on the calling thread, a bounded number ahead of the outcomes.
-    threads : int, optional
-        By default as many as this process may use CPUs. With 1, no thread is started.
-    on_error : {"fail", "collect"}
-        Whether the first failure is raised, or is an outcome like others. One that would meet every other unit as well
-        (a full disk, a KMS that refuses everything) is always raised.
-
-    Yields
-    ------
-    Outcome
-        In the order of units.
-
-    Notes
-    -----
-    Closing the iterator, or an error, begins nothing more and waits for what was begun.
+    Units are taken on the calling thread, a bounded number ahead of the outcomes, which come in their order. With
+    ``on_error="fail"`` the first failure is raised; "collect" makes it an outcome like others, if it would not meet
+    every other unit as well (a full disk, a KMS that refuses everything). Closing the iterator, or an error, begins
+    nothing more and waits for what was begun.
     """
     if on_error not in ("fail", "collect"):
         raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")

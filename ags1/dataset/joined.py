@@ -42,21 +42,8 @@ _OPEN = 4
 def open_parts(dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int | None = None) -> Reader:
     """Open the plaintext of a file.
 
-    Parameters
-    ----------
-    dataset : Location
-        What the names of objects are relative to.
-    threads
-        As :class:`ags1.Reader`.
-
-    Raises
-    ------
-    FileNotFoundError, OSError
-        An object is missing, or cannot be read.
-    TruncatedError, FormatError
-        It is shorter or longer than it was.
-    KeyAccessError, AuthenticationError
-        Its key cannot be had.
+    TruncatedError, FormatError: an object is shorter or longer than it was. KeyAccessError, AuthenticationError: its
+    key cannot be had.
     """
     if len(entry.parts) != 1:
         return JoinedReader(dataset, entry, keys, threads=threads)
@@ -77,13 +64,7 @@ def open_parts(dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int
 
 
 def open_part(dataset: Location, part: Part, metadata: KeyMetadata, *, threads: int | None = 1) -> Plaintext:
-    """The plaintext of one object, by position. The caller closes its ``source``.
-
-    Raises
-    ------
-    FileNotFoundError, OSError, TruncatedError, FormatError
-        As :func:`open_parts`.
-    """
+    """The plaintext of one object, by position; faults as :func:`open_parts`. The caller closes its ``source``."""
     place = dataset.join(part.name)
     source = open_regular(place) if place.is_local else open_source(place)
     assert not isinstance(source, PipeSource)
@@ -206,13 +187,7 @@ class _RawParts(RawReader):
 
 
 class JoinedReader(Reader):
-    """Plaintext of a file of several objects: a Reader, with the lengths that the manifest says.
-
-    Raises
-    ------
-    FileNotFoundError, OSError, TruncatedError, FormatError, KeyAccessError, AuthenticationError
-        As :func:`open_parts` of the first object; of the others, when they are read.
-    """
+    """Plaintext of a file of several objects: a Reader, with the lengths that the manifest says."""
 
     def __init__(self, dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int | None = None) -> None:
         parts = _Parts(dataset, entry, keys, threads)

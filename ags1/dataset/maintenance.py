@@ -29,13 +29,7 @@ _ATTEMPTS = 20
 
 
 def _named(transaction: Transaction, path: str) -> list[Entry]:
-    """A file, or all files below a directory.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is neither.
-    """
+    """A file, or all files below a directory; FileNotFoundError if there is neither."""
     manifests, root = transaction.manifests, transaction.root
     entry = manifests.find(root, path)
     found = [entry] if entry is not None else list(manifests.files(root, f"{path}/" if path else ""))
@@ -45,13 +39,7 @@ def _named(transaction: Transaction, path: str) -> list[Entry]:
 
 
 def remove(location: Location, kms: Any, paths: Sequence[str], *, dry_run: bool) -> RunReport:
-    """Make a version without some files; directories stand for all that is below them.
-
-    Raises
-    ------
-    FileNotFoundError
-        One is not there. Nothing was removed.
-    """
+    """Make a version without some files; see :meth:`ags1.dataset.Dataset.rm`."""
     transaction = Transaction.begin(location, kms, "rm")
     going = sorted({entry.path for path in paths for entry in _named(transaction, path)}, key=sort_key)
     report = RunReport(version=transaction.next_version - 1, removed=len(going), paths=going if dry_run else [])
@@ -65,18 +53,9 @@ def remove(location: Location, kms: Any, paths: Sequence[str], *, dry_run: bool)
 
 
 def move(location: Location, kms: Any, source: str, target: str, *, replace_existing: bool, dry_run: bool) -> RunReport:
-    """Make a version in which a file or a directory has another path. Objects stay where they are.
+    """Make a version in which a file or a directory has another path; see :meth:`ags1.dataset.Dataset.mv`.
 
-    Files that come under another class of keys are encrypted anew, under a key of that class.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file or directory.
-    FileExistsError
-        A file has the new path already.
-    IsADirectoryError, NotADirectoryError
-        The new path is a directory, or is below a file.
+    IsADirectoryError, NotADirectoryError: the new path is a directory, or is below a file.
     """
     check_path(target)
     transaction = Transaction.begin(location, kms, "mv")

@@ -52,18 +52,8 @@ Change = tuple["Entry | None", "Entry | None"]
 class Node:
     """Where a manifest is, and what is below it.
 
-    Attributes
-    ----------
-    level : int
-        0 for a leaf.
-    first, last : bytes
-        Sort keys of its first and its last file.
-    file_count, plaintext_bytes : int
-        Of all files below it.
-    name : str
-        Of the object, relative to the dataset.
-    key_metadata : bytes
-        Its key, AAD prefix and length: a secret.
+    `level` is 0 for a leaf; `first` and `last` are the sort keys of its first and its last file; `name` is relative to
+    the dataset. `key_metadata` is a secret: its key, AAD prefix and length.
     """
 
     level: int
@@ -89,13 +79,7 @@ class Node:
 
     @classmethod
     def from_json(cls, fields: Any, level: int, name: str) -> Node:
-        """Read that form.
-
-        Raises
-        ------
-        FormatError
-            It is none.
-        """
+        """Read that form."""
         try:
             first, last, count, size, below, key = fields
             metadata = base64.b64decode(key, validate=True)
@@ -114,32 +98,9 @@ Item = Node | Entry
 class Items:
     """What is directly below a node. An item is made when it is asked for: whoever looks for one file needs one of 512.
 
-    Parameters
-    ----------
-    level : int
-        Of the manifest that has them.
-    fields : list
-        Their JSON.
-    name : str
-        Of the manifest, for errors.
-
-    Attributes
-    ----------
-    keys : list of bytes
-        Sort keys of the first file of each.
-    last : bytes
-        Sort key of the last file.
-    totals : tuple of int
-        Number of all files below, and their bytes of plaintext.
-
-    Raises
-    ------
-    FormatError
-        They are in no order, or have no keys. What else is wrong with an item is found when it is made.
-
-    Notes
-    -----
-    Safe to share between threads: two that make one item make equal ones.
+    Made of JSON, whose order and keys are checked; what else is wrong with an item is found when it is made. `keys` are
+    the sort keys of the first file of each, `last` is that of the last file; `totals` are the number of all files below
+    and their bytes of plaintext. Safe to share between threads: two that make one item make equal ones.
     """
 
     __slots__ = ("_fields", "_level", "_made", "_name", "keys", "last", "totals")
@@ -204,16 +165,9 @@ def _first(item: Item) -> bytes:
 
 
 class Manifests:
-    """Reads and writes manifests of one dataset. Safe to use from several threads; it holds keys.
+    """Reads and writes manifests of one dataset, each of which repeats its uuid. Safe to use from several threads.
 
-    Parameters
-    ----------
-    location : Location
-        The dataset.
-    uuid : str
-        Its identity, which every manifest repeats.
-    unsynced : Unsynced, optional
-        Where manifests are noted that were written and may not be on the disk yet.
+    What is written, and may not be on the disk yet, is noted in `unsynced`.
     """
 
     def __init__(self, location: Location, uuid: str, unsynced: Unsynced | None = None) -> None:
@@ -227,15 +181,7 @@ class Manifests:
     # -- objects ---------------------------------------------------------------------------------------------------
 
     def root(self, name: str, metadata: KeyMetadata, file_count: int, plaintext_bytes: int) -> Node:
-        """The root of a version, read and checked against what the version says.
-
-        Raises
-        ------
-        FormatError, AuthenticationError
-            It is damaged, or not the one that belongs there.
-        FileNotFoundError
-            It is missing.
-        """
+        """The root of a version, read and checked against what the version says."""
         level, items = self._read(name, metadata.encode(), None)
         made = Node(level, items.keys[0], items.last, *items.totals, name, metadata.encode())
         if (made.file_count, made.plaintext_bytes) != (file_count, plaintext_bytes):
@@ -244,13 +190,7 @@ class Manifests:
         return made
 
     def children(self, node: Node, *, keep: bool = True) -> Items:
-        """The nodes or files directly below a node; shared, so not to be changed. With `keep`, for the next call too.
-
-        Raises
-        ------
-        FormatError, AuthenticationError, FileNotFoundError
-            As :meth:`root`.
-        """
+        """What is directly below a node; shared, so not to be changed. With `keep`, for the next call too."""
         with self._lock:
             found = self._kept.get(node.name)
             if found is not None:
@@ -301,13 +241,7 @@ class Manifests:
         return found, Items(found, files, place.text)
 
     def write(self, level: int, items: list[Item], run: str) -> Node:
-        """Write a manifest under a name of its own.
-
-        Raises
-        ------
-        OSError
-            It cannot be written.
-        """
+        """Write a manifest under a name of its own."""
         fields = {"format": FORMAT, "uuid": self.uuid, "level": level, "files": [each.to_json() for each in items]}
         plain = json.dumps(fields, separators=(",", ":")).encode("ascii")
         if len(plain) > _MAX_BYTES // 2:
@@ -398,10 +332,8 @@ class Manifests:
     def object_names(self, root: Node | None, known: set[str]) -> Iterator[str]:
         """Names of the objects that a version needs: manifests and those of files.
 
-        Parameters
-        ----------
-        known : set of str
-            Manifests that were looked at before, by this too: they and what is below them are passed over.
+        Manifests in `known` were looked at before: they and what is below them are passed over. Those of this are
+        added.
         """
         if root is None or root.name in known:
             return
@@ -487,13 +419,7 @@ class _Cursor:
 class Editor:
     """Makes a new tree out of an old one. Changes come in the order of paths; it holds a few nodes in memory.
 
-    Parameters
-    ----------
-    manifests : Manifests
-    root : Node or None
-        The tree to begin with.
-    run : str
-        Who writes: names of new nodes begin with it.
+    Names of new nodes begin with `run`: who writes.
     """
 
     def __init__(self, manifests: Manifests, root: Node | None, run: str) -> None:

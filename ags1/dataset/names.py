@@ -56,10 +56,7 @@ def sort_key(path: str) -> bytes:
 def check_path(path: str) -> str:
     """Return a path of a file of a dataset: relative, without empty or dot components, not below ``_ags1``.
 
-    Raises
-    ------
-    FormatError
-        Any other: whoever joined it to a directory would leave that directory.
+    FormatError: any other, because whoever joined it to a directory would leave that directory.
     """
     parts = path.split("/")
     if path == "" or "\0" in path or parts[0] == CONTROL or any(part in ("", ".", "..") for part in parts):

@@ -18,16 +18,10 @@ __all__ = ["Listed", "unnamed", "walk"]
 
 
 class Listed(NamedTuple):
-    """Something in a dataset.
+    """Something in a dataset: its name, relative to that, and its kind.
 
-    Attributes
-    ----------
-    name : str
-        Relative to the dataset.
-    kind : str
-        "file", "leftover" (a temporary file) or "other": a link, a pipe, a socket, a device.
-    size, modified : int
-        Bytes, and time of the last change in nanoseconds; -1 of a local file, at which :meth:`looked_at` looks.
+    That is "file", "leftover" (a temporary file) or "other": a link, a pipe, a socket, a device. `size` and `modified`
+    (in nanoseconds) are -1 of a local file, at which :meth:`looked_at` looks.
     """
 
     name: str
@@ -36,12 +30,7 @@ class Listed(NamedTuple):
     modified: int = -1
 
     def looked_at(self, dataset: Location) -> Listed:
-        """The same with its length and time.
-
-        Raises
-        ------
-        FileNotFoundError, OSError
-        """
+        """The same with its length and time."""
         if self.size >= 0:
             return self
         seen = status(dataset.join(self.name))

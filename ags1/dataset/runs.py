@@ -49,20 +49,7 @@ KEY_LENGTH = 32
 class Done:
     """A file that a worker has written completely. It holds no key, so it travels as it is.
 
-    Attributes
-    ----------
-    path : str
-        Of the file in the dataset.
-    key_class : str
-        Class of its keys.
-    parts : tuple of (str, int)
-        Name of each object, and its bytes of plaintext.
-    source : SourceIdentity or None
-        What was read.
-    mode : int or None
-        Permission bits of the source.
-    run : str
-        The run that wrote it.
+    `parts` are the names of its objects, each with its bytes of plaintext; `source` is what was read.
     """
 
     path: str
@@ -84,13 +71,7 @@ class Done:
 
     @classmethod
     def from_json(cls, fields: Any, run: str) -> Done:
-        """Read that form.
-
-        Raises
-        ------
-        ValueError, TypeError, FormatError
-            It is none.
-        """
+        """Read that form. ValueError, TypeError, FormatError: it is none."""
         path, key_class, parts, source, mode = fields
         found = tuple((check_path(name), int(length)) for name, length in parts)
         identity = None if source is None else SourceIdentity.from_json(source)
@@ -101,14 +82,8 @@ class Done:
 class RunReference:
     """What a process needs to take part in a run, besides access to the KMS. It has no secret; it can be pickled.
 
-    Attributes
-    ----------
-    run : str
-        Identity of the run.
-    classes : dict of str to KeyClass
-        For each class, the master key and the run's wrapped key, whose entry is the class's ``class_key``.
-    default : str
-        The class that the run's own messages are under.
+    `classes` have the master keys and the run's wrapped keys, whose entries are their ``class_key``; the run's own
+    messages are under the class `default`.
     """
 
     run: str
@@ -119,17 +94,8 @@ class RunReference:
     def create(cls, classes: Iterable[KeyClass], kms: Any) -> RunReference:
         """A run that keeps no record: of a program's writes, and of what a driver sends to its tasks.
 
-        Parameters
-        ----------
-        classes : iterable of KeyClass
-            What it may write files of; one has the pattern ``**``. Of each, only the master key and the key encryption
-            keys are needed: where one of those is young enough, the KMS has to unwrap only.
-        kms : client
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused.
+        It may write files of these classes, one of which has the pattern ``**``. Of each, only the master key and the
+        key encryption keys are needed: where one of those is young enough, the KMS has to unwrap only.
         """
         made = {each.id: _with_run_key(each, kms) for each in classes}
         return cls(new_run(), made, next(each.id for each in made.values() if each.pattern == "**"))
@@ -146,13 +112,7 @@ def _with_run_key(key_class: KeyClass, kms: Any) -> KeyClass:
 
 
 class RunKeys:
-    """The keys of the objects that a run writes. Safe to use from several threads; it cannot be pickled.
-
-    Parameters
-    ----------
-    reference : RunReference
-    kms : client
-    """
+    """The keys of the objects that a run writes. Safe to use from several threads; it cannot be pickled."""
 
     def __init__(self, reference: RunReference, kms: Any) -> None:
         self.reference = reference
@@ -162,13 +122,7 @@ class RunKeys:
         self._label = b"\0".join((_LABEL, reference.run.encode(), b""))
 
     def key(self, class_id: str | None = None) -> Key:
-        """The run's key of a class, by default of the default class.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused.
-        """
+        """The run's key of a class, by default of the default class. KeyAccessError: the KMS refused."""
         name = class_id or self.reference.default
         found = self._keys.get(name)
         if found is None:
@@ -179,17 +133,7 @@ class RunKeys:
         return found
 
     def object_key(self, class_id: str, object_name: str, plaintext_length: int | None = None) -> KeyMetadata:
-        """Key, AAD prefix and, where `plaintext_length` is given, length of an object.
-
-        Parameters
-        ----------
-        class_id : str
-            Class of keys of the file.
-        object_name : str
-            Relative to the dataset. Nobody else writes under it.
-        plaintext_length : int, optional
-            Bytes of plaintext.
-        """
+        """Key, AAD prefix and, where `plaintext_length` is given, length of an object."""
         first, second = self.derive(class_id, object_name)
         length = None if plaintext_length is None else encrypted_length(plaintext_length)
         return KeyMetadata(first, second, length)
@@ -223,27 +167,9 @@ class RunKeys:
 
 
 class Run:
-    """A run that this process has begun. Use it from one thread.
+    """A run that this process has begun, on a version of the dataset; 0 for a new one. Use it from one thread.
 
-    Parameters
-    ----------
-    location : Location
-        The dataset.
-    classes : sequence of KeyClass
-        Its classes of keys.
-    base_version : int
-        Version of the dataset that the run began on; 0 for a new one.
-    kms : client
-    operation : str
-        "encrypt", "add" and so on, for people who look at the record.
-    durable : bool
-        Whether what it records is on the disk.
-
-    Attributes
-    ----------
-    id : str
-        Its identity.
-    keys : RunKeys
+    `operation` is for people who look at the record. With `durable`, what it records is on the disk.
     """
 
     def __init__(
@@ -279,15 +205,7 @@ class Run:
         return replace(self.keys.reference, classes=dict(self.keys.reference.classes))
 
     def use(self, class_ids: Iterable[str]) -> None:
-        """Make the run's keys for some classes, before any object of them is written.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused.
-        OSError
-            The record cannot be written.
-        """
+        """Make the run's keys for some classes, before any object of them is written."""
         wanted = [self._fields["default"], *class_ids] if not self._begun else class_ids
         for class_id in wanted:
             if class_id in self.keys.reference.classes:
@@ -301,13 +219,7 @@ class Run:
             self.keys.reference.classes[each.id] = mine
 
     def record(self, done: Sequence[Done]) -> None:
-        """Write that some files are complete. The caller has made them durable.
-
-        Raises
-        ------
-        OSError
-            The record cannot be written.
-        """
+        """Write that some files are complete. The caller has made them durable."""
         if done:
             self._records += 1
             write_record(self._location, self.keys, f"{self._records:06d}", done)
@@ -322,21 +234,9 @@ class Run:
 
 
 def write_record(location: Location, keys: RunKeys, label: str, done: Sequence[Done]) -> None:
-    """Write that some files of a run are complete: its driver, or a worker that has the keys.
+    """Write that some files of a run are complete and durable: its driver, or a worker that has the keys.
 
-    Parameters
-    ----------
-    location : Location
-        The dataset.
-    label : str
-        What no other record of the run has in its name.
-    done : sequence of Done
-        They are durable.
-
-    Raises
-    ------
-    OSError
-        The record cannot be written.
+    No other record of the run has `label` in its name.
     """
     name = f"{RUNS}/{keys.reference.run}/done-{label}.ags1"
     plain = json.dumps([each.to_json() for each in done], separators=(",", ":")).encode("ascii")
@@ -357,17 +257,7 @@ def _create(place: Location, data: bytes) -> None:
 class Interrupted:
     """What a run has done that did not come to its commit.
 
-    Attributes
-    ----------
-    keys : RunKeys
-        With which the keys of its objects are derived again.
-    classes : dict of str to (str, str)
-        Pattern and master key of each of its classes.
-    base_version : int
-        Version that it began on.
-    durable : bool
-        Whether what it did is on the disk.
-    done : list of Done
+    From `keys`, those of its objects are derived again. Where it was not `durable`, what it did may not be on the disk.
     """
 
     run: str

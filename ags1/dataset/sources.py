@@ -54,22 +54,10 @@ _NONE = SourceIdentity(0)
 
 @dataclass(slots=True)
 class Found:
-    """A file of a source, or what is wrong with it.
+    """A file of a source, or what is wrong with it, or with what is below it.
 
-    Attributes
-    ----------
-    path : str
-        Of the file in the dataset.
-    source : str
-        Relative to the source; "" if the source is the file itself.
-    root : Location
-        The source.
-    identity : SourceIdentity
-        What it was like when it was listed.
-    mode : int or None
-        Permission bits; None where there are no such things.
-    error : OSError or None
-        Why it, or what is below it, cannot be read.
+    `path` is that in the dataset, `source` the one relative to `root`, "" if that is the file itself; `identity` is
+    what it was like when it was listed; `mode` is None where there are no permissions.
     """
 
     path: str
@@ -104,27 +92,13 @@ def place_of(root: Location, source: str) -> Location:
 
 
 def scan(source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped) -> Iterator[Found]:
-    """Files of a source, sorted by their paths in the dataset.
+    """Files of a source (a directory, a prefix, or a file), sorted by their paths in the dataset.
 
-    Parameters
-    ----------
-    source : Location
-        A directory, a prefix, or a file.
-    prefix : str
-        Directory of the dataset that they go to, "" for its top.
-    wanted : Filter
-        Compared with paths relative to the source.
-    outside : Location, optional
-        A directory that is no part of the source, though it may lie in it.
-    skipped : callable
-        Called with the path and the reason of what is left out.
+    `prefix` is the directory of the dataset that they go to, "" for its top. `wanted` is compared with paths relative
+    to the source. `outside` is no part of the source, though it may lie in it.
 
-    Raises
-    ------
-    FileNotFoundError, OSError
-        There is no such source, or it is neither a file nor a directory.
-    ValueError
-        A path would begin with ``_ags1``.
+    OSError: there is no such source, or it is neither a file nor a directory. ValueError: a path would begin with
+    ``_ags1``.
     """
     if source.is_local:
         yield from _Local(source, prefix, wanted, outside, skipped).scan()
@@ -312,13 +286,7 @@ def refuse_changed(name: str) -> OSError:
 
 
 def read_same(place: Location, identity: SourceIdentity) -> Buffer:
-    """All of a small source, if it is, and stays while it is read, what was listed.
-
-    Raises
-    ------
-    OSError
-        EBUSY: it was changed. Any other: it cannot be read.
-    """
+    """All of a small source, if it is, and stays while it is read, what was listed. OSError EBUSY: it was changed."""
     if place.is_local:
         return read_same_file(place.path, identity)
     try:
@@ -361,13 +329,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def read_regular(path: str, size: int) -> bytes:
-    """Up to one byte more than `size` of a regular file.
-
-    Raises
-    ------
-    OSError
-        It cannot be read; EINVAL: it is no regular file.
-    """
+    """Up to one byte more than `size` of a regular file. OSError EINVAL: it is none."""
     descriptor = os.open(path, _READ)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -398,10 +360,7 @@ def _is_same_entry(found: Entry, identity: SourceIdentity) -> bool:
 def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Source, Callable[[], None]]]:
     """A source to be read by position, and a function that raises if it is not any more what was listed.
 
-    Raises
-    ------
-    OSError
-        EBUSY: it was changed. Any other: it cannot be read.
+    OSError EBUSY: it was changed.
     """
     source = open_regular(place) if place.is_local else open_source(place)
     assert not isinstance(source, PipeSource)
@@ -430,13 +389,7 @@ def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Sourc
 
 
 def open_regular(place: Location) -> DescriptorSource:
-    """A regular file of this machine, to be read by position.
-
-    Raises
-    ------
-    OSError
-        It cannot be read; EINVAL: it is no regular file.
-    """
+    """A regular file of this machine, to be read by position. OSError EINVAL: it is none."""
     descriptor = os.open(place.path, _READ)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

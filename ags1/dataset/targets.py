@@ -50,7 +50,8 @@ def open_target(location: Location) -> Iterator[LocalTarget | RemoteTarget]:
 class RemoteTarget:
     """A prefix in an object store, or a directory of another file system. Safe to use from several threads.
 
-    Its methods are those of :class:`LocalTarget`; what is filled by several is begun locally only.
+    Its methods are those of :class:`LocalTarget`; there are no modes, and what is filled by several is begun locally
+    only.
     """
 
     is_local = False
@@ -111,13 +112,7 @@ class LocalTarget:
         os.close(self._top)
 
     def write_new(self, name: str, data: Buffer) -> None:
-        """Write a whole object under a name, relative to the target, that nobody has.
-
-        Raises
-        ------
-        OSError
-            It cannot be written. What was written of it is removed.
-        """
+        """Write a whole object under a name, that nobody has. A failure leaves nothing of it."""
         above, _, base = name.rpartition("/")
         try:
             directory = self._current if above == self._name else self._enter(above)
@@ -147,10 +142,7 @@ class LocalTarget:
     def write(self, path: str, data: Buffer, mode: int | None) -> None:
         """Write a whole file, in place of what has its path; `mode` are the permission bits that it has at most.
 
-        Raises
-        ------
-        OSError
-            It cannot be written, or a directory has the path. What was there is still there.
+        After a failure, what was there is still there.
         """
         output = self._open(path, mode)
         try:
@@ -166,13 +158,7 @@ class LocalTarget:
         return _reserved(self._open(path, mode), expected)
 
     def begin(self, name: str, size: int, mode: int | None) -> None:
-        """Make a file under a name of its own, with the room for `size` bytes; others :meth:`fill` it.
-
-        Raises
-        ------
-        OSError
-            It cannot be made; nothing of it is left.
-        """
+        """Make a file under a name of its own, with the room for `size` bytes; others :meth:`fill` it."""
         above, _, base = name.rpartition("/")
         try:
             directory = self._enter(above)
@@ -183,13 +169,7 @@ class LocalTarget:
         _reserved(_NewFile(directory, descriptor, base, os.path.join(self._root, name)), size).commit()
 
     def fill(self, name: str, start: int) -> Output:
-        """What was begun under a name, to be written from an offset on.
-
-        Raises
-        ------
-        OSError
-            It was finished or given up, or cannot be written.
-        """
+        """What was begun under a name, to be written from an offset on."""
         above, _, base = name.rpartition("/")
         try:
             directory = self._enter(above, make=False)
@@ -203,10 +183,7 @@ class LocalTarget:
     def finish(self, name: str, path: str, mode: int | None) -> None:
         """Give what was begun under a name its path, in place of what has that.
 
-        Raises
-        ------
-        OSError
-            It cannot be done; what had the path is still there, and so is what was begun.
+        After a failure, what had the path is still there, and so is what was begun.
         """
         (inside, _, temporary), (above, _, base) = name.rpartition("/"), path.rpartition("/")
         with ExitStack() as opened:

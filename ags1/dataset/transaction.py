@@ -54,20 +54,14 @@ _ATTEMPTS = 100
 
 
 class Transaction:
-    """A change of a dataset. Use it from one thread, in a ``with`` statement.
+    """A change of a dataset, begun with :meth:`begin`. Use it from one thread, in a ``with`` statement.
 
     Attributes
     ----------
-    location : Location
-        The dataset.
-    base : Version or None
-        The version that it began with; None for a new dataset.
-    root : Node or None
-        The manifests of that version.
-    manifests : Manifests
+    base, root : Version or None, Node or None
+        The version that it began with, and its manifests; None for a new dataset.
     classes : tuple of KeyClass
         The classes of keys of the new version.
-    keys : ClassKeys
     run : Run
         Under whose keys objects are written.
     unsynced : Unsynced
@@ -165,22 +159,13 @@ class Transaction:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def class_of(self, path: str) -> KeyClass:
-        """The class of keys of a new file.
-
-        Raises
-        ------
-        ValueError
-            No pattern matches.
-        """
+        """The class of keys of a new file. ValueError: no pattern matches."""
         return class_of(self.classes, path)
 
     def take_over(self, run: str, began: int) -> None:
         """Allow objects of another run, which began on version `began`; 0 if there was no dataset.
 
-        Raises
-        ------
-        ConflictError
-            `expire` removes them; or versions behind that one were expired, so that nobody knows.
+        ConflictError: `expire` removes them; or versions behind that one were expired, so that nobody knows.
         """
         now = 0 if self.base is None else self.base.version
         if began > now:
@@ -192,13 +177,7 @@ class Transaction:
         self._not_fenced.add(run)
 
     def entry(self, done: Done, keys: RunKeys | None = None) -> Entry:
-        """The entry of a file that was written; `keys` are those of the run that wrote it, if this has taken that over.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused the key of its class.
-        """
+        """The entry of a file that was written; `keys` are those of its run, if that was taken over."""
         run = self.run.keys if keys is None else keys
         if run.reference.run not in self._not_fenced:
             raise AssertionError("take over the run first: expire may have given it up")
@@ -216,15 +195,7 @@ class Transaction:
         return 1 if self.base is None else self.base.version + 1
 
     def put(self, entry: Entry) -> Entry | None:
-        """Take a new or changed file; return the one that had its path. In the order of paths.
-
-        Raises
-        ------
-        OSError
-            A manifest cannot be written.
-        FormatError
-            No file of a dataset can have its path.
-        """
+        """Take a new or changed file; return the one that had its path. In the order of paths."""
         check_path(entry.path)
         self._carries = self._carries or any(run_of(part.name) not in self._runs for part in entry.parts)
         with self._reading():
@@ -233,15 +204,7 @@ class Transaction:
     def refuse_twin(self, path: str, changed: Mapping[str, Entry | None] = {}) -> None:
         """Refuse a new path that is a directory of the dataset, or below a file of it: nobody could decrypt both.
 
-        Parameters
-        ----------
-        changed : mapping
-            Other paths that change, with what they will be: None for those that go.
-
-        Raises
-        ------
-        IsADirectoryError, NotADirectoryError
-            It is one.
+        `changed` are other paths that change, with what they will be: None for those that go.
         """
         below = next((each for each in self.manifests.files(self.root, f"{path}/") if each.path not in changed), None)
         if below is not None:
@@ -272,13 +235,7 @@ class Transaction:
             ) from None
 
     def rewrap(self, class_id: str, new_key_id: str, new_kms: Any) -> None:
-        """Put the keys of a class under another master key, with the commit.
-
-        Raises
-        ------
-        KeyAccessError
-            One of the services refused.
-        """
+        """Put the keys of a class under another master key, with the commit. KeyAccessError: a service refused."""
         old = next(each for each in self.classes if each.id == class_id)
         renewed = old.rewrapped(self._kms, new_key_id, new_kms)
         self.classes = tuple(renewed if each.id == class_id else each for each in self.classes)
@@ -519,15 +476,7 @@ class Transaction:
 
 
 def open_root(manifests: Manifests, version: Version, kms: Any) -> Node | None:
-    """The root of a version's manifests; None if it has no file.
-
-    Raises
-    ------
-    KeyAccessError
-        The KMS refused the key of the default class.
-    FormatError, AuthenticationError, FileNotFoundError
-        The manifest is damaged, not the one that belongs there, or missing.
-    """
+    """The root of a version's manifests; None if it has no file."""
     if version.manifest is None or version.manifest_key is None:
         return None
     metadata = version.default_class.unwrap(version.manifest_key, kms)

@@ -55,12 +55,8 @@ def verify(
 ) -> TreeReport:
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
 
-    Parameters
-    ----------
-    kms : client
-        Gives the keys of other versions' manifests: what those name is not foreign.
-    perform : callable, optional
-        Has the entries verified somewhere else than in threads of this process, and yields their outcomes.
+    The KMS gives the keys of other versions' manifests: what those name is not foreign. `perform` has the entries
+    verified somewhere else than in threads of this process, and yields their outcomes.
     """
     return _Verification(view, kms).run(threads, progress, perform)
 

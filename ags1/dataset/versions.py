@@ -132,15 +132,7 @@ class Version:
         return replace(tagged, digest=hashlib.sha256(data).hexdigest()), data
 
     def authenticate(self, keys: ClassKeys, name: str) -> None:
-        """Check the tag.
-
-        Raises
-        ------
-        AuthenticationError
-            The file was changed, or was made under another key.
-        KeyAccessError
-            The KMS refused the key of the default class.
-        """
+        """Check the tag. AuthenticationError: the file was changed, or was made under another key."""
         if not hmac.compare_digest(self._tag(keys), self.tag):
             raise AuthenticationError(
                 f"{name} was changed, or is of another dataset: put the true file back, or open an older version"
@@ -148,15 +140,7 @@ class Version:
 
     @classmethod
     def parse(cls, data: Buffer, number: int, name: str) -> Version:
-        """Read the file of a version. Nothing in it is authentic before :meth:`authenticate`.
-
-        Raises
-        ------
-        FormatError
-            No JSON, a missing field, a wrong type.
-        UnsupportedError
-            Another version of the format.
-        """
+        """Read the file of a version. Nothing in it is authentic before :meth:`authenticate`."""
         try:
             fields = json.loads(bytes(memoryview(data)))
         except (ValueError, RecursionError):
@@ -206,15 +190,7 @@ class Version:
 
 
 def numbers(location: Location) -> list[int]:
-    """Numbers of the versions that a dataset has, ascending; none if there is no dataset.
-
-    Raises
-    ------
-    UnsupportedError
-        A dataset of the former format is there.
-    FormatError
-        Its control directory is a link, or a file.
-    """
+    """Numbers of the versions that a dataset has, ascending; none if there is no dataset."""
     control = location.join(CONTROL)
     if location.is_local:
         try:
@@ -238,10 +214,7 @@ def numbers(location: Location) -> list[int]:
 def latest_number(location: Location, after: int = 0) -> int:
     """The number of the last version; 0 if there is none.
 
-    Parameters
-    ----------
-    after : int
-        A version that existed: then the names behind it are tried, and no listing is made if it still exists.
+    Behind `after`, a version that existed, names are tried: no listing is made if it still exists.
     """
     if after:
         found = after
@@ -265,15 +238,7 @@ def _exists(location: Location, number: int) -> bool:
 
 
 def read_version(location: Location, number: int) -> Version:
-    """Read one version; it is not authenticated yet.
-
-    Raises
-    ------
-    FileNotFoundError
-        It does not exist, or was expired.
-    FormatError
-        It is damaged.
-    """
+    """Read one version; it is not authenticated yet. FileNotFoundError: it does not exist, or was expired."""
     place = location.join(version_name(number))
     try:
         data = read_whole(place, _MAX_BYTES)
@@ -296,13 +261,7 @@ def _expired(location: Location, number: int) -> FileNotFoundError:
 
 
 def read_committed(location: Location, number: int) -> Version:
-    """Read one version, if it was committed: the version of a late writer may stand where another was expired.
-
-    Raises
-    ------
-    FileNotFoundError, FormatError
-        As :func:`read_version`.
-    """
+    """Read one version, if it was committed: the version of a late writer may stand where another was expired."""
     found = read_version(location, number)
     try:
         is_committed = read_version(location, number + 1).parent == found.digest
@@ -322,16 +281,10 @@ def read_committed(location: Location, number: int) -> Version:
 
 @dataclass(frozen=True)
 class Kept:
-    """A version whose file is there: what it says, or why it cannot be read.
+    """A version whose file is there: what it says, not authenticated yet, or why it cannot be read.
 
-    Attributes
-    ----------
-    number : int
-    version : Version or None
-        Not authenticated yet.
-    error : Exception or None
-    is_committed : bool
-        False if the version behind it was not made on it: a late writer made it, and was killed before it took it away.
+    It `is_committed` if the version behind it was made on it: else a late writer made it, and was killed before it took
+    it away.
     """
 
     number: int
@@ -363,12 +316,7 @@ def kept_versions(location: Location, present: list[int] | None = None) -> Itera
 def made_since(location: Location, head: Version, after: int) -> list[Version]:
     """The versions behind number `after`, up to `head`: as authentic as that is, because each has its parent's digest.
 
-    Raises
-    ------
-    FileNotFoundError
-        One of them was expired.
-    FormatError
-        One of them is damaged.
+    FileNotFoundError: one of them was expired.
     """
     between, read = range(after + 1, head.version), partial(read_version, location)
     found = [*(map(read, between) if location.is_local else in_order(read, between, at_once=_REQUESTS)), head]
@@ -392,19 +340,10 @@ def read_latest(location: Location) -> Version | None:
 
 
 def publish(location: Location, version: Version, keys: ClassKeys, *, durable: bool = True) -> Version:
-    """Make a version the dataset's: this is the commit.
+    """Make a version the dataset's: this is the commit. Return it as it was written, with tag and digest.
 
-    Returns
-    -------
-    Version
-        As it was written, with tag and digest.
-
-    Raises
-    ------
-    FileExistsError
-        Somebody else has committed this number.
-    OSError
-        ENOTSUP: the store has no create-if-absent. Any other: whether it was committed is unknown.
+    FileExistsError: somebody else has committed this number. After any other OSError, whether it was committed is
+    unknown.
     """
     made, data = version.authenticated(keys)
     place = location.join(version_name(version.version))

@@ -29,13 +29,7 @@ class View:
 
     @classmethod
     def of(cls, location: Location, version: Version, kms: Any) -> View:
-        """Check a version, and read the root of its manifests.
-
-        Raises
-        ------
-        KeyAccessError, FormatError, AuthenticationError, OSError
-            As :func:`ags1.dataset.open`.
-        """
+        """Check a version, and read the root of its manifests."""
         keys = ClassKeys(version.classes, kms, location.text)
         version.authenticate(keys, f"version {version.version} of {location}")
         manifests = Manifests(location, version.uuid)

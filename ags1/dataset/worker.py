@@ -79,26 +79,9 @@ _MOST_PARTS = 99_999
 class EncryptUnit(NamedTuple):
     """A file, or a range of a big one, that is to become an object. It holds no key, so it travels as it is.
 
-    Attributes
-    ----------
-    path : str
-        Of the file in the dataset.
-    size : int
-        Bytes of plaintext.
-    source : str
-        Where it is, relative to the source; "" if the source is the file.
-    identity : SourceIdentity
-        What the whole source was like when it was listed.
-    key_class : str
-        Class of its keys.
-    name : str
-        Of the object, relative to the dataset.
-    mode : int or None
-        Permission bits of the source.
-    start : int
-        Offset of a range.
-    whole : int
-        Bytes of the file that this is a range of; -1 if it is none.
+    `path` is that in the dataset, `source` the one relative to the source, "" if that is the file; `identity` is what
+    the whole source was like when it was listed; `name` is the object's. A range begins at `start` of a file of `whole`
+    bytes, which is -1 if this is none.
     """
 
     path: str
@@ -115,18 +98,8 @@ class EncryptUnit(NamedTuple):
 class DecryptUnit(NamedTuple):
     """A range of a big file, decrypted into a file that :meth:`LocalTarget.begin` has made. It holds no open key.
 
-    Attributes
-    ----------
-    entry : Entry
-        The file, with the objects only that have some of the range.
-    first : int
-        Offset of the range in those, at the beginning of a block.
-    size : int
-        Bytes of plaintext.
-    start : int
-        Offset of the range in the file.
-    into : str
-        Name of what it is written into, relative to the target.
+    `entry` has the objects only that have some of the range, which begins at `first` of those, where a block does, and
+    at `start` of the file; `into` is the name of what it is written into, relative to the target.
     """
 
     entry: Entry
@@ -162,18 +135,10 @@ def cut_entry(entry: Entry, part_bytes: int, into: str) -> list[DecryptUnit]:
 
 
 class Outcome(NamedTuple):
-    """What came of a unit. It can be pickled, as the unit can.
+    """What came of a unit, which is as it was given. It can be pickled, as the unit can.
 
-    Attributes
-    ----------
-    unit : EncryptUnit, Entry or DecryptUnit
-        As it was given.
-    done : tuple of (str, int), or None
-        What was written: the name of each object or file, and its bytes of plaintext. None if it failed.
-    error : Exception or None
-        Why it failed.
-    seconds : float
-        What it took; of files that are worked on together, its share.
+    `done` has the name of each object or file that was written, and its bytes of plaintext; None if it failed.
+    `seconds` is what it took; of files that are worked on together, its share.
     """
 
     unit: Any
@@ -305,19 +270,10 @@ def attempts(
 
 
 class EncryptWorker(Worker):
-    """Encrypts files into objects of a dataset.
+    """Encrypts files of a source into objects of a dataset.
 
-    Parameters
-    ----------
-    source, target : Location
-        What the names in units are relative to.
-    keys : RunKeys
-        Of the run that writes.
-    threads : int
-        Threads that encrypt one large file.
-    progress : callable, optional
-        Called as ``progress(done)`` while a large file is being encrypted, with its bytes so far, on the thread that
-        does it.
+    What the units' sources, and the names of objects, are relative to are `source` and `dataset`. `threads` work on one
+    large file; `progress` is called with the bytes of it that are done.
     """
 
     def __init__(
@@ -542,14 +498,6 @@ class DecryptWorker(ReadingWorker):
 
     Each appears whole, in place of what had its path; nothing is written through a link or into a special file. Units
     are entries, or ranges of a big file, each of which writes its place of a file that has no path yet.
-
-    Parameters
-    ----------
-    dataset, target : Location
-        What the names of objects, and the paths of files, are relative to.
-    keys : ClassKeys
-    threads, progress
-        As :class:`EncryptWorker`.
     """
 
     def __init__(
@@ -618,15 +566,7 @@ class DecryptWorker(ReadingWorker):
 
 
 class VerifyWorker(ReadingWorker):
-    """Authenticates every block of files of a dataset, and keeps nothing.
-
-    Parameters
-    ----------
-    dataset : Location
-    keys : ClassKeys
-    threads, progress
-        As :class:`EncryptWorker`.
-    """
+    """Authenticates every block of files of a dataset, and keeps nothing."""
 
     def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
         return [each if isinstance(each, Exception) else None for each in found]

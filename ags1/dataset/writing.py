@@ -80,20 +80,9 @@ def write_files(
     operation: str,
     options: Options,
 ) -> RunReport:
-    """Put the files of a source into a dataset.
+    """Put the files of a source into a dataset, below its directory `prefix`; see :func:`ags1.dataset.encrypt`.
 
-    Parameters
-    ----------
-    prefix : str
-        Directory of the dataset that they go to, "" for its top.
-    keys : mapping or str, optional
-        As :meth:`~ags1.dataset.transaction.Transaction.begin`; None if the dataset has to be there, and keeps its own.
-    operation : str
-        What the new version calls it.
-
-    Raises
-    ------
-    As :func:`ags1.dataset.encrypt`.
+    Without `keys` the dataset has to be there, and keeps its own. The new version calls it `operation`.
     """
     if inside(target, source) is not None:
         raise ValueError(f"the source {source} lies in the dataset {target}: a dataset holds encrypted files only")
