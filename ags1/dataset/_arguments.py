@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from ags1.storage import Location
@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
-    Patterns: TypeAlias = str | Sequence[str] | None
     Path: TypeAlias = str | bytes | os.PathLike[str]
 
 __all__ = ["check_run", "inside", "kms_client", "relative"]
@@ -55,13 +54,7 @@ def inside(outer: Location, inner: Location) -> str | None:
 
 
 def check_run(on_error: str, threads: int | None) -> None:
-    """Check what a run is given.
-
-    Raises
-    ------
-    ValueError
-        `on_error` is neither "fail" nor "collect", or `threads` is below 1.
-    """
+    """Check what a run is given. ValueError: `on_error` is neither "fail" nor "collect", or `threads` is below 1."""
     if on_error not in ("fail", "collect"):
         raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
     if threads is not None and threads < 1:

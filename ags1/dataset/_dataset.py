@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ags1.dataset._arguments import Path, Patterns
+    from ags1.dataset._arguments import Path
+    from ags1.dataset.selection import Patterns
     from ags1.files import Progress
 
 __all__ = ["Dataset"]
@@ -459,9 +460,10 @@ class Dataset:
     ) -> RunReport:
         self._view()
         where = Location(source, storage_options)
-        report = write_files(where, self._location, prefix, self._kms, None, operation, options)
-        if not options.dry_run:
-            self.refresh()
+        return self._changed(write_files(where, self._location, prefix, self._kms, None, operation, options))
+
+    def _changed(self, report: RunReport) -> RunReport:
+        self.refresh()
         self.report = report
         return report
 
@@ -480,9 +482,7 @@ class Dataset:
             raise ValueError("name the files or directories of the dataset that are to be removed")
         self._view()
         report = _maintenance.remove(self._location, self._kms, names, dry_run=dry_run)
-        self.refresh()
-        self.report = report
-        return report
+        return self._changed(report)
 
     def mv(self, source: Path, target: Path, *, replace: bool = False, dry_run: bool = False) -> RunReport:
         """Make a version in which a file or a directory has another path. No object is written.

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.dataset._arguments import Patterns
+    from ags1.dataset.selection import Patterns
     from ags1.files import Progress
 
 __all__ = ["encrypt", "open", "preview"]

@@ -187,20 +187,17 @@ class ClassKeys:
         self._keys: dict[str, Key] = {}
         self._refused: dict[str, KeyAccessError] = {}
 
-    def __getitem__(self, class_id: str) -> KeyClass:
-        """A class. FormatError: the dataset has no such class."""
-        found = self._classes.get(class_id)
-        if found is None:
-            raise FormatError(f"{self._name}: a manifest names the class of keys {class_id!r}, which does not exist")
-        return found
-
     def key(self, class_id: str) -> Key:
         """The class key. KeyAccessError: the KMS refused, and is not asked again for this class."""
         found = self._keys.get(class_id)
         if found is None:
             if class_id in self._refused:
                 raise self._refused[class_id]
-            each = self[class_id]
+            each = self._classes.get(class_id)
+            if each is None:
+                raise FormatError(
+                    f"{self._name}: a manifest names the class of keys {class_id!r}, which does not exist"
+                )
             try:
                 found = each.unwrap(each.class_key, self._kms).encryption_key
             except KeyAccessError as error:
@@ -212,18 +209,8 @@ class ClassKeys:
             self._keys[class_id] = found
         return found
 
-    def seal(self, class_id: str, object_name: str, metadata: KeyMetadata) -> bytes:
-        """Seal the key metadata of an object under its class.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused the class key.
-        """
-        return self.seal_encoded(class_id, object_name, metadata.encode())
-
-    def seal_encoded(self, class_id: str, object_name: str, metadata: bytes) -> bytes:
-        """The same of encoded key metadata."""
+    def seal(self, class_id: str, object_name: str, metadata: bytes) -> bytes:
+        """Seal the encoded key metadata of an object under its class. KeyAccessError: the KMS refused the class key."""
         nonce = random_bytes(_NONCE)
         return nonce + seal_message(metadata, self.key(class_id), nonce, _bound(class_id, object_name))
 

@@ -19,16 +19,9 @@ __all__ = ["decrypt_files"]
 
 
 def decrypt_files(
-    view: View,
-    target: Location,
-    wanted: Filter,
-    *,
-    threads: int | None = None,
-    on_error: str = "fail",
-    progress: Progress | None = None,
-    durable: bool = False,
-    dry_run: bool = False,
-) -> RunReport:
+    view: View, target: Location, wanted: Filter, *, threads: int | None, on_error: str, progress: Progress | None,
+    durable: bool, dry_run: bool,
+) -> RunReport:  # fmt: skip
     """Decrypt the files of a version that are wanted; see :meth:`ags1.dataset.Dataset.decrypt`."""
     dataset, root = view.location, view.root
     if inside(dataset, target) is not None:

@@ -25,16 +25,8 @@ __all__ = ["Entry", "Part", "SourceIdentity"]
 class SourceIdentity:
     """What a source was like when it was read: the same source has the same.
 
-    Attributes
-    ----------
-    size : int
-        Bytes.
-    mtime_ns : int
-        Time of the last change of content, in nanoseconds; 0 if unknown.
-    ctime_ns, inode : int
-        Of a local file: time of the last change of anything, and its number. 0 elsewhere.
-    etag : str
-        Of an object; "" elsewhere.
+    Times are in nanoseconds, 0 if unknown, as `ctime_ns` and `inode` are of what is no local file; `etag` is that of an
+    object, "" elsewhere.
     """
 
     size: int
@@ -58,16 +50,9 @@ class SourceIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One object of a file: a whole AGS1 stream of blocks of 1 MiB.
+    """One object of a file: a whole AGS1 stream of blocks of 1 MiB, under a name relative to the dataset.
 
-    Attributes
-    ----------
-    name : str
-        Of the object, relative to the dataset.
-    plaintext_length : int
-        Bytes of plaintext in it.
-    sealed_key : bytes
-        Its key metadata, sealed by :class:`ags1.dataset.classes.ClassKeys`.
+    `sealed_key` is its key metadata, sealed by :class:`ags1.dataset.classes.ClassKeys`.
     """
 
     name: str
@@ -144,7 +129,7 @@ class Entry:
         """Read that form; `name` is the manifest's, for errors."""
         try:
             parts = tuple(
-                Part(_object_name(each), length, binascii.a2b_base64(key)) for each, length, key in fields["parts"]
+                Part(check_path(each), length, binascii.a2b_base64(key)) for each, length, key in fields["parts"]
             )
             path, key_class, version = fields["path"], fields["class"], fields["version"]
             mode, source = fields.get("mode"), fields.get("source")
@@ -164,9 +149,3 @@ class Entry:
         if not right:
             raise FormatError(f"{name}: an entry has a field that is missing or of a wrong type")
         return cls(check_path(path), parts, key_class, version, identity, mode)
-
-
-def _object_name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise TypeError("an object's name is text")
-    return check_path(name)

@@ -31,16 +31,14 @@ def execute(
     """
     if on_error not in ("fail", "collect"):
         raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
-    for outcome in _run(worker, units, _usable() if threads is None else threads):
+    if threads is None:
+        from ags1._backend import backend
+
+        threads = int(backend()["threads"])
+    for outcome in _run(worker, units, threads):
         if outcome.error is not None and (on_error == "fail" or is_fatal(outcome.error)):
             raise outcome.error
         yield outcome
-
-
-def _usable() -> int:
-    from ags1._backend import backend
-
-    return int(backend()["threads"])
 
 
 def _run(worker: Worker, units: Iterable[Any], threads: int) -> Iterator[Outcome]:

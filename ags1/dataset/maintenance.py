@@ -15,7 +15,7 @@ from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import numbers
 from ags1.errors import ConflictError
-from ags1.storage import Location, list_files
+from ags1.storage import Location, list_files, make_parent
 from ags1.stream import Writer
 
 TYPE_CHECKING = False
@@ -99,8 +99,6 @@ def _encrypted_again(transaction: Transaction, entry: Entry, path: str, key_clas
     name = new_object_name(path, transaction.run.id)
     metadata = transaction.run.keys.object_key(key_class.id, name)
     target = transaction.location.join(name)
-    from ags1.storage import make_parent
-
     make_parent(target)
     with (
         open_parts(transaction.location, entry, transaction.keys) as reader,

@@ -175,7 +175,6 @@ class Manifests:
         self.uuid = uuid
         self._kept: OrderedDict[str, Items] = OrderedDict()
         self._lock = threading.Lock()
-        self._directory_made = False
         self._unsynced = unsynced
 
     # -- objects ---------------------------------------------------------------------------------------------------
@@ -250,9 +249,7 @@ class Manifests:
         data = encrypt(plain, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
         name = new_manifest_name(run)
         place = self.location.join(name)
-        if not self._directory_made:
-            make_parent(place)
-            self._directory_made = True
+        make_parent(place)
         with open_output(place, expected=len(data)) as output:
             output.write_owned(data)
             output.commit()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -173,15 +174,9 @@ class Run:
     """
 
     def __init__(
-        self,
-        location: Location,
-        classes: Sequence[KeyClass],
-        base_version: int,
-        kms: Any,
-        operation: str,
-        *,
+        self, location: Location, classes: Sequence[KeyClass], base_version: int, kms: Any, operation: str, *,
         durable: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.id = new_run()
         self._location = location
         self._classes = {each.id: each for each in classes}
@@ -343,8 +338,6 @@ def remove_record(location: Location, run: str) -> None:
     remove([directory.join("run.json")])
     remove(each.location for each in entries)
     if location.is_local:
-        import os
-
         try:
             os.rmdir(directory.path)
         except OSError:

@@ -106,10 +106,11 @@ def scan(source: Location, prefix: str, wanted: Filter, outside: Location | None
         yield from _remote(source, prefix, wanted, outside, skipped)
 
 
-def _refuse_reserved(path: str, source: Location) -> None:
+def _refuse_reserved(path: str, source: Location, name: str) -> None:
     if path.partition("/")[0] == CONTROL:
         raise ValueError(
-            f"{source} would become {path}, but {CONTROL} is reserved for what a dataset knows of itself: exclude it"
+            f"{source.join(name)} would become {path}, but {CONTROL} is reserved for what a dataset "
+            "knows of itself: exclude it"
         )
 
 
@@ -164,7 +165,7 @@ class _Local:
             relative_path = relative + entry.name
             if is_directory:
                 if (wanted is None or not wanted.prunes(relative_path)) and not self._is_outside(entry):
-                    self._refuse_reserved(relative_path)
+                    _refuse_reserved(self._above + relative_path, self._source, relative_path)
                     yield from self._scan(entry.path, f"{relative_path}/")
             elif wanted is None or wanted.accepts(relative_path):
                 found = self._file(relative_path, entry)
@@ -183,10 +184,6 @@ class _Local:
             return False
         return entry.stat(follow_symlinks=False).st_dev == self._outside_number[1]
 
-    def _refuse_reserved(self, relative: str) -> None:
-        if (self._above or relative).partition("/")[0] == CONTROL:
-            _refuse_reserved(self._above + relative, self._source.join(relative))
-
     def _file(self, relative: str, entry: os.DirEntry[str]) -> Found | None:
         path = self._above + relative
         if _is_temporary(entry.name):
@@ -199,7 +196,7 @@ class _Local:
         if found.error is not None and found.error.errno == errno.EINVAL:
             self._skipped(path, found.error.strerror or "")
             return None
-        self._refuse_reserved(relative)
+        _refuse_reserved(path, self._source, relative)
         return found
 
     def _found(self, relative: str, full: str) -> Found:
@@ -239,7 +236,7 @@ def _remote(
         if each.size == 0 and source.is_object and (each.name in directories or _is_marker(each)):
             skipped(path, "is no object but the mark of a directory")
             continue
-        _refuse_reserved(path, each.location)
+        _refuse_reserved(path, source, each.name)
         fault = None
         try:
             check_path(path)

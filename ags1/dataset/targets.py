@@ -176,7 +176,7 @@ class LocalTarget:
             descriptor = os.open(base, _WRITE, dir_fd=directory)
         except OSError as error:
             raise self._named(error, name) from None
-        output = _FilledFile(directory, descriptor, base, os.path.join(self._root, name))
+        output = _File(directory, descriptor, base, os.path.join(self._root, name))
         output.position = start
         return output
 
@@ -287,7 +287,7 @@ def _temporary_name(base: str) -> str:
 
 
 class _File(Output):
-    """A file in an open directory, whose descriptor is ours and the directory's is not."""
+    """A file in an open directory. Somebody else has begun it, and will finish it or give it up."""
 
     descriptor: int
 
@@ -309,6 +309,12 @@ class _File(Output):
         """Take the disk space; the whole of it is written later."""
         _descriptors.reserve(self.descriptor, size, self.path)
 
+    def _commit(self, durable: bool) -> None:
+        self._close()
+
+    def _abort(self, mark: bytes) -> None:
+        self._close()
+
     def _close(self) -> None:
         os.close(self.descriptor)
         os.close(self._directory)
@@ -317,24 +323,11 @@ class _File(Output):
 class _NewFile(_File):
     """An object under its own name from the beginning."""
 
-    def _commit(self, durable: bool) -> None:
-        self._close()
-
     def _abort(self, mark: bytes) -> None:
         try:
             os.unlink(self._base, dir_fd=self._directory)
         finally:
             self._close()
-
-
-class _FilledFile(_File):
-    """A file that somebody else has begun, and will finish or give up."""
-
-    def _commit(self, durable: bool) -> None:
-        self._close()
-
-    def _abort(self, mark: bytes) -> None:
-        self._close()
 
 
 class _ReplacedFile(_File):

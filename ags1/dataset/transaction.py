@@ -98,26 +98,15 @@ class Transaction:
 
     @classmethod
     def begin(
-        cls,
-        location: Location,
-        kms: Any,
-        operation: str,
-        *,
-        keys: Mapping[str, str] | str | None = None,
-        single_writer: bool = False,
-        durable: bool = True,
-        dry_run: bool = False,
-    ) -> Self:
+        cls, location: Location, kms: Any, operation: str, *, keys: Mapping[str, str] | str | None = None,
+        single_writer: bool = False, durable: bool = True, dry_run: bool = False,
+    ) -> Self:  # fmt: skip
         """Begin a change of a dataset that is there, or with `keys` of a new one.
+
+        The version will call it `operation`.
 
         Parameters
         ----------
-        location : Location
-            Where the dataset is, or will be.
-        kms : client
-            Where the master keys are.
-        operation : str
-            What the version will call it.
         keys : mapping of str to str, or str, optional
             Patterns of paths, and the master keys of their files; ``**`` is all others. They replace those of a dataset
             that is there. A master key alone is that of all files of a new dataset; one that is there has to be under
@@ -134,12 +123,8 @@ class Transaction:
         ------
         FileNotFoundError
             There is no dataset, and no `keys`.
-        UnsupportedError
-            The store has no create-if-absent, or the dataset has another format.
-        ValueError
-            The dataset is under another master key.
-        KeyAccessError, FormatError, AuthenticationError
-            As :func:`ags1.dataset.open`.
+        UnsupportedError, ValueError, KeyAccessError, FormatError, AuthenticationError
+            As :func:`ags1.dataset.encrypt`.
         """
         base = read_latest(location)
         if base is None and keys is None:
@@ -184,7 +169,7 @@ class Transaction:
         self._runs.add(run.reference.run)
         mine = done.key_class if keys is None else self.class_of(done.path).id
         parts = tuple(
-            Part(name, length, self.keys.seal_encoded(mine, name, run.encoded_key(done.key_class, name, length)))
+            Part(name, length, self.keys.seal(mine, name, run.encoded_key(done.key_class, name, length)))
             for name, length in done.parts
         )
         return Entry(done.path, parts, mine, self.next_version, done.source, done.mode)
@@ -449,7 +434,7 @@ class Transaction:
         for entry in self.manifests.files(self._mine):
             to = class_of(head.classes, entry.path).id
             parts = tuple(
-                replace(part, sealed_key=theirs.seal(to, part.name, self.keys.open(entry.key_class, part)))
+                replace(part, sealed_key=theirs.seal(to, part.name, self.keys.open(entry.key_class, part).encode()))
                 for part in entry.parts
             )
             if editor.put(replace(entry, parts=parts, key_class=to, version=head.version + 1)) is not None:

@@ -46,13 +46,9 @@ _TRIES = 100_000
 
 
 def verify(
-    view: View,
-    kms: Any,
-    *,
-    threads: int | None = None,
-    progress: Progress | None = None,
+    view: View, kms: Any, *, threads: int | None = None, progress: Progress | None = None,
     perform: Perform | None = None,
-) -> TreeReport:
+) -> TreeReport:  # fmt: skip
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
 
     The KMS gives the keys of other versions' manifests: what those name is not foreign. `perform` has the entries

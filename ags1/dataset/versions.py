@@ -147,7 +147,7 @@ class Version:
             fields = None
         if not isinstance(fields, dict):
             raise FormatError(f"{name} is no JSON object: it is damaged, or this is no ags1 dataset")
-        if fields.get("format-version") != FORMAT_VERSION or isinstance(fields.get("format-version"), bool):
+        if fields.get("format-version") != FORMAT_VERSION:
             raise UnsupportedError(
                 f"{name} has format-version {fields.get('format-version')!r}; only {FORMAT_VERSION} is known"
             )
@@ -157,18 +157,12 @@ class Version:
         }  # fmt: skip
         for each, kind in kinds.items():
             value = fields.get(each)
-            if not isinstance(value, kind):
-                problem = "has no" if each not in fields else "has a damaged"
-                raise FormatError(f"{name} {problem} {each}: it is damaged, or this is no ags1 dataset")
-            if kind is int and (isinstance(value, bool) or not 0 <= value < 1 << 63):  # type: ignore[operator]
-                raise FormatError(f"{name} has a {each} of {value}, which no writer makes")
+            # True is an int for isinstance.
+            if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
+                raise FormatError(f"{name} has no {each}, or a damaged one: it is damaged, or this is no ags1 dataset")
         manifest, parent = fields.get("manifest"), fields.get("parent")
-        missing = not {"manifest", "parent"} <= fields.keys()
-        if (
-            missing
-            or not (parent is None or isinstance(parent, str))
-            or not all(isinstance(each, str) for each in fields["fenced"])
-        ):
+        texts = [*fields["fenced"], *([] if parent is None else [parent])]
+        if not {"manifest", "parent"} <= fields.keys() or not all(isinstance(each, str) for each in texts):
             raise FormatError(f"{name} has a damaged parent, manifest or list of fenced runs")
         if fields["version"] != number:
             raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")

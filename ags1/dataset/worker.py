@@ -272,19 +272,14 @@ def attempts(
 class EncryptWorker(Worker):
     """Encrypts files of a source into objects of a dataset.
 
-    What the units' sources, and the names of objects, are relative to are `source` and `dataset`. `threads` work on one
+    What the units' sources, and the names of objects, are relative to are `source` and `target`. `threads` work on one
     large file; `progress` is called with the bytes of it that are done.
     """
 
     def __init__(
-        self,
-        source: Location,
-        target: Location,
-        keys: RunKeys,
-        *,
-        threads: int = 1,
+        self, source: Location, target: Location, keys: RunKeys, *, threads: int = 1,
         progress: Callable[[int], object] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(threads, progress)
         self._source = source
         self._target = target
@@ -501,14 +496,9 @@ class DecryptWorker(ReadingWorker):
     """
 
     def __init__(
-        self,
-        dataset: Location,
-        target: Location,
-        keys: ClassKeys,
-        *,
-        threads: int = 1,
+        self, dataset: Location, target: Location, keys: ClassKeys, *, threads: int = 1,
         progress: Callable[[int], object] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(dataset, keys, threads=threads, progress=progress)
         self._target = target
 

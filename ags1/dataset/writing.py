@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from ags1.dataset._arguments import inside
 from ags1.dataset.entries import Entry
@@ -31,6 +32,7 @@ from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
 from ags1.errors import ConflictError, FormatError, KeyAccessError
+from ags1.layout import encrypted_length
 from ags1.storage import Location, iterate_files
 
 TYPE_CHECKING = False
@@ -72,14 +74,9 @@ class Options:
 
 
 def write_files(
-    source: Location,
-    target: Location,
-    prefix: str,
-    kms: Any,
-    keys: Mapping[str, str] | str | None,
-    operation: str,
+    source: Location, target: Location, prefix: str, kms: Any, keys: Mapping[str, str] | str | None, operation: str,
     options: Options,
-) -> RunReport:
+) -> RunReport:  # fmt: skip
     """Put the files of a source into a dataset, below its directory `prefix`; see :func:`ags1.dataset.encrypt`.
 
     Without `keys` the dataset has to be there, and keeps its own. The new version calls it `operation`.
@@ -89,25 +86,10 @@ def write_files(
     if prefix:
         check_path(prefix)
     with Transaction.begin(
-        target,
-        kms,
-        operation,
-        keys=keys,
-        single_writer=options.single_writer,
-        durable=options.durable,
+        target, kms, operation, keys=keys, single_writer=options.single_writer, durable=options.durable,
         dry_run=options.dry_run,
-    ) as transaction:
+    ) as transaction:  # fmt: skip
         return _Writing(source, target, prefix, transaction, kms, options).run()
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """What is put into the transaction in its turn: a unit that a worker is at, or something that is known already."""
-
-    unit: EncryptUnit | None = None
-    done: Done | None = None
-    old: Interrupted | None = None
-    removed: str | None = None
 
 
 class _Writing:
@@ -122,7 +104,8 @@ class _Writing:
         self._options = options
         self._report = RunReport(version=0 if transaction.base is None else transaction.base.version)
         self._present = Present(target)
-        self._waiting: deque[_Waiting] = deque()
+        # What is put into the transaction in its turn: a unit that a worker is at, or how to put what is known.
+        self._waiting: deque[EncryptUnit | Callable[[], object]] = deque()
         self._unrecorded: list[Done] = []
         self._unrecorded_bytes = 0
         self._recorded_at = time.monotonic()
@@ -265,7 +248,7 @@ class _Writing:
                 if not self._refuse(found, OSError(errno.ESTALE, text, found.location.text)):
                     return
             elif (pair := self._adoptable(found)) is not None:
-                self._take(_Waiting(done=pair[0], old=pair[1]))
+                self._take(partial(self._put, *pair))
                 self._taken_over.add(pair[1].run)
                 self._report.resumed += 1
                 self._advance(found.identity.size)
@@ -279,7 +262,7 @@ class _Writing:
                         if not self._refuse(found, refusal):
                             return
                         continue
-                    self._waiting.append(_Waiting(unit=unit))
+                    self._waiting.append(unit)
                 yield unit
 
     def _refusal(self, class_id: str) -> KeyAccessError | None:
@@ -299,7 +282,7 @@ class _Writing:
         unread = self._unread is not None and entry.path.startswith(self._unread)
         if self._options.delete and not unread and self._options.wanted.accepts(entry.path):
             self._report.removed += 1
-            self._take(_Waiting(removed=entry.path))
+            self._take(partial(self._transaction.remove, entry.path))
         else:
             self._report.others += 1
             self._refuse_twin(entry.path, is_new=False)
@@ -349,19 +332,18 @@ class _Writing:
     def _settle(self, outcome: Outcome) -> None:
         """Take what a worker has done; outcomes come in the order of units."""
         unit: EncryptUnit = outcome.unit
-        while self._waiting[0].unit is not unit:
-            self._put(self._waiting.popleft())
-        waiting = self._waiting.popleft()
+        self._put_known()
+        assert self._waiting.popleft() is unit
         if outcome.error is not None:
             self._fail(unit.path, outcome.error)
         else:
             assert outcome.done is not None
             run = self._transaction.run.id
-            waiting.done = Done(unit.path, unit.key_class, tuple(outcome.done), unit.identity, unit.mode, run)
+            done = Done(unit.path, unit.key_class, tuple(outcome.done), unit.identity, unit.mode, run)
             if self._options.perform is None:
                 self._transaction.unsynced.add(*(name for name, _ in outcome.done))
-            self._put(waiting)
-            self._unrecorded.append(waiting.done)
+            self._put(done)
+            self._unrecorded.append(done)
             self._unrecorded_bytes += unit.size
             self._report.done += 1
             self._report.done_bytes += unit.size
@@ -370,31 +352,28 @@ class _Writing:
                 self._record()
         self._advance(unit.size)
 
-    def _take(self, waiting: _Waiting) -> None:
+    def _take(self, put: Callable[[], object]) -> None:
         if self._options.dry_run:
             return
         if self._waiting:
-            self._waiting.append(waiting)
+            self._waiting.append(put)
         else:
-            self._put(waiting)
+            put()
 
     def _put_known(self) -> None:
-        while self._waiting and self._waiting[0].unit is None:
-            self._put(self._waiting.popleft())
+        while self._waiting and not isinstance(put := self._waiting[0], EncryptUnit):
+            put()
+            self._waiting.popleft()
 
-    def _put(self, waiting: _Waiting) -> None:
-        if waiting.removed is not None:
-            self._transaction.remove(waiting.removed)
-        elif waiting.done is not None:
-            keys = None if waiting.old is None else waiting.old.keys
-            try:
-                entry = self._transaction.entry(waiting.done, keys)
-            except KeyAccessError as error:
-                if is_fatal(error):
-                    raise
-                self._fail(waiting.done.path, error)
-            else:
-                self._transaction.put(entry)
+    def _put(self, done: Done, old: Interrupted | None = None) -> None:
+        try:
+            entry = self._transaction.entry(done, None if old is None else old.keys)
+        except KeyAccessError as error:
+            if is_fatal(error):
+                raise
+            self._fail(done.path, error)
+        else:
+            self._transaction.put(entry)
 
     def _record(self) -> None:
         if self._options.durable:
@@ -441,8 +420,6 @@ class Present:
 
     def has_all(self, parts: Iterator[tuple[str, int]]) -> bool:
         """Whether all objects are there, each with the length that so many bytes of plaintext have encrypted."""
-        from ags1.layout import encrypted_length
-
         return all(self._size(name) == encrypted_length(length) for name, length in parts)
 
     def _size(self, name: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import ags1.dataset.transaction as module
 from ags1 import dataset
 from ags1.audit import audit
 from ags1.dataset.expiry import expire
+from ags1.dataset.names import new_object_name
+from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import latest_number, numbers, read_committed, read_latest
 from ags1.errors import ConflictError, FormatError, KeyAccessError
@@ -34,6 +37,36 @@ def newest(root: Path) -> dict[str, bytes]:
     found = read_latest(Location(root))
     assert found is not None
     return contents(root, found)
+
+
+def test_expire_behind_a_url_does_not_hold_the_listing(tmp_path: Path) -> None:
+    """10,000 files, of which it holds none: the listing comes one after another, beside the manifests."""
+    import fsspec
+
+    where = Location(f"memory://{tmp_path.name}")
+    writer = Transaction.begin(where, client(), "test", keys=KEYS, single_writer=True)
+    key_class = writer.class_of("any").id
+    writer.run.use([key_class])
+    files = fsspec.filesystem("memory")
+    files.pipe_file("/one", b"")
+    for path in (f"day={number // 1000:02}/{number:05}" for number in range(10_000)):
+        name = new_object_name(path, writer.run.id)
+        files.store[f"/{tmp_path.name}/{name}"] = files.store["/one"]
+        writer.put(writer.entry(Done(path, key_class, ((name, 0),), run=writer.run.id)))
+    writer.commit()
+    changing = Transaction.begin(where, client(), "test")
+    changing.remove("day=00/00000")
+    changing.commit()
+    del writer, changing
+    tracemalloc.start()
+    try:
+        report = expire(where, client(), keep=1, older_than=None, grace=0.0, dry_run=False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The object of the file, the former root, and the former leaf.
+    assert (report.versions, report.objects) == ([1], 3)
+    assert peak < 4_000_000
 
 
 # -- fences -----------------------------------------------------------------------------------------------------------

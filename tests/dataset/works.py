@@ -69,7 +69,7 @@ class Work:
             unit = outcome.unit
             units[unit.path] = unit
             for name, length in outcome.done or ():
-                sealed = self.keys.seal(unit.key_class, name, self.run.keys.object_key(unit.key_class, name, length))
+                sealed = self.keys.seal(unit.key_class, name, self.run.keys.encoded_key(unit.key_class, name, length))
                 parts.setdefault(unit.path, []).append(Part(name, length, sealed))
         return [
             Entry(path, tuple(parts[path]), unit.key_class, 1, unit.identity, unit.mode) for path, unit in units.items()
