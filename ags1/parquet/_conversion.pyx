@@ -18,14 +18,11 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.errno cimport errno
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
-
 from libc.string cimport memcpy, memset
 
 from ags1._blocks cimport choose_threads
 from ags1._buffer cimport BufferView, readable, writable
 from ags1._gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, count_messages, gcm_last_error, gcm_random, raise_status
-
-
 from ags1.ordered cimport (
     ags1_turnstile,
     ags1_turnstile_break,
@@ -33,9 +30,7 @@ from ags1.ordered cimport (
     ags1_turnstile_enter,
     ags1_turnstile_init,
 )
-from ags1.parquet._module cimport (
-    GCM_OVERHEAD,
-)
+from ags1.parquet._module cimport GCM_OVERHEAD
 from ags1.parquet._page_conversion cimport (
     HEADER_SLACK,
     Ends,

@@ -6,13 +6,14 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
+from ags1.files import Progress
 from ags1.storage import DescriptorSource, Output, PipeSource, SequentialSource, Source, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["copy_bytes", "seekable"]
+__all__ = ["copy_bytes", "counting", "seekable"]
 
 _PIECE = 16 << 20
 
@@ -25,6 +26,20 @@ def seekable(file: Any) -> Iterator[Source | None]:
         yield None if isinstance(source, PipeSource) else source
     finally:
         source.close()
+
+
+def counting(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """Tell of the start of work, and return what is told how many more of its bytes are done."""
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total)
+
+    advance(0)
+    return advance
 
 
 def copy_bytes(source: Source, length: int, output: Output, advance: Callable[[int], None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.files import Progress
-from ags1.parquet._copying import copy_bytes, seekable
+from ags1.parquet._copying import copy_bytes, counting, seekable
 from ags1.parquet._material_file import is_key_material_name, key_material_path
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
 from ags1.parquet.material import parse_key_metadata
@@ -177,17 +177,8 @@ def copy_file(source: FilePath, target: FilePath, *, progress: Progress | None =
     with seekable(source) as opened:
         if opened is None:
             raise OSError(22, "it is a pipe, a socket or a device, which has no place in a copy", Location(source).text)
-        size = opened.size
-        done = 0
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            if progress is not None:
-                progress(done, size)
-
         with open_output(target, mode=opened.mode) as output:
-            copy_bytes(opened, size, output, advance)
+            copy_bytes(opened, opened.size, output, counting(progress, opened.size))
             output.commit(durable=durable)
 
 

@@ -7,6 +7,7 @@ import os
 from ags1.errors import FormatError
 from ags1.files import Progress, _refuse_same
 from ags1.parquet._columns import ColumnNames, names_in_list
+from ags1.parquet._copying import counting
 from ags1.parquet._fields import ColumnChunk, RowGroup
 from ags1.parquet._material_file import key_material_location, read_key_material_file, write_key_material_file
 from ags1.parquet._source_file import SourceFile
@@ -227,23 +228,15 @@ def _rewrite(
         if made is not None and plaintext_columns is not None:
             _refuse_plaintext(file, made, plaintext_columns)
         total = _bytes_of_pages(file)
-        done = 0
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            if progress is not None:
-                progress(done, total)
-
         file.will_read([(0, file.footer.start)])
-        advance(0)
+        advance = counting(progress, total)
         with open_output(target, mode=file.source.mode) as output:
             output.reserve(total)
             writer = TargetFile(output, made, drop_bloom_filters=drop_bloom_filters, threads=threads)
             writer.append(file, unchanged_aad=unchanged_aad, advance=advance)
             writer.finish()
             file.source.check()
-            if progress is not None and done != total:
+            if progress is not None:
                 progress(total, total)
             publish(output, made, durable=durable)
 

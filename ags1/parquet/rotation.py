@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.files import Progress
-from ags1.parquet._copying import copy_bytes, seekable
+from ags1.parquet._copying import copy_bytes, counting, seekable
 from ags1.parquet._decryption_config import DecryptionConfig
 from ags1.parquet._fields import ColumnChunk, ColumnCryptoMetaData, EncryptionWithColumnKey, FileMetaData, RowGroup
 from ags1.parquet._thrift import BINARY, Struct
@@ -98,22 +98,12 @@ def rotate_file(
             raise with_text(error, f"{where}{error}") from error
         except ValueError as error:
             raise ValueError(f"{where}{error}") from None
-        total = footer.size
-        done = 0
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            if progress is not None:
-                progress(done, total)
-
-        advance(0)
+        advance = counting(progress, footer.size)
         with open_output(target, mode=opened.mode) as output:
             copy_bytes(opened, footer.start, output, advance)
             opened.check()
             output.write(encode_footer(footer.metadata, _SameFile(footer, aad_prefix)))  # type: ignore[arg-type]
-            if progress is not None:
-                progress(total, total)
+            advance(footer.size - footer.start)
             output.commit(durable=durable)
         return counts
 

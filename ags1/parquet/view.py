@@ -46,16 +46,13 @@ MISSING_KEYS = ("error", "drop")
 _TAIL = 64 << 10
 
 
-def open(
-    source: Any,
-    decryption: DecryptionConfig | None,
-    *,
-    columns: Columns | None = None,
-    missing_keys: str = "error",
-    threads: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> ParquetView:
-    """Open an encrypted Parquet file as a plaintext one, for any reader of Parquet.
+def names_of(path: tuple[str, ...]) -> set[str]:
+    """The names that mean a leaf: with dots, its own and its groups'."""
+    return {".".join(path[:length]) for length in range(1, len(path) + 1)}
+
+
+class ParquetView(io.RawIOBase):
+    """An encrypted Parquet file opened as a plaintext one, for any reader of Parquet: a seekable binary file.
 
     Parameters
     ----------
@@ -73,37 +70,6 @@ def open(
     storage_options : mapping, optional
         Endpoint, credentials and the like for a URL, as :func:`ags1.open`; key material beside a file is
         found by what the environment says.
-
-    Returns
-    -------
-    ParquetView
-        A seekable binary file.
-
-    Raises
-    ------
-    KeyAccessError
-        A key is missing.
-    AuthenticationError, FormatError, TruncatedError
-        A wrong key, or a damaged file; when the damage is in pages, from the read that meets it.
-    ValueError
-        A column that the file does not have, or another wrong argument.
-
-    Examples
-    --------
-    >>> with parquet.open("out.parquet", decryption) as view:
-    ...     table = pyarrow.parquet.read_table(view, columns=["ssn"])
-    """
-    options: Any = {"missing_keys": missing_keys, "threads": threads, "storage_options": storage_options}
-    return ParquetView(source, decryption, columns=columns, **options)
-
-
-def names_of(path: tuple[str, ...]) -> set[str]:
-    """The names that mean a leaf: with dots, its own and its groups'."""
-    return {".".join(path[:length]) for length in range(1, len(path) + 1)}
-
-
-class ParquetView(io.RawIOBase):
-    """What :func:`open` returns: a read-only, seekable binary file with the bytes of a plaintext Parquet file.
 
     Attributes
     ----------
@@ -144,6 +110,20 @@ class ParquetView(io.RawIOBase):
     - Give threads that share it positions of their own. Whoever seeks and reads in several threads, as DuckDB does with
       files of a registered file system, needs :meth:`pread`.
     - Stand in for a path. It has no file descriptor, cannot be mapped into memory, pickled, or sent to another process.
+
+    Raises
+    ------
+    KeyAccessError
+        A key is missing.
+    AuthenticationError, FormatError, TruncatedError
+        A wrong key, or a damaged file; when the damage is in pages, from the read that meets it.
+    ValueError
+        A column that the file does not have, or another wrong argument.
+
+    Examples
+    --------
+    >>> with parquet.open("out.parquet", decryption) as view:
+    ...     table = pyarrow.parquet.read_table(view, columns=["ssn"])
     """
 
     _file: SourceFile | None = None
@@ -352,6 +332,9 @@ class ParquetView(io.RawIOBase):
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
         return f"<ags1.parquet.ParquetView of {getattr(self, 'name', 'a file')}{state}>"
+
+
+open = ParquetView
 
 
 def _wanted(file: SourceFile, columns: Columns | None) -> list[bool]:

@@ -11,7 +11,6 @@ cdef enum Protection:
 cdef enum PageType:
     RAW_BYTES = -1               # not a page: bytes that are copied as they are
     DATA_PAGE_V1 = 0
-    INDEX_PAGE = 1
     DICTIONARY = 2
     DATA_PAGE_V2 = 3
 

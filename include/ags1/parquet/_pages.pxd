@@ -60,7 +60,6 @@ cdef class PageList:
     cdef Modules opener
     cdef bint opener_made
     cdef int users               # conversions that use its memory; -1 during a walk
-    cdef int failed_status
     cdef int64_t failed_ordinal
     cdef int failed_type
     cdef int add_page(self, const Page *page) noexcept nogil
