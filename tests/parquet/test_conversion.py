@@ -411,11 +411,11 @@ def test_viewed_headers_are_those_of_the_page_with_an_unknown_field(checksum: bo
         assert structure[3] == 50
 
 
-@given(
-    st.permutations([1, 2, 3, 4, 5, 6, 9, 15, 19, 20, 40, 300]),
-    st.sets(st.sampled_from([6, 9, 15, 19, 20, 40, 300])),
-    st.booleans(),
-)
+# None of them has the number of the filler, which is 15 above that of the last field.
+UNKNOWN_FIELDS = [6, 9, 10, 19, 40, 300]
+
+
+@given(st.permutations([1, 2, 3, 4, 5, *UNKNOWN_FIELDS]), st.sets(st.sampled_from(UNKNOWN_FIELDS)), st.booleans())
 def test_views_leave_out_the_crc_wherever_it_stands(order: list[int], unknown: set[int], in_place: bool) -> None:
     body = pattern(100)
     stored = _module.seal_module(body, KEY, _module.module_aad(SOURCE_AAD, _module.DATA_PAGE, 1, 2, 0))
