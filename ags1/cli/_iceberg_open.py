@@ -227,12 +227,22 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str]:
 
 
 def catalog_of(options: argparse.Namespace) -> Any:
-    """The catalog that --catalog names; None without it."""
+    """The catalog that --catalog names; None without it.
+
+    Raises
+    ------
+    ValueError
+        A property that would have no effect.
+    """
     if getattr(options, "catalog", None) is None:
         return None
     from pyiceberg.catalog import load_catalog
 
-    return load_catalog(options.catalog, **properties_of(options))
+    from ags1.iceberg.locations import check_catalog_properties
+
+    properties = properties_of(options)
+    check_catalog_properties(properties)
+    return load_catalog(options.catalog, **properties)
 
 
 def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:

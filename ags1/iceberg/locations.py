@@ -16,7 +16,14 @@ from urllib.parse import urlparse
 
 from ags1.storage import Location, option_name
 
-__all__ = ["IO_IMPLEMENTATION", "io_properties_of", "local_path", "location_of", "storage_options_of"]
+__all__ = [
+    "IO_IMPLEMENTATION",
+    "check_catalog_properties",
+    "io_properties_of",
+    "local_path",
+    "location_of",
+    "storage_options_of",
+]
 
 # Storage option: the properties that name it, the first one that is set counts.
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -69,6 +76,21 @@ _CONNECTION_PARTS = {
 }
 IO_IMPLEMENTATION = "py-io-impl"
 """What says how files are reached at all: any further property may be for that implementation."""
+_CATALOG_IMPLEMENTATION = "py-catalog-impl"
+# Those of PyIceberg's catalogs that have a text as their value: of all, of Hive, Glue, SQL and REST.
+_CATALOG_PROPERTIES = {
+    "type", "uri", "warehouse",
+    "engine.hive.lock-enabled", "hive.hive2-compatible", "hive.kerberos-authentication", "hive.kerberos-service-name",
+    "iceberg.engine.hive.lock-enabled", "lock-check-max-wait-time", "lock-check-min-wait-time", "lock-check-retries",
+    "ugi",
+    "glue.access-key-id", "glue.endpoint", "glue.id", "glue.max-retries", "glue.profile-name", "glue.region",
+    "glue.retry-mode", "glue.secret-access-key", "glue.session-token", "glue.skip-archive",
+    "echo", "init_catalog_tables", "pool_pre_ping", "schema_version",
+    "audience", "credential", "namespace-separator", "oauth2-server-uri", "prefix", "resource", "rest-page-size",
+    "rest.signing-name", "rest.signing-region", "rest.sigv4-enabled", "rest.sigv4.max-retries", "scan-planning-mode",
+    "scope", "snapshot-loading-mode", "token", "view-endpoints-supported",
+}  # fmt: skip
+_HEADER = "header."
 
 
 def io_properties_of(options: Mapping[str, Any] | None, *, strict: bool = True) -> dict[str, str]:
@@ -109,6 +131,26 @@ def io_properties_of(options: Mapping[str, Any] | None, *, strict: bool = True) 
     if endpoint is not None and "://" not in endpoint:
         found["s3.endpoint"] = f"{'https' if secure else 'http'}://{endpoint}"
     return found
+
+
+def check_catalog_properties(properties: Mapping[str, str]) -> None:
+    """Refuse properties that neither a catalog of PyIceberg's nor its storage has.
+
+    Raises
+    ------
+    ValueError
+        There is such a property; says what it may be called.
+    """
+    if _CATALOG_IMPLEMENTATION in properties or IO_IMPLEMENTATION in properties:
+        return
+    known = _known_properties() | _CATALOG_PROPERTIES
+    for name in properties:
+        if name not in known and not name.startswith((*_OWN, _HEADER)):
+            like = difflib.get_close_matches(name, known, 1) or ["uri"]
+            raise ValueError(
+                f"the property {name!r} would have no effect: neither PyIceberg's catalogs nor their storage have it; "
+                f"write one that they have, such as {like[0]!r}"
+            )
 
 
 def storage_options_of(io_properties: Mapping[str, Any], url: str) -> dict[str, Any]:

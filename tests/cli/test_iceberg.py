@@ -127,6 +127,25 @@ def test_other_properties_are_refused(run: Run, work: Path, text: str) -> None:
     assert run("iceberg", "scan", "t.metadata.json", "--property", text).code == 2
 
 
+@pytest.mark.parametrize("more", [(), ("--catalog", "lake")], ids=["metadata file", "catalog"])
+def test_a_property_that_would_have_no_effect_is_refused_and_the_right_name_said(
+    run: Run, work: Path, more: tuple[str, ...]
+) -> None:
+    result = run("iceberg", "prune", "db.t", "--property", "s3.endpont=http://127.0.0.1", *more)
+    assert result.code == 2
+    assert "'s3.endpont' would have no effect" in result.err
+    assert "such as 's3.endpoint'" in result.err
+
+
+def test_a_property_that_no_catalog_has_is_refused_before_any_is_loaded(run: Run, work: Path) -> None:
+    result = run(
+        "iceberg", "prune", "db.t", "--catalog", "lake", "--property", "type=sql", "--property", "urii=sqlite:"
+    )
+    assert result.code == 2
+    assert "'urii' would have no effect" in result.err
+    assert "such as 'uri'" in result.err
+
+
 # -- words ---------------------------------------------------------------------------------------------------------
 
 

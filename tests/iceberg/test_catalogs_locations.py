@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +13,7 @@ import pytest
 
 from ags1.iceberg import load_table, open_table, relocate_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
-from ags1.iceberg.locations import io_properties_of, location_of, storage_options_of
+from ags1.iceberg.locations import check_catalog_properties, io_properties_of, location_of, storage_options_of
 from ags1.kms import MemoryKms
 from ags1.storage import create, read_whole
 from tests.iceberg.catalog_cases import fields_of
@@ -145,3 +149,41 @@ def test_an_option_that_would_have_no_effect_is_refused_by_name(name: str, like:
 
 def _state(directory: Path) -> CatalogTable:
     return create_in(None, str(directory / "t"), fields_of(str(directory / "t")))
+
+
+# Read of a table, or values that are no text.
+NOT_OF_A_COMMAND_LINE = {"auth", "botocore_session", "format-version", "metadata_location", "ssl"} | {
+    "write.metadata.delete-after-commit.enabled"
+}
+
+
+def properties_that_are_read(module: str) -> Iterator[str]:
+    """The names of properties that stand in the source of one of PyIceberg's modules."""
+    found = importlib.import_module(module)
+    for node in ast.walk(ast.parse(inspect.getsource(found))):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        names = node.args[1:] if called == "get_first_property_value" else []
+        if called.endswith("properties.get"):
+            names = node.args[:1]
+        elif called.startswith("property_as_"):
+            names = node.args[1:2]
+        for each in names:
+            if ast.unparse(each) != "param":
+                yield eval(ast.unparse(each), vars(found))
+
+
+@pytest.mark.parametrize("kind", ["sql", "hive", "glue", "rest"])
+def test_every_property_that_a_catalog_reads_is_taken(kind: str) -> None:
+    names = set(properties_that_are_read(f"pyiceberg.catalog.{kind}")) - NOT_OF_A_COMMAND_LINE
+    assert len(names) > 4
+    check_catalog_properties(dict.fromkeys(names, "x"))
+    check_catalog_properties({"header.x-tenant": "a", "audience": "b", "resource": "c", "type": kind, "uri": "x"})
+
+
+def test_a_catalog_or_a_file_io_of_somebody_elses_may_have_any_property() -> None:
+    check_catalog_properties({"py-catalog-impl": "mine.Catalog", "of-mine": "x"})
+    check_catalog_properties({"py-io-impl": "mine.FileIO", "of-mine": "x"})
+    with pytest.raises(ValueError, match="'of-mine' would have no effect"):
+        check_catalog_properties({"type": "sql", "of-mine": "x"})
