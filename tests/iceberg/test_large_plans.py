@@ -1,4 +1,4 @@
-"""Plans of 100,000 files take the memory of what they name, not that of the manifests' metrics."""
+"""Plans, audits and verifications of 100,000 files take the memory of what they name, not that of what describes it."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ def plan(path):
     table = load_table(None, path, kms=MemoryKms({"lake": bytes(16)}))
     if sys.argv[3] == "conversion":
         return list(Contents(TableMetadata(table.document.fields), SnapshotFiles(table.io)).entries())
+    if sys.argv[3] in ("audit", "verify"):
+        return range(getattr(table, sys.argv[3])().files)
     return table.scan(row_filter=sys.argv[3] or None).plan_files()
 
 # What is imported and kept for every plan.
@@ -154,3 +156,13 @@ def test_a_conversion_holds_a_table_without_its_metrics(measured: Callable[[str]
     found, grown = measured("conversion")
     assert found == FILES
     assert grown < FILES * BYTES_OF_A_FILE
+
+
+@pytest.mark.parametrize("action", ["audit", "verify"])
+def test_an_audit_or_a_verification_holds_little_of_each_file(
+    measured: Callable[[str], tuple[int, int]], action: str
+) -> None:
+    found, grown = measured(action)
+    # The manifests and their list, too.
+    assert found == FILES + MANIFESTS + 1
+    assert grown < FILES * BYTES_OF_A_FILE // 3

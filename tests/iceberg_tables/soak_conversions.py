@@ -2,8 +2,8 @@
 
     python -m tests.iceberg_tables.soak_conversions --kills 100 --pairs 20 [--seed 0] [--seconds 3600] [--seconds 600]
 
-A child kills itself at a random one of its function calls, in whatever thread that is: so the moment does not depend on
-how fast the machine is. Then the same conversion is run again, what is old is expired, and what is left over removed.
+A child is killed at a random one of its function calls. Then the same conversion is run again, what is old is expired,
+and what is left over removed.
 """
 
 from __future__ import annotations
@@ -11,25 +11,20 @@ from __future__ import annotations
 import argparse
 import datetime
 import math
-import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
-import threading
 import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ags1 import iceberg
-from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.conversions import LINEAGE, PLAINTEXT, beginning_with, read_rows, writable
 from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.kills import Bomb, ended, in_child
 from tests.iceberg_tables.warehouse import SparkTable, make_tables
 
 NOW = datetime.timedelta(0)
@@ -42,51 +37,6 @@ def _convert(place: Path, kms: MemoryKms) -> None:
         iceberg.encrypt_table(table, key_id="keyA", kms=kms, steps=("enable", "convert", "expire"))
     else:
         iceberg.rekey_table(table, key_id="keyB", data_keys=True, kms=kms, expire=True)
-
-
-class _Bomb:
-    """Kills the process at one of its function calls; with None it counts them."""
-
-    def __init__(self, at: int | None) -> None:
-        self.count, self._at = 0, at
-
-    def __call__(self, _frame: Any, event: str, _argument: Any) -> None:
-        if event in ("call", "c_call"):
-            self.count += 1
-            if self.count == self._at:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    def watch(self, work: Callable[[], object]) -> int:
-        threading.setprofile(self)
-        sys.setprofile(self)
-        try:
-            work()
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
-        return self.count
-
-
-def _child(work: Callable[[], object]) -> int:
-    """Do it in a child; return its process id. It ends with 0, or 3 after a lost race, or 1."""
-    child = os.fork()
-    if child:
-        return child
-    status = 1
-    try:
-        work()
-        status = 0
-    except (ConflictError, FileNotFoundError):
-        # The faster one has removed what it needed no more.
-        status = 3
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-def _ended(child: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 class Trial:
@@ -135,8 +85,8 @@ def kill(table: SparkTable, kms: MemoryKms, chance: random.Random, calls: int) -
     """One conversion that is killed, and run again; return whether it was killed before its end."""
     with tempfile.TemporaryDirectory() as name:
         trial = Trial(table, kms, Path(name))
-        bomb = _Bomb(chance.randrange(1, calls))
-        status = _ended(_child(lambda: bomb.watch(lambda: _convert(trial.place, kms))))
+        bomb = Bomb(chance.randrange(1, calls))
+        status = ended(in_child(lambda: bomb.watch(lambda: _convert(trial.place, kms))))
         assert status in (0, -signal.SIGKILL), f"the conversion failed: {status}"
         trial.check(finished=False)
         _convert(trial.place, kms)
@@ -148,8 +98,8 @@ def pair(table: SparkTable, kms: MemoryKms) -> None:
     """Two conversions at once."""
     with tempfile.TemporaryDirectory() as name:
         trial = Trial(table, kms, Path(name))
-        children = [_child(lambda: _convert(trial.place, kms)) for _ in range(2)]
-        ends = sorted(_ended(each) for each in children)
+        children = [in_child(lambda: _convert(trial.place, kms)) for _ in range(2)]
+        ends = sorted(ended(each) for each in children)
         assert ends[0] == 0, f"both failed: {ends}"
         assert ends[1] in (0, 3), f"one failed: {ends}"
         trial.check(finished=True)
@@ -160,7 +110,7 @@ def count_calls(table: SparkTable, kms: MemoryKms) -> int:
     directory = Path(tempfile.mkdtemp())
     try:
         trial = Trial(table, kms, directory)
-        return _Bomb(None).watch(lambda: _convert(trial.place, kms))
+        return Bomb(None).watch(lambda: _convert(trial.place, kms))
     finally:
         shutil.rmtree(directory)
 
