@@ -126,11 +126,11 @@ def cat(options: argparse.Namespace) -> int:
         if file.error is not None and file.known.key_metadata is None:
             raise file.error
         if not options.json:
-            instead = ", or say --json" if file.known.file_format == "avro" else ""
+            instead = ", or say --json" if file.file_format == "avro" else ""
             refuse_terminal("the bytes of a file", f"redirect the output{instead}")
-        if options.json and file.known.file_format != "avro":
+        if options.json and file.file_format != "avro":
             raise UsageError(
-                f"--json is for Avro files, and {file.path} is {file.known.file_format}: `ags1 iceberg scan` shows rows"
+                f"--json is for Avro files, and {file.path} is {file.file_format}: `ags1 iceberg scan` shows rows"
             )
         _refuse_plaintext_above(table, file)
         with table.io.new_input(file.path).plaintext(file.known) as plain:

@@ -182,11 +182,11 @@ def _snapshot(
 
 def _share(files: list[TableFile]) -> list[str]:
     """How much of a snapshot's data is plaintext, in an encrypted table: a bar, and the figures."""
-    total = sum(each.known.length_hint or 0 for each in files)
+    total = sum(each.length_hint or 0 for each in files)
     plain = [each for each in files if each.encryption == PLAINTEXT]
     if not plain:
         return ["all files encrypted"] if files else []
-    nbytes = sum(each.known.length_hint or 0 for each in plain)
+    nbytes = sum(each.length_hint or 0 for each in plain)
     share = nbytes / total if total else 1.0
     # Neither full nor empty while there is some of both.
     filled = min(_BAR - 1, max(1, round(_BAR * share))) if len(plain) < len(files) else _BAR
@@ -200,8 +200,8 @@ def _file(file: TableFile, found: TableWalk) -> TreeNode:
     facts = [encryption if file.key_bits is None else f"{encryption}, {file.key_bits} bits"]
     if length is not None:
         facts.append(counted(length, "byte"))
-    elif file.known.length_hint is not None:
-        facts.append(f"{counted(file.known.length_hint, 'byte')}, not trusted")
+    elif file.length_hint is not None:
+        facts.append(f"{counted(file.length_hint, 'byte')}, not trusted")
     if file.records is not None:
         facts.append(counted(file.records, "record"))
     problem = file.conflict if file.error is None else str(file.error)

@@ -9,27 +9,20 @@ from ags1.iceberg.deletion_vectors import DeletionVector
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.iceberg.file_keys import KnownFile
-    from ags1.iceberg.table_walk import TableFile
+    from ags1.iceberg.table_walk import ReadFile, TableFile
 
 __all__ = ["VectorCheck"]
 
 
 class VectorCheck:
-    """Takes in the entries of all manifests; what is wrong with a vector becomes the conflict of its Puffin file."""
+    """Takes in the entries of manifests; what is wrong with a vector becomes the conflict of its Puffin file."""
 
     def __init__(self) -> None:
-        self._seen: set[DeletionVector] = set()
-        self._of: dict[str, list[tuple[DeletionVector, TableFile, TableFile, int | None]]] = {}
-        self._data: list[tuple[str, TableFile, int]] = []
-
-    def add_data(self, known: KnownFile, manifest: TableFile, number: int | None) -> None:
-        """Take in a file that is no vector, with its data sequence number."""
-        if known.kind == "data" and number is not None:
-            self._data.append((known.path, manifest, number))
+        self._in: dict[TableFile, dict[DeletionVector, None]] = {}
+        self._of: dict[str, list[tuple[DeletionVector, TableFile, ReadFile, int | None]]] = {}
 
     def add(
-        self, file: TableFile, bound: tuple[Any, ...], records: int | None, manifest: TableFile, number: int | None
+        self, file: TableFile, bound: tuple[Any, ...], records: int | None, manifest: ReadFile, number: int | None
     ) -> bool:
         """Take in a vector, by what binds it: data file, offset and size. Return whether it was not there before."""
         try:
@@ -39,14 +32,25 @@ class VectorCheck:
             file.conflict = str(error).removeprefix(f"{file.path}: ")
             return False
         self._of.setdefault(vector.data_file, []).append((vector, file, manifest, number))
-        if vector in self._seen:
-            return False
-        self._seen.add(vector)
-        file.vectors.append(vector)
-        return True
+        known = self._in.setdefault(file, {})
+        is_new = vector not in known
+        known[vector] = None
+        return is_new
+
+    def check_data(self, data_file: TableFile, elsewhere: ReadFile, number: int | None) -> None:
+        """Compare a file that is no vector, by its data sequence number, with its vectors, which were all taken in."""
+        for _, file, manifest, of_vector in self._of.get(data_file.path, ()):
+            # Most are newer, and then nothing is compared.
+            if number is not None and of_vector is not None and of_vector < number and _share(manifest, elsewhere):
+                file.conflict = (
+                    f"its deletion vector for {data_file.path} is older than that file is: they are not of one table's "
+                    "history"
+                )
 
     def finish(self) -> None:
-        """Compare what was taken in."""
+        """Give the vectors to their files, and compare those of each data file."""
+        for file, found in self._in.items():
+            file.vectors = tuple(found)
         for data_file, vectors in self._of.items():
             by_snapshot: dict[int, DeletionVector] = {}
             for vector, file, manifest, _ in vectors:
@@ -57,16 +61,8 @@ class VectorCheck:
                             f"snapshot {snapshot_id} has two deletion vectors for {data_file}, one of them in "
                             f"{other.path}, and nothing says which of them counts"
                         )
-        for data_file, elsewhere, number in self._data:
-            for _, file, manifest, of_vector in self._of.get(data_file, ()):
-                # Most are newer, and then nothing is compared.
-                if of_vector is not None and of_vector < number and _share(manifest, elsewhere):
-                    file.conflict = (
-                        f"its deletion vector for {data_file} is older than that file is: they are not of one table's "
-                        "history"
-                    )
 
 
-def _share(one: TableFile, other: TableFile) -> bool:
+def _share(one: ReadFile, other: ReadFile) -> bool:
     """Whether two manifests are in one snapshot."""
     return not set(one.snapshot_ids).isdisjoint(other.snapshot_ids)

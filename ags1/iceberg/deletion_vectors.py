@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +118,7 @@ def read_vector(file: Any, vector: DeletionVector, end: int) -> pyarrow.Array:
     return positions
 
 
-def deleted_positions(file: Any, vectors: list[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
+def deleted_positions(file: Any, vectors: Iterable[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
     """The deleted positions of several vectors of one Puffin file; raises as :func:`read_vector`."""
     end = _size_of(file)
     return {each: read_vector(file, each, end) for each in sorted(vectors, key=lambda each: each.offset)}
@@ -130,7 +130,7 @@ def _size_of(file: Any) -> int:
     return end
 
 
-def footer_contradictions(file: Any, vectors: list[DeletionVector]) -> list[str]:
+def footer_contradictions(file: Any, vectors: Iterable[DeletionVector]) -> list[str]:
     """What the footer of a Puffin file says otherwise than the manifests, for whoever reads only footers."""
     blobs = {
         (each.get("offset"), each.get("length")): each

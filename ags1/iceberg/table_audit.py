@@ -367,7 +367,7 @@ class _Audit:
             return error
 
     def _check_file(self, file: TableFile) -> None:
-        path, known = file.path, file.known
+        path = file.path
         if file.conflict is not None:
             self._add(ERROR, "file-conflict", path, f"{path}: {file.conflict}")
         if file.error is not None:
@@ -393,7 +393,7 @@ class _Audit:
                 ERROR,
                 "file-format",
                 path,
-                f"{path}: has a key and is in the format {known.file_format}, which Iceberg does not encrypt",
+                f"{path}: has a key and is in the format {file.file_format}, which Iceberg does not encrypt",
             )
         if file.nameless:
             self._add(
@@ -404,7 +404,7 @@ class _Audit:
             )
         if file.trusted_length is None:
             # A Parquet file ends with its footer, which is authenticated; an AGS1 stream ends anywhere.
-            parquet = known.file_format == "parquet"
+            parquet = file.file_format == "parquet"
             self._add(
                 WARNING if parquet else ERROR,
                 "file-without-length",
@@ -412,12 +412,12 @@ class _Audit:
                 f"{path}: the key metadata of this {file.what} has no file length"
                 + ("" if parquet else ": a cut at its end could not be noticed"),
             )
-        elif known.length_hint is not None and known.length_hint != file.trusted_length:
+        elif file.length_hint is not None and file.length_hint != file.trusted_length:
             self._add(
                 WARNING,
                 "file-size-in-manifest",
                 path,
-                f"{path}: the file above it says {known.length_hint} bytes, and its key metadata {file.trusted_length}",
+                f"{path}: the file above it says {file.length_hint} bytes, and its key metadata {file.trusted_length}",
             )
         bits = file.key_bits
         if bits is not None and bits < 8 * self._data_key_length:
@@ -445,7 +445,7 @@ class _Audit:
         self._check_vectors(file, size)
         expected, who = file.trusted_length, "its key metadata"
         if expected is None:
-            expected, who = file.known.length_hint, "the file above it"
+            expected, who = file.length_hint, "the file above it"
             # Of a manifest, iceberg-rust has that of the plaintext there.
             rust = file.kind == "manifest" and file.encryption != PLAINTEXT and plaintext_length_of(size) == expected
             if expected is None or rust:

@@ -297,7 +297,7 @@ class FileChecker:
         checked.problems = footer_contradictions(plain, file.vectors)[:_NAMED_IN_FILE]
 
     def _check_plaintext(self, file: TableFile, size: int) -> Checked:
-        expected = file.known.length_hint
+        expected = file.length_hint
         if expected is not None and size != expected:
             raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
         return Checked(plaintext=True)
@@ -399,8 +399,8 @@ class _Verification:
         workers = max(1, min(threads, len(files)))
         checker = FileChecker(self._io, max(1, threads // workers))
         above = [*found.manifest_lists.values(), *found.manifests.values()]
-        for file in above:
-            self._take(file, checker.read(file))
+        for each in above:
+            self._take(each, checker.read(each))
         advance = SharedProgress(progress, sum(each.size for each in found), sum(each.size for each in above))
 
         def check(file: TableFile) -> Checked:

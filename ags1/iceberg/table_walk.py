@@ -21,13 +21,15 @@ from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._naming import naming
 from ags1.iceberg._vector_check import VectorCheck
-from ags1.iceberg.deletion_vectors import DeletionVector
+from ags1.iceberg.deletion_vectors import BINDING, DeletionVector
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.file_io import EncryptedFileIO
 from ags1.iceberg.file_keys import KnownFile, known_file, known_manifest
 from ags1.iceberg.manifests import read_entries, read_list
 from ags1.iceberg.metadata_document import check_list, claims_encryption, list_header
+from ags1.keys import KeyMetadata
 
+File = TypeVar("File", bound="TableFile")
 Result = TypeVar("Result")
 Snapshots: TypeAlias = int | Literal["all"] | None
 
@@ -39,6 +41,7 @@ __all__ = [
     "PLAINTEXT",
     "STAT_THREADS",
     "UNSUPPORTED",
+    "ReadFile",
     "TableFile",
     "TableSnapshot",
     "TableWalk",
@@ -69,66 +72,67 @@ STAT_THREADS = 32
 
 
 class TableFile:
-    """A file of a table, and all that its table says of it.
+    """A file of a table, and what its table says of it. It is small: a table has any number of them.
 
     Attributes
     ----------
-    known : KnownFile
-        What the file above it says.
-    above : list of TableFile
-        The files that name it; empty for a manifest list.
-    snapshots : dict of int to int
-        For a manifest list, ids of the snapshots that it belongs to, by their positions in the metadata.
-    key_id, kek_id : str or None
-        For a manifest list, ids of the entries of ``encryption-keys`` that its key comes from.
+    path : str
+        As the file above has it.
+    kind : str
+        One of :data:`KINDS`.
+    file_format : str
+        "avro", "parquet", "orc" or "puffin".
+    length_hint : int or None
+        Bytes, as the file above has them.
+    trusted_length : int or None
+        Bytes as they are stored, from the key metadata.
+    key_bits : int or None
+        Length of its key.
     records : int or None
         Rows, deleted rows, or entries of a manifest or manifest list; None if nobody says.
-    block_length : int or None
-        Of a manifest list or manifest that was read, as the header of its stream has it, where nothing protects it.
-    error : Exception or None
-        Why a manifest list or manifest could not be read.
+    above : tuple of ReadFile
+        The files that name it; empty for a manifest list.
     conflict : str or None
         How two files contradict each other about it.
-    vectors : list of DeletionVector
+    vectors : tuple of DeletionVector
         Of a Puffin file: those that manifests name, each once.
-    nameless : bool
-        Of a manifest list that was read: whether it does not say which snapshot it is of, so that nobody would notice
-        an exchange.
+    error, block_length, key_id, kek_id, nameless
+        See :class:`ReadFile`.
     """
 
     __slots__ = (
-        "_ids", "above", "block_length", "conflict", "error", "kek_id", "key_id", "known", "listed", "nameless",
-        "records", "snapshots", "vectors",
+        "_encrypted_table", "_key_metadata", "above", "conflict", "file_format", "key_bits", "kind", "length_hint",
+        "path", "records", "trusted_length", "vectors",
     )  # fmt: skip
 
+    error: Exception | None = None
+    block_length: int | None = None
+    key_id: str | None = None
+    kek_id: str | None = None
+    nameless: bool = False
+
     def __init__(self, known: KnownFile) -> None:
-        self.known = known
-        self.above: list[TableFile] = []
-        self.snapshots: dict[int, int] = {}
-        self._ids: dict[int, int] | None = None
-        self.key_id: str | None = None
-        self.kek_id: str | None = None
-        self.records = known.record_count
-        self.block_length: int | None = None
-        self.error: Exception | None = None
+        key = known.key_metadata
+        self.path, self.kind, self.file_format = known.path, known.kind, known.file_format
+        self.length_hint, self.records = known.length_hint, known.record_count
+        self.trusted_length = None if key is None else key.file_length
+        self.key_bits = None if key is None else key.encryption_key.bits
+        self._key_metadata = None if key is None else key.encode()
+        self._encrypted_table = known.encrypted_table
+        self.above: tuple[ReadFile, ...] = ()
         self.conflict: str | None = None
-        self.vectors: list[DeletionVector] = []
-        self.nameless = False
-        # Of a manifest: what its entries inherit.
-        self.listed: Mapping[str, Any] = {}
+        self.vectors: tuple[DeletionVector, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<{self.known.kind} {self.known.path}: {self.encryption}>"
+        return f"<{self.kind} {self.path}: {self.encryption}>"
 
     @property
-    def path(self) -> str:
-        """As the file above has it."""
-        return self.known.path
-
-    @property
-    def kind(self) -> str:
-        """One of :data:`KINDS`."""
-        return self.known.kind
+    def known(self) -> KnownFile:
+        """What the file above says, with the key."""
+        key = None if self._key_metadata is None else KeyMetadata.decode(self._key_metadata)
+        return KnownFile(
+            self.path, self.kind, self.file_format, key, self.length_hint, self._encrypted_table, self.records
+        )
 
     @property
     def what(self) -> str:
@@ -138,27 +142,17 @@ class TableFile:
     @property
     def encryption(self) -> str:
         """How it is encrypted, by what the file above says."""
-        if self.known.key_metadata is None:
+        if self._key_metadata is None:
             # Of a manifest list whose key does not unwrap only the name of the key is known.
             return PLAINTEXT if self.key_id is None else AGS1
-        if self.known.file_format == "parquet":
+        if self.file_format == "parquet":
             return PARQUET
-        return AGS1 if self.known.file_format in ("avro", "puffin") else UNSUPPORTED
-
-    @property
-    def trusted_length(self) -> int | None:
-        """Bytes as they are stored, from the key metadata."""
-        return None if self.known.key_metadata is None else self.known.key_metadata.file_length
+        return AGS1 if self.file_format in ("avro", "puffin") else UNSUPPORTED
 
     @property
     def size(self) -> int:
         """Stored bytes, as far as anybody says."""
-        return self.trusted_length or self.known.length_hint or 0
-
-    @property
-    def key_bits(self) -> int | None:
-        """Length of its key."""
-        return None if self.known.key_metadata is None else self.known.key_metadata.encryption_key.bits
+        return self.trusted_length or self.length_hint or 0
 
     @property
     def snapshot_ids(self) -> list[int]:
@@ -166,13 +160,58 @@ class TableFile:
         return [number for _, number in sorted(self._all_snapshots().items())]
 
     def _all_snapshots(self) -> dict[int, int]:
-        if not self.above:
-            return self.snapshots
-        if self._ids is None:
-            self._ids = self.above[0]._all_snapshots()
-            for each in self.above[1:]:
-                self._ids = self._ids | each._all_snapshots()
-        return self._ids
+        found = self.above[0]._all_snapshots()
+        for each in self.above[1:]:
+            found = found | each._all_snapshots()
+        return found
+
+    def has_key_of(self, other: TableFile) -> bool:
+        """Whether both have the same key metadata, or none."""
+        return self._key_metadata == other._key_metadata
+
+
+class ReadFile(TableFile):
+    """A manifest list or manifest.
+
+    Attributes
+    ----------
+    error : Exception or None
+        Why it could not be read.
+    block_length : int or None
+        Of one that was read, as the header of its stream has it, where nothing protects it.
+    key_id, kek_id : str or None
+        For a manifest list, ids of the entries of ``encryption-keys`` that its key comes from.
+    nameless : bool
+        Of a manifest list that was read: whether it does not say which snapshot it is of, so that nobody would notice
+        an exchange.
+    snapshots : dict of int to int
+        For a manifest list, ids of the snapshots that it belongs to, by their positions in the metadata.
+    listed : mapping
+        For a manifest, what its list says of it, which its entries inherit.
+    """
+
+    __slots__ = ("_known", "block_length", "error", "kek_id", "key_id", "listed", "nameless", "snapshots")
+
+    def __init__(self, known: KnownFile, listed: Mapping[str, Any] | None = None) -> None:
+        super().__init__(known)
+        self._known = known
+        self.error: Exception | None = None
+        self.block_length: int | None = None
+        self.key_id: str | None = None
+        self.kek_id: str | None = None
+        self.nameless = False
+        self.snapshots: dict[int, int] = {}
+        self.listed = listed or {}
+
+    @property
+    def known(self) -> KnownFile:
+        """What the file above says, with the key."""
+        return self._known
+
+    def _all_snapshots(self) -> dict[int, int]:
+        if self.above and not self.snapshots:
+            self.snapshots = super()._all_snapshots()
+        return self.snapshots
 
 
 class TableSnapshot:
@@ -187,13 +226,13 @@ class TableSnapshot:
     operation : str or None
     key_id : str or None
         The entry of ``encryption-keys`` with its manifest list's key.
-    manifest_list : TableFile or None
+    manifest_list : ReadFile or None
         None where the metadata names none, as old tables of format version 1 do.
     """
 
     __slots__ = ("key_id", "manifest_list", "operation", "parent_id", "snapshot_id", "timestamp_ms")
 
-    def __init__(self, fields: dict[str, Any], manifest_list: TableFile | None) -> None:
+    def __init__(self, fields: dict[str, Any], manifest_list: ReadFile | None) -> None:
         self.snapshot_id: int = fields["snapshot-id"]
         self.parent_id: int | None = fields.get("parent-snapshot-id")
         self.timestamp_ms: int | None = fields.get("timestamp-ms")
@@ -220,8 +259,10 @@ class TableWalk:
         Whether the metadata promises that the table is encrypted.
     snapshots : list of TableSnapshot
         Those that were asked for.
-    manifest_lists, manifests, files : dict of str to TableFile
+    manifest_lists, manifests : dict of str to ReadFile
         By path, in the order in which they were found.
+    files : dict of str to TableFile
+        By path; those of manifests with deletes come first.
     """
 
     def __init__(self, location: str, document: Document) -> None:
@@ -232,8 +273,8 @@ class TableWalk:
         self.table_key_id = key_id if isinstance(key_id, str) and key_id else None
         self.encrypted = claims_encryption(document.fields)
         self.snapshots: list[TableSnapshot] = []
-        self.manifest_lists: dict[str, TableFile] = {}
-        self.manifests: dict[str, TableFile] = {}
+        self.manifest_lists: dict[str, ReadFile] = {}
+        self.manifests: dict[str, ReadFile] = {}
         self.files: dict[str, TableFile] = {}
 
     @property
@@ -277,20 +318,23 @@ def walk(location: str, file_io: EncryptedFileIO, snapshot_id: Snapshots = "all"
         path = each.get("manifest-list")
         manifest_list = _manifest_list(found, file_io, path, each, position) if isinstance(path, str) else None
         found.snapshots.append(TableSnapshot(each, manifest_list))
-    for above, below in _read_all(file_io, found.manifest_lists.values(), _manifests):
-        above.records = len(below)
-        for known, listed in below:
-            _add(found.manifests, known, above).listed = listed
+    for above, manifests in _read_all(file_io, found.manifest_lists.values(), _manifests):
+        above.records = len(manifests)
+        for manifest in manifests:
+            _add(found.manifests, manifest, (above,))
     vectors = VectorCheck()
-    for above, files in _read_all(file_io, found.manifests.values(), _files):
-        for known, number, vector in files:
-            is_new = known.path not in found.files
-            file = _add(found.files, known, above)
+    # Deletion vectors first: of the data files, only those that have one are compared.
+    ordered = sorted(found.manifests.values(), key=lambda each: each.listed["content"], reverse=True)
+    for above, entries in _read_all(file_io, ordered, _files):
+        of_manifest = (above,)
+        for file, number, bound in entries:
+            records, is_new = file.records, file.path not in found.files
+            file = _add(found.files, file, of_manifest)
             # A Puffin file has as many entries as vectors, and each may be in several manifests.
-            if vector is None:
-                vectors.add_data(known, above, number)
-            elif vectors.add(file, vector, known.record_count, above, number) and not is_new:
-                file.records = (file.records or 0) + (known.record_count or 0)
+            if bound is None:
+                vectors.check_data(file, above, number)
+            elif vectors.add(file, bound, records, above, number) and not is_new:
+                file.records = (file.records or 0) + (records or 0)
     vectors.finish()
     return found
 
@@ -336,7 +380,7 @@ def _selected(document: Document, snapshot_id: Snapshots) -> list[dict[str, Any]
 
 def _manifest_list(
     found: TableWalk, file_io: EncryptedFileIO, path: str, snapshot: dict[str, Any], position: int
-) -> TableFile:
+) -> ReadFile:
     key_id = snapshot.get("key-id")
     file = found.manifest_lists.get(path)
     if file is None:
@@ -347,7 +391,7 @@ def _manifest_list(
             known, error = None, fault
         if known is None:
             known = KnownFile(path, "manifest list", "avro", None, None, found.encrypted or file_io.keys.promised)
-        file = found.manifest_lists[path] = TableFile(known)
+        file = found.manifest_lists[path] = ReadFile(known)
         file.key_id, file.error = key_id, error
         if key_id is not None and key_id in found.keys:
             file.kek_id = found.keys[key_id].encrypted_by_id
@@ -360,12 +404,12 @@ def _manifest_list(
 
 def _read_all(
     file_io: EncryptedFileIO,
-    files: Iterable[TableFile],
-    parse: Callable[[TableFile, bytes], list[Result]],
-) -> Iterator[tuple[TableFile, list[Result]]]:
+    files: Iterable[ReadFile],
+    parse: Callable[[ReadFile, bytes], list[Result]],
+) -> Iterator[tuple[ReadFile, list[Result]]]:
     """Each file that can be read, with what it names; the others keep their error."""
 
-    def read(file: TableFile) -> list[Result] | Exception:
+    def read(file: ReadFile) -> list[Result] | Exception:
         try:
             data = _content(file_io, file)
             with naming(file.path):
@@ -381,7 +425,7 @@ def _read_all(
             yield file, answer
 
 
-def _content(file_io: EncryptedFileIO, file: TableFile) -> bytes:
+def _content(file_io: EncryptedFileIO, file: ReadFile) -> bytes:
     known = file.known
     if known.key_metadata is None:
         with file_io.inner(known.path).new_input(known.path).open() as file_of_bytes:
@@ -395,36 +439,36 @@ def _content(file_io: EncryptedFileIO, file: TableFile) -> bytes:
     return plain
 
 
-def _manifests(above: TableFile, data: bytes) -> list[tuple[KnownFile, Mapping[str, Any]]]:
-    """Manifests with what the list says of them."""
+def _manifests(above: ReadFile, data: bytes) -> list[ReadFile]:
     header = list_header(data)
     above.nameless = header[0] is None
     check_list(header, above.known.snapshots)
-    return [(known_manifest(each, above.known.encrypted_table), each) for each in read_list(data)]
+    return [ReadFile(known_manifest(each, above.known.encrypted_table), each) for each in read_list(data)]
 
 
-def _files(above: TableFile, data: bytes) -> list[tuple[KnownFile, int | None, tuple[Any, ...] | None]]:
+def _files(above: ReadFile, data: bytes) -> list[tuple[TableFile, int | None, tuple[Any, ...] | None]]:
     """Files that are in the table, with their data sequence numbers, and of a deletion vector what binds it."""
     found, count = [], 0
     for each in read_entries(data, above.listed, metrics=False):
         count += 1
         if each.is_live:
-            known = known_file(each.file, above.known.encrypted_table)
-            bound = tuple(map(each.file.get, ("referenced_data_file", "content_offset", "content_size_in_bytes")))
-            found.append((known, each.sequence_number, bound if known.file_format == "puffin" else None))
+            file = TableFile(known_file(each.file, above.known.encrypted_table))
+            bound = tuple(map(each.file.get, BINDING))
+            found.append((file, each.sequence_number, bound if file.file_format == "puffin" else None))
     above.records = count
     return found
 
 
-def _add(files: dict[str, TableFile], known: KnownFile, above: TableFile) -> TableFile:
-    file = files.get(known.path)
-    if file is None:
-        file = files[known.path] = TableFile(known)
-    elif file.known.key_metadata != known.key_metadata:
-        file.conflict = f"{file.above[0].path} and {above.path} have it with different key metadata"
+def _add(files: dict[str, File], found: File, above: tuple[ReadFile]) -> File:
+    """The file of this path, which `above` names too."""
+    file = files.setdefault(found.path, found)
+    if not file.has_key_of(found):
+        file.conflict = f"{file.above[0].path} and {above[0].path} have it with different key metadata"
     # One file above is taken in after the other.
-    if not file.above or file.above[-1] is not above:
-        file.above.append(above)
+    if not file.above:
+        file.above = above
+    elif file.above[-1] is not above[0]:
+        file.above += above
     return file
 
 
@@ -451,11 +495,11 @@ def files_table(found: TableWalk, file_io: EncryptedFileIO, *, sizes: bool = Fal
     columns: dict[str, tuple[Any, list[Any]]] = {
         "path": (pyarrow.string(), [each.path for each in files]),
         "kind": (pyarrow.string(), [each.kind for each in files]),
-        "file_format": (pyarrow.string(), [each.known.file_format for each in files]),
+        "file_format": (pyarrow.string(), [each.file_format for each in files]),
         "encryption": (pyarrow.string(), [each.encryption for each in files]),
         "key_bits": (pyarrow.int16(), [each.key_bits for each in files]),
         "stored_length": (pyarrow.int64(), [each.trusted_length for each in files]),
-        "file_size": (pyarrow.int64(), [each.known.length_hint for each in files]),
+        "file_size": (pyarrow.int64(), [each.length_hint for each in files]),
     }
     if sizes:
         columns["physical_size"] = (pyarrow.int64(), list(in_parallel(_size_of(file_io), files, STAT_THREADS)))

@@ -79,7 +79,7 @@ def verify(
 
 def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None) -> Sealer | None:
     """What seals the units; None if there is no key in any."""
-    if all(file.known.key_metadata is None for file in found.files.values()):
+    if all(file.key_bits is None for file in found.files.values()):
         return None
     if transfer_key_id is not None:
         return Sealer.create(kms, transfer_key_id)
