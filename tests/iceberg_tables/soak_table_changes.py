@@ -76,7 +76,9 @@ class Trial:
         self.next_id = self.places = 0
         self.log: list[str] = []
         self.partition_by = self.chance.choice(PARTITIONS)
-        properties = {"write.target-file-size-bytes": "2000"} if self.chance.random() < 0.3 else {}
+        properties = {"commit.manifest.min-count-to-merge": self.chance.choice(("2", "3", "100"))}
+        if self.chance.random() < 0.3:
+            properties["write.target-file-size-bytes"] = "2000"
         self.place = self.directory / "t 0"
         self.table = iceberg.create_table(
             None, str(self.place), SCHEMA, self.partition_by, kms=self.kms, key_id="keyA", properties=properties

@@ -120,6 +120,34 @@ def test_java_changes_what_ags1_made_and_ags1_what_java_made(hive_lake: HiveLake
     written.check()
 
 
+def test_manifests_that_ags1_merged_keep_their_rows_for_spark_which_goes_on_with_them(hive_lake: HiveLake) -> None:
+    rows = pyarrow.table({"id": pyarrow.array(range(30), pyarrow.int64()), "c": [f"c{each % 3}" for each in range(30)]})
+    written = Written(hive_lake, "merged", rows.schema, ["c"])
+    written.sql("ALTER TABLE {} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge'='3')")
+    manifests = "SELECT count(*) FROM tables.{}.manifests"
+    table = written.table.refresh()
+
+    def append(number: int) -> None:
+        before = written.check()
+        table.append(rows.set_column(0, "id", pyarrow.array(range(30 * number, 30 * number + 30), pyarrow.int64())))
+        after = written.check()
+        assert len(after) == len(before) + 30
+        assert {tuple(row) for row in before} <= {tuple(row) for row in after}
+        assert written.sql(manifests)[0][0] < 4
+
+    for number in range(5):
+        append(number)
+    written.sql("DELETE FROM {} WHERE id IN (1, 31, 61)")
+    written.sql("INSERT INTO {} VALUES (1000, 'c1'), (1001, NULL)")
+    append(5)
+    append(6)
+    before = written.check()
+    written.sql(EXPIRE)
+    assert written.check() == before
+    append(7)
+    written.check_nothing_is_plaintext()
+
+
 @pytest.mark.parametrize("seed", [11])
 def test_the_same_change_by_spark_leaves_the_same_rows(seed: int, hive_lake: HiveLake) -> None:
     made = RandomRows(seed)

@@ -24,6 +24,7 @@ from ags1.iceberg.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Entr
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.data_files import TableLayout
+from ags1.iceberg.writing.merging import merged
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.puffin import vector_files
@@ -215,14 +216,18 @@ class WriteTarget:
     def _write(self, table: Any, metadata: TableMetadata, files: TableFiles, change: Change) -> ChangeReport:
         writer = SnapshotWriter(metadata, files, table.io.kms, self.ref)
         summary = SnapshotSummary()
-        if change.added:
-            made = change.partitioning.manifest(DATA, change.added)
-            writer.add(made, change.partitioning.summaries(made.entries))
-            for each in made.entries:
-                summary.add(each.file, made.spec_id)
+        for each in change.added:
+            summary.add(each.file, change.partitioning.spec_id)
         parent = metadata.snapshot_of(self.ref)
-        if parent is not None:
-            self._rewrite(SnapshotFiles(table.io), parent, table, writer, files, change, summary)
+        source = SnapshotFiles(table.io)
+        listed = [] if parent is None else source.manifests(parent)
+        if change.operation == "append":
+            self._append(source, listed, metadata, writer, change)
+        else:
+            if change.added:
+                made = change.partitioning.manifest(DATA, change.added)
+                writer.add(made, change.partitioning.summaries(made.entries))
+            self._rewrite(source, listed, table, writer, files, change, summary)
         operation = change.operation
         snapshot = writer.finish(operation, self._properties | summary.fields(parent, writer.manifests))
         return ChangeReport(
@@ -235,10 +240,28 @@ class WriteTarget:
             change.deleted_rows,
         )
 
+    def _append(
+        self,
+        source: SnapshotFiles,
+        listed: list[dict[str, Any]],
+        metadata: TableMetadata,
+        writer: SnapshotWriter,
+        change: Change,
+    ) -> None:
+        """Write a manifest of the new files, and take over those of the parent, some of them merged."""
+        replaced = set[str]()
+        new = change.partitioning.manifest(DATA, change.added)
+        for manifest, paths in merged(new, listed, source, metadata.properties):
+            writer.add(manifest, change.partitioning.summaries(manifest.entries))
+            replaced |= paths
+        for each in listed:
+            if each["manifest_path"] not in replaced:
+                writer.keep(each)
+
     def _rewrite(
         self,
         source: SnapshotFiles,
-        parent: Mapping[str, Any],
+        manifests: list[dict[str, Any]],
         table: Any,
         writer: SnapshotWriter,
         files: TableFiles,
@@ -248,10 +271,7 @@ class WriteTarget:
         """Take over the manifests of the parent, without what is removed, and write the deletion vectors."""
         touched = change.removed | change.deleted.keys()
         left, owners = set(touched), dict[str, tuple[Manifest, Entry]]()
-        for listed in source.manifests(parent):
-            if not touched:
-                writer.keep(listed)
-                continue
+        for listed in manifests:
             manifest = source.manifest(listed)
             going = set()
             for each in manifest.entries:
@@ -275,8 +295,7 @@ class WriteTarget:
             writer.add(manifest.like(entries), listed.get("partitions"), listed.get("first_row_id"))
         if left:
             raise FormatError(
-                f"{self._catalog.name}: {min(left)} is to be changed, and no manifest of snapshot "
-                f"{parent['snapshot-id']} has it"
+                f"{self._catalog.name}: {min(left)} is to be changed, and no manifest of the newest snapshot has it"
             )
         if change.deleted:
             self._add_vectors(table, writer, files, change, owners, summary)

@@ -29,7 +29,7 @@ from ags1.iceberg.writing.table_files import TableFiles
 from ags1.iceberg.writing.transforms import check_transform, transformed
 from ags1.parquet import EncryptionConfig, ParquetWriter
 
-__all__ = ["DataFiles", "TableLayout"]
+__all__ = ["DataFiles", "TableLayout", "number_property"]
 
 _PREFIX = "write.parquet."
 _NUMBERS = {
@@ -73,9 +73,9 @@ class TableLayout:
         self.partitioning = Partitioning(spec, schema)
         self.partitioning.check()
         self.metrics = MetricsPlan(Schema(*schema.fields, *further), properties)
-        self.target_size = _number(properties, _TARGET_SIZE, _USUAL_TARGET_SIZE)
-        self.row_group_bytes = _number(properties, f"{_PREFIX}row-group-size-bytes", _ROW_GROUP_BYTES)
-        self.row_group_rows = _number(properties, f"{_PREFIX}row-group-limit", _ROW_GROUP_ROWS)
+        self.target_size = number_property(properties, _TARGET_SIZE, _USUAL_TARGET_SIZE)
+        self.row_group_bytes = number_property(properties, f"{_PREFIX}row-group-size-bytes", _ROW_GROUP_BYTES)
+        self.row_group_rows = number_property(properties, f"{_PREFIX}row-group-limit", _ROW_GROUP_ROWS)
         self.options = _parquet_options(schema, properties)
         self.sort_order_id = order.order_id
         self._keys = [
@@ -245,7 +245,14 @@ class _DataFile:
         self._writer.abort()
 
 
-def _number(properties: Mapping[str, str], name: str, usual: int) -> int:
+def number_property(properties: Mapping[str, str], name: str, usual: int) -> int:
+    """A number among a table's properties.
+
+    Raises
+    ------
+    ValueError
+        It is none above 0; names the property.
+    """
     text = properties.get(name, str(usual))
     if not text.isdecimal() or not int(text):
         raise ValueError(f"the table's property {name} is {text!r}; it must be a number above 0")
@@ -257,7 +264,7 @@ def _parquet_options(schema: Schema, properties: Mapping[str, str]) -> dict[str,
     options: dict[str, Any] = {
         "compression": "none" if codec == "uncompressed" else codec,
         "store_decimal_as_integer": True,
-        **{option: _number(properties, _PREFIX + name, usual) for name, (option, usual) in _NUMBERS.items()},
+        **{option: number_property(properties, _PREFIX + name, usual) for name, (option, usual) in _NUMBERS.items()},
     }
     level = properties.get(f"{_PREFIX}compression-level")
     if level not in (None, "null"):
