@@ -65,7 +65,7 @@ def merged(
 
 
 def _may_merge(listed: Listed, new: Manifest) -> bool:
-    return listed["content"] == DATA and listed["partition_spec_id"] == new.spec_id
+    return bool(listed["content"] == DATA and listed["partition_spec_id"] == new.spec_id)
 
 
 def _bins(listed: list[dict[str, Any]], target: int) -> list[list[dict[str, Any]]]:
