@@ -304,18 +304,18 @@ class _Audit:
         return opens
 
     def _check_timestamp(self, kek: EncryptedKey, name: str, under: list[EncryptedKey]) -> bool:
-        key_id, text = kek.key_id, kek.timestamp
-        if text is None:
+        key_id, stamp = kek.key_id, kek.timestamp
+        if stamp is None:
             message = f"{name} has no {KEY_TIMESTAMP}, whose text authenticates what is under it"
             self._error("kek-without-timestamp", key_id, _with_count(message, under))
             return False
         if not kek.properties.get(KEY_TIMESTAMP):
             text = f"{name} has its timestamp in another property than {KEY_TIMESTAMP}, where Iceberg Java looks for it"
             self._warning("kek-timestamp", key_id, text)
-        made = milliseconds(text)
+        made = milliseconds(stamp)
         if made is None:
             text = (
-                f"{name} has the {KEY_TIMESTAMP} {shown(text)}, which is no number: Iceberg Java fails at the next "
+                f"{name} has the {KEY_TIMESTAMP} {shown(stamp)}, which is no number: Iceberg Java fails at the next "
                 "write"
             )
             self._warning("kek-timestamp", key_id, text)
