@@ -347,7 +347,7 @@ cdef int view_page(
         status = _open_body(worker, ends, page, body, plain)
     if status != GCM_OK:
         return status
-    if stored == out:
+    if stored == out and plain_length > 0:
         memcpy(out + total - plain_length, plain, plain_length)
     if not grow(&worker.header, &worker.header_capacity, page.header_length + HEADER_SLACK):
         return GCM_NO_MEMORY

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ags1
@@ -422,6 +422,8 @@ def test_views_leave_out_the_crc_wherever_it_stands(order: list[int], unknown: s
     fields = header(len(stored), crc=zlib.crc32(stored)).fields
     fields |= {each: (BINARY, b"unknown") if each % 2 else (BOOL, True) for each in unknown}
     made = Struct({each: fields[each] for each in order if each in fields})
+    # The filler's id is 15 above that of the last field. A header whose ids go backwards may have it already.
+    assume([each for each in made.fields if each != 4][-1] + 15 not in fields)
     aad = _module.module_aad(SOURCE_AAD, _module.DATA_PAGE_HEADER, 1, 2, 0)
     data = bytearray(b"PAR1" + _module.seal_module(encode(made), KEY, aad) + stored)
     pages, _ = found_in(data, AES_GCM)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ags1
-from ags1 import _blocks, _buffer, _gcm, _layout, files, verify
+from ags1 import _blocks, _buffer, _gcm, _layout, files, stream, verify
 from tests.sanitize import parquet_steps
 
 SCALE = int(sys.argv[1]) if len(sys.argv) > 1 else 100
@@ -121,6 +121,8 @@ def batches() -> None:
 
 
 def paths_and_streams() -> None:
+    # Windows that are small beside the data: a Writer's threads work behind it, and those of several are under way.
+    stream.GATHERED, stream.WINDOW = 1 << 13, 1 << 16
     with tempfile.TemporaryDirectory() as directory:
         plain, sealed, out = (Path(directory, name) for name in ("plain", "sealed", "out"))
         for length, block_length in ((0, 10), (1, 1), (40 * SCALE, 7), (3000 * SCALE, 4096), (3000 * SCALE, 1 << 20)):

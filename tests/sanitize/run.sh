@@ -99,7 +99,7 @@ under_valgrind() {
 
 instrumented() { # The modules call the sanitizer: a build without it would find nothing.
     local module
-    for module in "$work/$1"/ags1/_{batch,blocks,buffer,descriptors,gcm,layout}.*.so \
+    for module in "$work/$1"/ags1/_{batch,blocks,buffer,descriptors,gathered,gcm,layout}.*.so \
         "$work/$1"/ags1/parquet/_{conversion,module,nodes,pages,thrift}.*.so; do
         grep -q "$2" "$module" || { echo "$module is not instrumented" >&2; return 1; }
     done
