@@ -124,7 +124,7 @@ test-pythons: build $(STAMPS)/test ## run the core tests on every other Python f
 	$(BIN)/python -m tests.pythons -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 demo: build $(STAMPS)/demo $(STAMPS)/java ## encrypt, decrypt, seek and attack files, and say how fast
-	$(BIN)/python -m ags1.cli.demo
+	$(BIN)/python examples/demo
 
 check: build $(STAMPS)/check ## format, lint and type checks, and the links of the documentation
 	$(BIN)/ruff format --check

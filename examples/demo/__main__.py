@@ -1,6 +1,6 @@
 """``make demo``: a gigabyte of this machine's files, encrypted, verified, read and decrypted, beside `cp`.
 
-Run it with ``python -m ags1.cli.demo [--bytes SIZE] [--keep DIRECTORY]``. Everything happens in a temporary
+Run it with ``python examples/demo [--bytes SIZE] [--keep DIRECTORY]``. Everything happens in a temporary
 directory.
 """
 
@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import spark_part
+
 import ags1
 from ags1._option_values import size as size_of
 from ags1._words import size_text
-from ags1.cli import _demo_spark
 from ags1.cli import main as ags1_command
 
 _PLACES = (
@@ -106,7 +107,7 @@ def _demonstrate(size: int) -> None:
     _attack()
     _dataset()
     _parquet()
-    _demo_spark.demonstrate(_say, size)
+    spark_part.demonstrate(_say, size)
     print("\nThat was it. `ags1 --help` explains the rest.")
 
 

@@ -304,13 +304,14 @@ def _prepare_environment(directory: Path) -> None:
     # The Spark that somebody has configured here is another one, of another version perhaps.
     for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_"))]:
         del os.environ[name]
-    package = str(Path(ags1.__file__).parent.parent)
+    # Where workers find the package, and this module.
+    here = [str(Path(ags1.__file__).parent.parent), str(Path(__file__).resolve().parent)]
     os.environ |= {
         # Without it, Spark looks for an address of this machine's and listens there.
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), package])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *here])),
     }
     home = _installed_java()
     if home is None:
