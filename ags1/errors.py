@@ -74,4 +74,4 @@ class BackendError(Ags1Error, RuntimeError):
 
 
 class KeyAccessError(Ags1Error):
-    """A key could not be had: its file, variable or service refused, is missing, or answered nonsense."""
+    """A key could not be had: its file, variable or service refused, is missing, or returned nonsense."""

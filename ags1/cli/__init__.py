@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["OutputClosed", "describe", "forget_output", "main", "refuses_everything", "say", "warn"]
+__all__ = ["OutputClosed", "OutputFaults", "describe", "forget_output", "main", "refuses_everything", "say", "warn"]
 
 # What a message of the library says to do, and what that is on the command line.
 _PHRASES = (
@@ -35,6 +35,20 @@ _PHRASES = (
 
 class OutputClosed(Exception):
     """The reader of standard output went away, as `head` does."""
+
+
+class OutputFaults:
+    """A block that writes to standard output: a fault in it names that, and nothing is written after it."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, BrokenPipeError):
+            raise OutputClosed from None
+        if isinstance(error, OSError):
+            forget_output()
+            raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -114,13 +128,8 @@ def say(line: str, *, flush: bool = False, raw: bool = False) -> None:
     OSError
         It could not be written; names standard output.
     """
-    try:
+    with OutputFaults():
         print(line if raw else printable(line, undecodable=True), flush=flush)
-    except BrokenPipeError:
-        raise OutputClosed from None
-    except OSError as error:
-        forget_output()
-        raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 def warn(text: str) -> None:
@@ -135,15 +144,9 @@ def forget_output() -> None:
 
 
 def _flush() -> None:
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise OutputClosed from None
-    except OSError as error:
-        forget_output()
-        raise OSError(error.errno, error.strerror, "standard output") from None
+    if sys.stdout is not None:
+        with OutputFaults():
+            sys.stdout.flush()
 
 
 def _prepare_streams() -> None:

@@ -19,7 +19,6 @@ __all__ = ["audit"]
 
 
 def audit(options: argparse.Namespace) -> int:
-    """Run ``ags1 audit``."""
     from ags1.audit import audit as look
     from ags1.cli._kms import client_of
 

@@ -14,7 +14,6 @@ _FILES = frozenset(("SOURCE", "TARGET", "FILE", "LIST", "KEYFILE", "DATASET", "T
 
 
 def completion(options: argparse.Namespace) -> int:
-    """Run ``ags1 completion``."""
     try:
         import shtab
     except ImportError:

@@ -99,7 +99,7 @@ def mv(options: argparse.Namespace) -> int:
 
 
 def repair(options: argparse.Namespace) -> int:
-    """Encrypt anew what is missing or not authentic."""
+    """Encrypt again what is missing or not authentic."""
 
     def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
         return vault.repair(options.source, prefix=options.prefix, progress=progress, dry_run=options.dry_run)

@@ -31,7 +31,6 @@ _AGS1, _DAMAGED, _OTHER, _UNREADABLE = "AGS1", "damaged", "not AGS1", "unreadabl
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Run ``ags1 inspect``."""
     code = 0
     paths = [found.path for found in expand(options.files)]
     records = []
@@ -179,7 +178,6 @@ def _picture(record: dict[str, Any]) -> str:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Run ``ags1 verify``."""
     keys = Keys(options)
     found = expand(options.files, only_suffix=SUFFIX)
     jobs = [Job(path, "", name, size) for path, name, size in found]

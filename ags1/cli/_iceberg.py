@@ -33,7 +33,6 @@ _KEY_FIELDS = frozenset({"key_metadata"})
 
 
 def files(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg files``."""
     from ags1.cli._rows import write_rows
     from ags1.iceberg.table_walk import files_table, walk
 
@@ -49,7 +48,6 @@ def files(options: argparse.Namespace) -> int:
 
 
 def audit(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg audit``."""
     from ags1.iceberg.table_audit import audit as look
     from ags1.iceberg.table_walk import walk
 
@@ -74,7 +72,6 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg verify``."""
     from ags1.iceberg.table_verification import verify_table
     from ags1.iceberg.table_walk import walk
 
@@ -117,7 +114,6 @@ def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float
 
 
 def cat(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg cat``."""
     from ags1.cli._standard import copy_out, refuse_terminal, standard_output
 
     with opened(options) as table:

@@ -25,7 +25,6 @@ __all__ = ["agreed", "clean", "decrypt", "encrypt", "expire", "need_consent", "r
 
 
 def encrypt(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg encrypt``."""
     from ags1.iceberg import encrypt_table, plan_conversion
 
     length = options.data_key_length
@@ -43,7 +42,6 @@ def encrypt(options: argparse.Namespace) -> int:
 
 
 def decrypt(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg decrypt``."""
     from ags1.iceberg import decrypt_table, plan_conversion
 
     return _run(
@@ -57,7 +55,6 @@ def decrypt(options: argparse.Namespace) -> int:
 
 
 def rekey(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg rekey``."""
     from ags1.iceberg import plan_conversion, rekey_table
 
     length = options.data_key_length
@@ -75,7 +72,6 @@ def rekey(options: argparse.Namespace) -> int:
 
 
 def relocate(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg relocate``."""
     from ags1.iceberg import plan_conversion, relocate_table
 
     if (options.to_catalog is None) != (options.to_name is None):
@@ -94,7 +90,6 @@ def relocate(options: argparse.Namespace) -> int:
 
 
 def expire(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg expire``."""
     from ags1.iceberg import expire_snapshots
 
     return _run(
@@ -106,7 +101,6 @@ def expire(options: argparse.Namespace) -> int:
 
 
 def clean(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg clean``."""
     from ags1.iceberg import clean as clean_table
 
     age = datetime.timedelta(seconds=options.older_than)

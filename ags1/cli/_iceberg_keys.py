@@ -28,7 +28,6 @@ _KEY_ID = "encryption.key-id"
 
 
 def rewrap(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg rewrap``."""
     with opened(options) as table, contextlib.ExitStack() as stack:
         change = _Change(table, options)
         table.require_kms()
@@ -44,7 +43,6 @@ def rewrap(options: argparse.Namespace) -> int:
 
 
 def prune(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg prune``."""
     with opened(options) as table, Reporter(options, ("reading", "read")):
         change = _Change(table, options)
         for key_id in options.keep:

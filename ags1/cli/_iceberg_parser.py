@@ -227,7 +227,7 @@ def _add_keys(action: _Action) -> None:
         "_iceberg_keys:rewrap",
         "put a table under another master key, or the newest version of it; no file of it changes",
         "new-key-id! new-kms CHANGE",
-        more="Key encryption keys are wrapped anew, and the table's property encryption.key-id names the new master "
+        more="Key encryption keys are re-wrapped, and the table's property encryption.key-id names the new master "
         "key. Keep the old one as long as somebody needs older metadata files.",
         epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id"),
         fields=fields + "old_key_ids, new_key_id, keys, unopened, untouched, dry_run, error",

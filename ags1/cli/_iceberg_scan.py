@@ -33,7 +33,6 @@ _GROUP_ROWS = 1 << 20
 
 
 def scan(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg scan``."""
     target = STANDARD if options.output is None else options.output
     if is_url(target):
         raise UsageError("--output takes a local file: copy it to a store from there")
@@ -84,23 +83,19 @@ def _text_output(path: str) -> Iterator[None]:
     """Let what is said go to a file, which appears whole or not at all."""
     from ags1.storage import AtomicFile
 
-    output = AtomicFile(path)
     try:
         # What is not written as text of its own stays as it is: file names in it may be no Unicode.
         with (
+            AtomicFile(path) as output,
             open(output.descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="", closefd=False) as text,
             contextlib.redirect_stdout(text),
         ):
             yield
             text.flush()
-        output.commit()
+            output.commit()
     except OSError as error:
-        output.abort()
         if error.filename == "standard output":
             raise OSError(error.errno, error.strerror, path) from None
-        raise
-    except BaseException:
-        output.abort()
         raise
 
 
@@ -110,8 +105,7 @@ def _write_parquet(reader: pyarrow.RecordBatchReader, names: list[str], path: st
     from ags1.storage import AtomicFile
 
     schema = pyarrow.schema([reader.schema.field(name) for name in names], reader.schema.metadata)
-    output = AtomicFile(path)
-    try:
+    with AtomicFile(path) as output:
         count = waiting_bytes = waiting_rows = 0
         waiting: list[Any] = []
         with (
@@ -130,9 +124,6 @@ def _write_parquet(reader: pyarrow.RecordBatchReader, names: list[str], path: st
             if waiting_rows:
                 writer.write_table(pyarrow.Table.from_batches(waiting, schema), row_group_size=_GROUP_ROWS)
         output.commit()
-    except BaseException:
-        output.abort()
-        raise
     return count
 
 

@@ -21,7 +21,6 @@ _SHOWN = 10
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg inspect``."""
     from ags1.iceberg import EncryptedTable
 
     with opened(options) as table, Reporter(options, ("reading", "read")):

@@ -34,7 +34,6 @@ _DATA_FORMATS = "Parquet (.parquet), CSV (.csv) or Arrow (.arrow)"
 
 
 def create(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg create``."""
     from ags1.cli._kms import client_of
     from ags1.iceberg import create_table
 
@@ -56,7 +55,6 @@ def create(options: argparse.Namespace) -> int:
 
 
 def append(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg append``."""
     forms = {_format_of(path) for path in options.files}
     if len(forms) > 1 or "schema" in forms:
         raise UsageError(f"the files must be of one format: {_DATA_FORMATS}")
@@ -67,7 +65,6 @@ def append(options: argparse.Namespace) -> int:
 
 
 def delete(options: argparse.Namespace) -> int:
-    """Run ``ags1 iceberg delete``."""
     with _table(options) as table:
         ref = options.ref or "main"
         branch = ref if ref in table.refs else None

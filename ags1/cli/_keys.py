@@ -88,12 +88,16 @@ class Keys:
 
     def _read(self, path: str) -> bytes:
         data, mode = read_key_file(path)
-        if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH) and not self._warned:
-            self._warned = True
-            warn(
-                f"ags1: warning: other users can read the key file {path} (mode {stat.S_IMODE(mode):04o}): chmod 600 it"
-            )
+        self._warned = self._warned or _warned_of_readers(path, mode)
         return data
+
+
+def _warned_of_readers(path: str, mode: int) -> bool:
+    """Warn of a key file that others can read; return whether it is one."""
+    if not stat.S_ISREG(mode) or not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return False
+    warn(f"ags1: warning: other users can read the key file {path} (mode {stat.S_IMODE(mode):04o}): chmod 600 it")
+    return True
 
 
 def _note(text: str) -> None:
@@ -143,13 +147,12 @@ def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
     if text is None or isinstance(text, bytes):
         return text or b""
     if not name and ("{name}" in text or "{path}" in text):
-        raise UsageError(f"standard input and output have no name: give --aad-prefix {text} as it shall be")
+        raise UsageError(f"standard input and output have no name: give --aad-prefix without {{name}} and {{path}}")
     path = name.removesuffix(SUFFIX)
     return os.fsencode(text.replace("{name}", base_name(path)).replace("{path}", path))
 
 
 def keygen(options: argparse.Namespace) -> int:
-    """Run ``ags1 keygen``."""
     if options.keyfile == "-" and options.format == "raw":
         refuse_terminal("a raw key", "use --format hex, or redirect the output")
     key = Key.generate(options.bits)
@@ -184,13 +187,9 @@ def write_private(path: str, data: bytes, *, replace: bool) -> None:
         raise KeyAccessError(
             f"{path} exists and was not replaced: what its key encrypted would be lost (--force replaces it)"
         )
-    output = AtomicFile(path, mode=0o600)
-    try:
-        os.write(output.descriptor, data)
+    with AtomicFile(path, mode=0o600) as output:
+        output.write(data)
         output.commit(durable=True)
-    except BaseException:
-        output.abort()
-        raise
 
 
 def _decode_metadata(data: bytes, path: str) -> KeyMetadata:

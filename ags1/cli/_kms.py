@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 
@@ -26,7 +27,6 @@ _LARGEST = 4096
 
 
 def kms(options: argparse.Namespace) -> int:
-    """Run ``ags1 kms``."""
     action = options.action
     if action in ("wrap", "unwrap"):
         return _convert(options)
@@ -145,8 +145,6 @@ def _list(options: argparse.Namespace) -> int:
     with _local(options) as client:
         for key_id in client.list_keys():
             if options.json:
-                import json
-
                 say(json.dumps({"key_id": key_id}))
             else:
                 say(key_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import time
 from collections.abc import Callable
@@ -33,11 +34,8 @@ _ROUNDS = 5
 
 
 def info(options: argparse.Namespace) -> int:
-    """Run ``ags1 info``."""
     found = backend()
     if options.json:
-        import json
-
         say(json.dumps({"ags1_version": version, "python": platform.python_version(), **found}))
         return 0
     say(f"ags1       {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
@@ -63,8 +61,6 @@ def bench(options: argparse.Namespace) -> int:
         for count in threads:
             row = _measure(options.bytes, block_length, count)
             if options.json:
-                import json
-
                 say(json.dumps(row))
             else:
                 say(

@@ -21,6 +21,7 @@ from ags1.cli._transfer import (
     _make_directory,
     _metadata_path,
     _MetadataFile,
+    _names,
     _output,
     _refuse_other_key,
     recorded,
@@ -56,7 +57,6 @@ _SHARED = (
 
 
 def encrypt(options: argparse.Namespace) -> int:
-    """Run ``ags1 parquet encrypt``."""
     with Clients() as clients:
         writing = Writing(options, KeyReferences(), clients)
         jobs, kinds = _jobs(options, encrypting=True)
@@ -66,7 +66,6 @@ def encrypt(options: argparse.Namespace) -> int:
 
 
 def decrypt(options: argparse.Namespace) -> int:
-    """Run ``ags1 parquet decrypt``."""
     with Clients() as clients:
         reading = Reading(options, KeyReferences(), clients)
         reading.require()
@@ -78,7 +77,6 @@ def decrypt(options: argparse.Namespace) -> int:
 
 
 def rekey(options: argparse.Namespace) -> int:
-    """Run ``ags1 parquet rekey``."""
     with Clients() as clients:
         references = KeyReferences()
         writing = Writing(options, references, clients)
@@ -225,10 +223,6 @@ class _Transfer:
         return {"outcome": outcome, "bytes": size, "seconds": round(time.monotonic() - started, 6)}
 
 
-def _names(job: Job) -> dict[str, Any]:
-    return {"source": job.source, "target": job.target}
-
-
 def say_left_out(options: argparse.Namespace, left_out: list[tuple[dict[str, Any], str, str]]) -> None:
     """Say which files nothing is done with, and why: of each, its record for machines, its path and the reason."""
     if options.json:
@@ -315,7 +309,6 @@ class _Recorded(FileOperation):
 
 
 def rotate(options: argparse.Namespace) -> int:
-    """Run ``ags1 parquet rotate``."""
     from ags1.parquet.key_material import KeyMetadataRewrapper, is_key_material_name, key_material_path
     from ags1.parquet.rotation import holds_key_material, rotate_file
     from ags1.storage import Location
@@ -355,7 +348,7 @@ def rotate(options: argparse.Namespace) -> int:
                 counts = _counted(rewrapper.rewrap_file(Location(beside)))
             keys = ", ".join(f"{count} under {key_id!r}" for key_id, count in counts.items())
             record = {"outcome": _DONE, "keys": counts, "seconds": round(time.monotonic() - started, 6)}
-            return f"{path}: keys wrapped anew: {keys}", record
+            return f"{path}: keys re-wrapped: {keys}", record
 
         if not jobs:
             raise UsageError(f"there are no Parquet files in {', '.join(options.files)}")

@@ -22,7 +22,6 @@ __all__ = ["inspect"]
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Run ``ags1 parquet inspect``."""
     code = 0
     found = parquet_files(options.files)
     kinds: Counter[str] = Counter()

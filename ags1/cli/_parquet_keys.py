@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import stat
 
 from ags1._command_line import UsageError
 from ags1._gcm import Key
 from ags1._key_files import key_of_variable, parse_key, read_key_file
-from ags1.cli import warn
 from ags1.cli._keys import Keys as MetadataKeys
-from ags1.cli._keys import _note, _refuse_key_as_name, aad_prefix
+from ags1.cli._keys import _note, _refuse_key_as_name, _warned_of_readers, aad_prefix
 from ags1.errors import Ags1Error
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 
@@ -62,8 +60,7 @@ def _load(reference: str, option: str) -> Key:
     if kind == "env":
         return Key(key_of_variable(name))
     data, mode = read_key_file(name)
-    if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
-        warn(f"ags1: warning: other users can read the key file {name} (mode {stat.S_IMODE(mode):04o}): chmod 600 it")
+    _warned_of_readers(name, mode)
     return Key(parse_key(data, name, note=_note))
 
 

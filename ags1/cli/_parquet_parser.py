@@ -60,7 +60,7 @@ _ROTATE_HELP = """
 The data keys stay what they are: whoever kept one can still read, and only
 `ags1 parquet rekey` changes that. Key material beside a file is replaced, and
 the file is not touched; of a file that holds its key material itself, the
-footer is written anew. Each is replaced whole or not at all; after an
+footer is rewritten. Each is replaced whole or not at all; after an
 interruption, run it again.
 """
 

@@ -39,7 +39,6 @@ _SHOWN_FILES = 20
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Run ``ags1 parquet verify``."""
     from ags1.parquet.verify import verify_file
 
     expected = _expected(options)
@@ -199,4 +198,4 @@ def _missing(path: str, report: VerifyReport) -> str:
     if names:
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
         parts.append(f"column{'s' if len(names) > 1 else ''} {shown}")
-    return f"{path}: not checked for want of a key: {', '.join(parts)} (--missing-keys drop lets that pass)"
+    return f"{path}: not checked, because a key is missing: {', '.join(parts)} (--missing-keys drop lets that pass)"

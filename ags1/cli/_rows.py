@@ -28,12 +28,10 @@ _WIDEST_CELL = 40
 
 
 def cat(options: argparse.Namespace) -> int:
-    """Run ``ags1 parquet cat``."""
     return _show(options, None)
 
 
 def head(options: argparse.Namespace) -> int:
-    """Run ``ags1 parquet head``."""
     return _show(options, options.rows)
 
 
@@ -53,7 +51,7 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
                 )
             with view:
                 if view.dropped:
-                    warn(f"ags1: note: {path}: left out for want of a key: {', '.join(view.dropped)}")
+                    warn(f"ags1: note: {path}: left out, because their key is missing: {', '.join(view.dropped)}")
                 written.begin(path if len(found) > 1 else None)
                 for names, rows in reporter.rows(_batches(view, limit, path)):
                     written.write(names, rows)

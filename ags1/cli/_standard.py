@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ags1._command_line import UsageError
-from ags1.cli import OutputClosed, forget_output
+from ags1.cli import OutputFaults
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,52 +26,32 @@ class StandardOutput:
         self._file = file
 
     def write(self, data: Any) -> int:
-        try:
+        with OutputFaults():
             view = memoryview(data)
             while view:
                 # Unbuffered (PYTHONUNBUFFERED), a full disk shows only at the write after the one that it cut short.
                 view = view[self._file.write(view) :]
-            return len(data)
-        except BrokenPipeError:
-            raise OutputClosed from None
-        except OSError as error:
-            forget_output()
-            raise OSError(error.errno, error.strerror, self.name) from None
+        return len(data)
 
     def flush(self) -> None:
-        try:
+        with OutputFaults():
             self._file.flush()
-        except BrokenPipeError:
-            raise OutputClosed from None
-        except OSError as error:
-            forget_output()
-            raise OSError(error.errno, error.strerror, self.name) from None
 
 
 def standard_output() -> StandardOutput:
-    """Standard output for bytes.
-
-    Raises
-    ------
-    OSError
-        It was closed by the caller.
-    """
-    if sys.stdout is None:
-        raise OSError(9, "it is closed", "standard output")
-    return StandardOutput(sys.stdout.buffer)
+    """Standard output for bytes; an OSError if the caller has closed it."""
+    return StandardOutput(_bytes_of(sys.stdout, "standard output"))
 
 
 def standard_input() -> Any:
-    """Standard input for bytes.
+    """Standard input for bytes; an OSError if the caller has closed it."""
+    return _bytes_of(sys.stdin, "standard input")
 
-    Raises
-    ------
-    OSError
-        It was closed by the caller.
-    """
-    if sys.stdin is None:
-        raise OSError(9, "it is closed", "standard input")
-    return sys.stdin.buffer
+
+def _bytes_of(stream: Any, name: str) -> Any:
+    if stream is None:
+        raise OSError(9, "it is closed", name)
+    return stream.buffer
 
 
 def write_out(data: bytes) -> None:

@@ -40,7 +40,6 @@ _SMALL = 1 << 20
 
 
 def encrypt(options: argparse.Namespace) -> int:
-    """Run ``ags1 encrypt``."""
     keys = Keys(options)
     fresh = not keys.named
     if fresh and not options.key_metadata_out:
@@ -97,7 +96,6 @@ def encrypt(options: argparse.Namespace) -> int:
 
 
 def decrypt(options: argparse.Namespace) -> int:
-    """Run ``ags1 decrypt``."""
     keys = Keys(options)
     jobs = pair_up(options, encrypting=False)
     if len(jobs) > 1 and options.length is not None:
@@ -125,7 +123,6 @@ def decrypt(options: argparse.Namespace) -> int:
 
 
 def cat(options: argparse.Namespace) -> int:
-    """Run ``ags1 cat``."""
     keys = Keys(options)
     found = expand(options.files, only_suffix=SUFFIX)
     if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):

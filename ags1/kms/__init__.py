@@ -50,30 +50,24 @@ __all__ = [
     "name_of_key",
 ]
 
-_LAZY_NAMES = {
-    "AwsKms": "ags1.kms.aws",
-    "AzureKms": "ags1.kms.azure",
-    "CACHE_SECONDS": "ags1.kms._cache",
-    "ForkSafeLock": "ags1.kms._cache",
-    "GcpKms": "ags1.kms.gcp",
-    "GeneratedKey": "ags1.kms._base",
-    "KeyCache": "ags1.kms._cache",
-    "KeyManagementClient": "ags1.kms._base",
-    "LocalKms": "ags1.kms.local",
-    "MemoryKms": "ags1.kms.memory",
-    "ServiceRefusal": "ags1.kms._base",
-    "VaultKms": "ags1.kms.vault",
-    "key_cache_of": "ags1.kms._cache",
-    "load": "ags1.kms._load",
-    "name_of_key": "ags1.kms._cache",
+_MODULES = {
+    "_base": ("GeneratedKey", "KeyManagementClient", "ServiceRefusal"),
+    "_cache": ("CACHE_SECONDS", "ForkSafeLock", "KeyCache", "key_cache_of", "name_of_key"),
+    "_load": ("load",),
+    "aws": ("AwsKms",),
+    "azure": ("AzureKms",),
+    "gcp": ("GcpKms",),
+    "local": ("LocalKms",),
+    "memory": ("MemoryKms",),
+    "vault": ("VaultKms",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY_NAMES:
-        value = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
-        globals()[name] = value
-        return value
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(importlib.import_module(f"ags1.kms.{module}"), name)
+            return value
     raise AttributeError(f"module 'ags1.kms' has no attribute {name!r}")
 
 

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CACHE_SECONDS",
     "GeneratedKey",
-    "InvalidResponse",
     "KeyManagementClient",
     "Refusal",
     "ServiceRefusal",
     "Unusable",
+    "bytes_of",
     "missing_sdk",
 ]
 
@@ -82,10 +82,6 @@ class ServiceRefusal(KeyAccessError):
     """The service cannot be reached, or refuses whoever asks: the next key would fare no better."""
 
 
-class InvalidResponse(Refusal):
-    """The service answered something that no such service answers."""
-
-
 class KeyManagementClient:
     """Wraps and unwraps keys with master keys that stay in a key management service.
 
@@ -104,7 +100,7 @@ class KeyManagementClient:
     Raises
     ------
     KeyAccessError
-        From every call: the service is down, throttles, denies or answers nonsense, or the key was not wrapped with
+        From every call: the service is down, throttles, denies or returns nonsense, or the key was not wrapped with
         that master key. Names the service, the key id and the cause, never key material. It is a
         :class:`ServiceRefusal` where the next key would fare no better.
 
@@ -338,7 +334,7 @@ class KeyManagementClient:
         return _secret(self._require_bytes(key, action)), wrapped
 
     def _call(self, function: Callable[[], T], action: str, secret: Key | Secret | None = None) -> T:
-        """Call the service until it answers, a fault is no passing one, or the attempts are used up."""
+        """Call the service until it responds, a fault is no passing one, or the attempts are used up."""
         final: Exception | None = None
         for attempt in range(1, self._attempts + 1):
             try:
@@ -380,11 +376,11 @@ class KeyManagementClient:
     def _message(self, action: str, cause: str) -> str:
         return f"{self.service} could not {action}: {cause}"
 
-    def _require_bytes(self, answer: object, action: str) -> bytes:
-        if not isinstance(answer, bytes) or not answer:
-            kind = "nothing" if answer is None or answer == b"" else f"{type(answer).__name__} instead of bytes"
-            raise KeyAccessError(self._message(action, f"the service answered {kind}"))
-        return answer
+    def _require_bytes(self, response: object, action: str) -> bytes:
+        if not isinstance(response, bytes) or not response:
+            kind = "nothing" if response is None or response == b"" else f"{type(response).__name__} instead of bytes"
+            raise KeyAccessError(self._message(action, f"the service returned {kind}"))
+        return response
 
     def __repr__(self) -> str:
         return f"<ags1.kms.{type(self).__name__}{', closed' if self._closed else ''}>"
@@ -394,6 +390,20 @@ class KeyManagementClient:
             f"{type(self).__name__} cannot be pickled or copied: it holds keys and connections; send the URL for "
             "ags1.kms.load, or the arguments, and make another there"
         )
+
+
+def bytes_of(response: object, name: str) -> bytes:
+    """Return the bytes that a service's response has under this name, as an item or as an attribute.
+
+    Raises
+    ------
+    Refusal
+        It has none.
+    """
+    value = response.get(name) if isinstance(response, dict) else getattr(response, name, None)
+    if not isinstance(value, bytes) or not value:
+        raise Refusal(f"the service returned no {name}")
+    return value
 
 
 def missing_sdk(error: ImportError, client: str, extra: str) -> ImportError:

@@ -133,7 +133,7 @@ class KeyCache:
                 raise type(flight.failure)(str(flight.failure))
             if flight.value is not None:
                 return flight.value  # type: ignore[no-any-return]
-            # The thread that asked was interrupted, which is no answer.
+            # The thread that asked was interrupted, which says nothing of the key.
 
     def put(self, name: Hashable, value: object) -> None:
         """Keep a key that was just made."""

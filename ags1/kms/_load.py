@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 _METHODS = ("wrap_key", "unwrap_key", "supports_key_generation", "generate_key", "initialize", "close")
-_COMMON = {"cache_seconds": float, "attempts": int}
-_TIMED: dict[str, Callable[[str], Any]] = {**_COMMON, "timeout": float}
+_COMMON: dict[str, Callable[[str], Any]] = {"cache_seconds": float, "attempts": int}
 _FORMS = (
     "aws:?region=R, gcp:, azure:https://VAULT.vault.azure.net, vault:https://HOST:8200?mount=transit, local:PATH, "
     "module:package.module.Class"
@@ -62,10 +61,15 @@ def load(kms: str | KeyManagementClient, **options: Any) -> KeyManagementClient:
     scheme, rest = found[1].lower(), found[2]
     if scheme == "memory":
         raise ValueError("there is no memory: URL, for it would have to contain the key: pass an ags1.kms.MemoryKms")
-    if scheme not in _MAKERS:
-        raise ValueError(f"there is no KMS {scheme[:20]!r}; the forms are {_FORMS}")
-    path, _, query = rest.partition("?")
-    return _MAKERS[scheme](path, _Query(scheme, query), options)
+    path, _, text = rest.partition("?")
+    query = _Query(scheme, text)
+    if scheme in _SERVICES:
+        return _service(scheme, path, query, options)
+    if scheme == "local":
+        return _local(path, query, options)
+    if scheme == "module":
+        return _module(path, query, options)
+    raise ValueError(f"there is no KMS {scheme[:20]!r}; the forms are {_FORMS}")
 
 
 class _Query:
@@ -102,40 +106,20 @@ class _Query:
         return {**found, **options}
 
 
-def _aws(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
-    from ags1.kms.aws import AwsKms
+def _service(scheme: str, path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
+    """Make the client of a service in the network."""
+    import ags1.kms
 
-    _refuse_path(path, "aws:?region=R")
-    names = ("region", "endpoint", "profile", "encryption_algorithm", "data_key_spec")
-    return AwsKms(**query.arguments({**_TIMED, **dict.fromkeys(names, str)}, options))
-
-
-def _gcp(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
-    from ags1.kms.gcp import GcpKms
-
-    _refuse_path(path, "gcp:")
-    return GcpKms(**query.arguments({**_TIMED, "endpoint": str, "transport": str}, options))
-
-
-def _azure(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
-    from ags1.kms.azure import AzureKms
-
-    return AzureKms(_address(path, "azure"), **query.arguments({**_TIMED, "algorithm": str}, options))
-
-
-def _vault(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
-    from ags1.kms.vault import VaultKms
-
-    known: dict[str, Callable[[str], Any]] = {
-        **_TIMED,
-        **dict.fromkeys(("mount", "namespace", "token_file"), str),
-        "ca_file": str,
-        "data_key_bits": int,
-    }
-    arguments = query.arguments(known, options)
+    name, form, known = _SERVICES[scheme]
+    arguments = query.arguments({**_COMMON, "timeout": float, **known}, options)
     if "ca_file" in arguments:
         arguments["verify"] = arguments.pop("ca_file")
-    return VaultKms(_address(path, "vault"), **arguments)
+    client = getattr(ags1.kms, name)
+    if form is None:
+        return client(_address(path, scheme), **arguments)  # type: ignore[no-any-return]
+    if path.strip("/"):
+        raise ValueError(f"nothing stands between the colon and the question mark: {form}; key ids are given apart")
+    return client(**arguments)  # type: ignore[no-any-return]
 
 
 def _local(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
@@ -180,11 +164,6 @@ def _module(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementC
     return client
 
 
-def _refuse_path(path: str, form: str) -> None:
-    if path.strip("/"):
-        raise ValueError(f"nothing stands between the colon and the question mark: {form}; key ids are given apart")
-
-
 def _address(path: str, scheme: str) -> str | None:
     """The address in a URL; without one it comes from the environment."""
     if not path:
@@ -196,4 +175,18 @@ def _address(path: str, scheme: str) -> str | None:
     return urlunsplit(parts)
 
 
-_MAKERS = {"aws": _aws, "gcp": _gcp, "azure": _azure, "vault": _vault, "local": _local, "module": _module}
+# By the scheme: the client, its form if it has no address, and its own options.
+_SERVICES: dict[str, tuple[str, str | None, dict[str, Callable[[str], Any]]]] = {
+    "aws": (
+        "AwsKms",
+        "aws:?region=R",
+        dict.fromkeys(("region", "endpoint", "profile", "encryption_algorithm", "data_key_spec"), str),
+    ),
+    "gcp": ("GcpKms", "gcp:", {"endpoint": str}),
+    "azure": ("AzureKms", None, {"algorithm": str}),
+    "vault": (
+        "VaultKms",
+        None,
+        {**dict.fromkeys(("mount", "namespace", "token_file", "ca_file"), str), "data_key_bits": int},
+    ),
+}

@@ -96,7 +96,7 @@ def _keys_of(data: bytes, password: str) -> dict[str, Key]:
 
 def _check_mac(mac_data: Any, content: bytes, password: str) -> None:
     if not mac_data.isValue:
-        raise Refusal("it has no MAC, so that anyone could have changed it: make it anew with a password")
+        raise Refusal("it has no MAC, so that anyone could have changed it: make another one with a password")
     digest = _known(_DIGESTS, mac_data["mac"]["digestAlgorithm"]["algorithm"], "MAC")
     salt, count = bytes(mac_data["macSalt"]), _iterations(mac_data["iterations"])
     key = _derive(digest, _FOR_MAC, password, salt, count, hashlib.new(digest).digest_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ags1.kms import _endpoint
-from ags1.kms._base import InvalidResponse, KeyManagementClient, missing_sdk
+from ags1.kms._base import KeyManagementClient, bytes_of, missing_sdk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class AwsKms(KeyManagementClient):
     session : boto3.Session, optional
         One of the caller's own.
     timeout : float
-        Seconds to wait for a connection, and for an answer.
+        Seconds to wait for a connection, and for a response.
     **common
         As :class:`~ags1.kms.KeyManagementClient`.
 
@@ -105,18 +105,18 @@ class AwsKms(KeyManagementClient):
         return True
 
     def _wrap(self, key: bytes, key_id: str) -> bytes:
-        answer = self._connection.encrypt(KeyId=key_id, Plaintext=key, **self._common())
-        return _octets(answer, "CiphertextBlob")
+        response = self._connection.encrypt(KeyId=key_id, Plaintext=key, **self._common())
+        return bytes_of(response, "CiphertextBlob")
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
-        answer = self._connection.decrypt(KeyId=key_id, CiphertextBlob=wrapped, **self._common())
-        return _octets(answer, "Plaintext")
+        response = self._connection.decrypt(KeyId=key_id, CiphertextBlob=wrapped, **self._common())
+        return bytes_of(response, "Plaintext")
 
     def _generate(self, key_id: str) -> tuple[bytes, bytes]:
         spec = self._spec or self._properties.get("kms.data-key-spec", "AES_256")
         context = {"EncryptionContext": self._context} if self._context else {}
-        answer = self._connection.generate_data_key(KeyId=key_id, KeySpec=spec, **context)
-        return _octets(answer, "Plaintext"), _octets(answer, "CiphertextBlob")
+        response = self._connection.generate_data_key(KeyId=key_id, KeySpec=spec, **context)
+        return bytes_of(response, "Plaintext"), bytes_of(response, "CiphertextBlob")
 
     def _common(self) -> dict[str, Any]:
         default = self._properties.get("kms.encryption-algorithm-spec", "SYMMETRIC_DEFAULT")
@@ -188,10 +188,3 @@ class AwsKms(KeyManagementClient):
 
 def _code(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", "an error without a code"))
-
-
-def _octets(answer: object, name: str) -> bytes:
-    value = answer.get(name) if isinstance(answer, dict) else None
-    if not isinstance(value, bytes) or not value:
-        raise InvalidResponse(f"the service answered no {name}")
-    return value

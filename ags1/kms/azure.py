@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ags1.kms import _endpoint
-from ags1.kms._base import InvalidResponse, KeyManagementClient, Refusal, missing_sdk
+from ags1.kms._base import KeyManagementClient, Refusal, bytes_of, missing_sdk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class AzureKms(KeyManagementClient):
     algorithm : str, optional
         Else the property ``azure.keyvault.key-wrap-algorithm``, else ``RSA-OAEP-256``.
     timeout : float
-        Seconds to wait for a connection, and for an answer.
+        Seconds to wait for a connection, and for a response.
     options : mapping, optional
         More keyword arguments for the SDK's ``KeyClient``, such as ``connection_verify`` or ``proxies``.
     **common
@@ -69,7 +69,7 @@ class AzureKms(KeyManagementClient):
     def _wrap(self, key: bytes, key_id: str) -> bytes:
         name, version = self._parsed(key_id)
         client = self._cryptography(name, version)
-        return _octets(client.wrap_key(self._wrap_algorithm(), key), "encrypted_key")
+        return bytes_of(client.wrap_key(self._wrap_algorithm(), key), "encrypted_key")
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         name, version = self._parsed(key_id)
@@ -92,7 +92,7 @@ class AzureKms(KeyManagementClient):
 
     def _unwrap_by(self, wrapped: bytes, name: str, version: str | None) -> bytes:
         client = self._cryptography(name, version)
-        return _octets(client.unwrap_key(self._wrap_algorithm(), wrapped), "key")
+        return bytes_of(client.unwrap_key(self._wrap_algorithm(), wrapped), "key")
 
     def _cryptography(self, name: str, version: str | None) -> Any:
         """Make the SDK's client for one key.
@@ -191,10 +191,3 @@ class AzureKms(KeyManagementClient):
         if isinstance(error, HttpResponseError) and error.error is not None:
             return f"{error.error.code}: {error.error.message}"
         return super()._describe(error)
-
-
-def _octets(answer: object, name: str) -> bytes:
-    value = getattr(answer, name, None)
-    if not isinstance(value, bytes) or not value:
-        raise InvalidResponse(f"the service answered no {name}")
-    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ags1.kms import _endpoint
-from ags1.kms._base import InvalidResponse, KeyManagementClient, Refusal, missing_sdk
+from ags1.kms._base import KeyManagementClient, Refusal, bytes_of, missing_sdk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ class GcpKms(KeyManagementClient):
         Another address than Google's.
     credentials : google.auth.credentials.Credentials, optional
         By default the property ``gcs.oauth2.token``, else the application default credentials.
-    transport : {"rest", "grpc"}
-        How the SDK talks. REST by default: unlike gRPC it works in processes that fork, as PySpark's do.
     timeout : float
-        Seconds to wait for an answer.
+        Seconds to wait for a response.
     **common
         As :class:`~ags1.kms.KeyManagementClient`.
     """
@@ -45,25 +43,21 @@ class GcpKms(KeyManagementClient):
         *,
         endpoint: str | None = None,
         credentials: Any = None,
-        transport: str = "rest",
         timeout: float = TIMEOUT,
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        if transport not in ("rest", "grpc"):
-            raise ValueError(f"transport must be 'rest' or 'grpc', not {transport!r}")
         self._endpoint = None if endpoint is None else _endpoint.checked(endpoint, "endpoint")
         self._credentials = credentials
-        self._transport = transport
         self._timeout = timeout
 
     def _wrap(self, key: bytes, key_id: str) -> bytes:
         request = {"name": _named(key_id), "plaintext": key}
-        return _octets(self._connection.encrypt(request=request, retry=None, timeout=self._timeout), "ciphertext")
+        return bytes_of(self._connection.encrypt(request=request, retry=None, timeout=self._timeout), "ciphertext")
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         request = {"name": _named(key_id), "ciphertext": wrapped}
-        return _octets(self._connection.decrypt(request=request, retry=None, timeout=self._timeout), "plaintext")
+        return bytes_of(self._connection.decrypt(request=request, retry=None, timeout=self._timeout), "plaintext")
 
     def _connect(self) -> Any:
         try:
@@ -76,9 +70,8 @@ class GcpKms(KeyManagementClient):
             token = next((self._properties[name] for name in _TOKEN_PROPERTIES if self._properties.get(name)), None)
             credentials = None if token is None else Credentials(token=token)  # type: ignore[no-untyped-call]
         options = {} if self._endpoint is None else {"api_endpoint": self._endpoint}
-        return KeyManagementServiceClient(
-            credentials=credentials, transport=self._transport, client_options=options or None
-        )
+        # Unlike gRPC, REST works in processes that fork, as PySpark's do.
+        return KeyManagementServiceClient(credentials=credentials, transport="rest", client_options=options or None)
 
     def _hang_up(self, connection: Any) -> None:
         connection.transport.close()
@@ -118,10 +111,3 @@ def _named(key_id: str) -> str:
     if _KEY_NAME.fullmatch(key_id) is None:
         raise Refusal("a key id is projects/P/locations/L/keyRings/R/cryptoKeys/K")
     return key_id
-
-
-def _octets(answer: object, name: str) -> bytes:
-    value = getattr(answer, name, None)
-    if not isinstance(value, bytes) or not value:
-        raise InvalidResponse(f"the service answered no {name}")
-    return value

@@ -287,17 +287,10 @@ class LocalKms(KeyManagementClient):
         from ags1.storage import AtomicFile
 
         assert protection is not None
-        data = _keystore.serialize(keys, protection)
-        output = AtomicFile(self._file, mode=0o600)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(output.descriptor, view) :]
+        with AtomicFile(self._file, mode=0o600) as output:
+            output.write(_keystore.serialize(keys, protection))
             mark = _mark(os.fstat(output.descriptor))
             output.commit(durable=True)
-        except BaseException:
-            output.abort()
-            raise
         with self._lock:
             self._connected = _Store(dict(keys), protection, mark)
 

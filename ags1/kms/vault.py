@@ -8,7 +8,7 @@ import os
 import re
 
 from ags1.kms import _endpoint
-from ags1.kms._base import InvalidResponse, KeyManagementClient, Refusal, Unusable, missing_sdk
+from ags1.kms._base import KeyManagementClient, Refusal, Unusable, missing_sdk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class VaultKms(KeyManagementClient):
     data_key_bits : int
         Size of the keys of :meth:`generate_key`: 128 or 256.
     timeout : float
-        Seconds to wait for an answer.
+        Seconds to wait for a response.
     **common
         As :class:`~ags1.kms.KeyManagementClient`.
 
@@ -90,22 +90,22 @@ class VaultKms(KeyManagementClient):
 
     def _wrap(self, key: bytes, key_id: str) -> bytes:
         text = base64.b64encode(key).decode()
-        answer = self._transit().encrypt_data(_name(key_id), plaintext=text, mount_point=self._mount_point())
-        return _field(answer, "ciphertext").encode()
+        response = self._transit().encrypt_data(_name(key_id), plaintext=text, mount_point=self._mount_point())
+        return _field(response, "ciphertext").encode()
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         if _CIPHERTEXT.fullmatch(wrapped) is None:
-            raise Refusal("it was not wrapped by Vault: that answers text such as vault:v1:...")
-        answer = self._transit().decrypt_data(
+            raise Refusal("it was not wrapped by Vault: that returns text such as vault:v1:...")
+        response = self._transit().decrypt_data(
             _name(key_id), ciphertext=wrapped.decode(), mount_point=self._mount_point()
         )
-        return _decoded(_field(answer, "plaintext"))
+        return _decoded(_field(response, "plaintext"))
 
     def _generate(self, key_id: str) -> tuple[bytes, bytes]:
-        answer = self._transit().generate_data_key(
+        response = self._transit().generate_data_key(
             _name(key_id), key_type="plaintext", bits=self._bits, mount_point=self._mount_point()
         )
-        return _decoded(_field(answer, "plaintext")), _field(answer, "ciphertext").encode()
+        return _decoded(_field(response, "plaintext")), _field(response, "ciphertext").encode()
 
     def _transit(self) -> Any:
         return self._connection.secrets.transit
@@ -200,11 +200,11 @@ def _name(key_id: str) -> str:
     return key_id
 
 
-def _field(answer: Any, name: str) -> str:
-    data = answer.get("data") if isinstance(answer, dict) else None
+def _field(response: Any, name: str) -> str:
+    data = response.get("data") if isinstance(response, dict) else None
     value = data.get(name) if isinstance(data, dict) else None
     if not isinstance(value, str) or not value:
-        raise InvalidResponse(f"the service answered no {name}")
+        raise Refusal(f"the service returned no {name}")
     return value
 
 
@@ -212,4 +212,4 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidResponse("the service answered a key that is not base64") from None
+        raise Refusal("the service returned a key that is not base64") from None

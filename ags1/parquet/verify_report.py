@@ -342,7 +342,7 @@ class VerifyReport:
         if pages or self.plaintext_pages:
             lines.append(f"CRC checked of {counted(self.checksums, 'page')} without a tag")
         if self.missing_keys:
-            lines.append(f"not checked for want of a key: {_listed(sorted(self.missing_keys))}")
+            lines.append(f"not checked, because a key is missing: {_listed(sorted(self.missing_keys))}")
         if self.unchecked_bytes:
             lines.append(f"not checked: {self.unchecked_bytes} bytes of pages")
         for title, findings, count in (

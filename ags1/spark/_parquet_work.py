@@ -491,7 +491,7 @@ def _fault(report: VerifyReport) -> tuple[str, str]:
     names = sorted(report.missing_keys)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     why = report.missing_keys[names[0]]
-    return "KeyAccessError", f"not checked for want of a key: {', '.join(names[:_NAMED])}{more} ({why})"
+    return "KeyAccessError", f"not checked, because a key is missing: {', '.join(names[:_NAMED])}{more} ({why})"
 
 
 def _first(findings: list[VerifyFinding], count: int) -> str:

@@ -275,8 +275,8 @@ def _warn_of_length(path: str) -> None:
     if os.getpid() not in _warned_of:
         _warned_of.add(os.getpid())
         _log.warning(
-            "%s: nobody vouches for the length of this file and the others, so blocks missing at an end would go "
-            "unnoticed; key metadata says lengths, and trust_fs_length=true says nothing more of this",
+            "%s: the length of this file and of the others is not trusted, so blocks missing at an end would go "
+            "unnoticed; key metadata has lengths, and trust_fs_length=true silences this warning",
             path,
         )
 

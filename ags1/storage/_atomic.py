@@ -13,6 +13,11 @@ import stat
 import weakref
 
 from ags1 import _descriptors
+from ags1._typing import Buffer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["TEMPORARY_SUFFIX", "AtomicFile", "sync_directory"]
 
@@ -60,6 +65,18 @@ class AtomicFile:
             if replaced is not None:
                 os.fchmod(self.descriptor, stat.S_IMODE(replaced) & (0o7777 if mode is None else most))
         self._clean_up = weakref.finalize(self, _discard, self.descriptor, self._temporary, os.getpid())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.abort()
+
+    def write(self, data: Buffer) -> None:
+        """Write all of the data."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self.descriptor, view) :]
 
     def reserve(self, size: int) -> None:
         """Take the disk space now, so that a full disk is noticed before the work and not after it."""

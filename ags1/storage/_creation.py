@@ -36,15 +36,9 @@ def create(location: Location, data: bytes, *, durable: bool = True) -> None:
         ENOTSUP: the backend cannot do this. Any other: whether the file exists is unknown; read it to find out.
     """
     if location.is_local:
-        output = AtomicFile(location.path)
-        try:
-            written = 0
-            while written < len(data):
-                written += os.pwrite(output.descriptor, data[written:], written)
+        with AtomicFile(location.path) as output:
+            output.write(data)
             output.commit_new(durable=durable)
-        except BaseException:
-            output.abort()
-            raise
     elif location.is_object:
         import ags1.storage._objects as _objects
 

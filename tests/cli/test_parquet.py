@@ -304,7 +304,7 @@ def test_rotating_a_file_that_has_no_key_material_does_nothing(run: Run) -> None
 def test_the_material_of_a_named_file_is_rotated(run: Run) -> None:
     run("parquet", "encrypt", "in.parquet", "out.parquet", *KMS, "--footer-key-id", "kf", "--external-key-material")
     done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "kf=next")
-    assert (done.code, done.out) == (0, "out.parquet: keys wrapped anew: 1 under 'next'\n")
+    assert (done.code, done.out) == (0, "out.parquet: keys re-wrapped: 1 under 'next'\n")
 
 
 # -- wrong usage ---------------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_verify_names_the_module_that_was_changed(run: Run, encrypted: Path) -> 
 def test_verify_tells_missing_keys_from_damage(run: Run) -> None:
     found = run("parquet", "verify", "out.parquet", *ONLY_FOOTER)
     assert found.code == 3
-    assert "not checked for want of a key: columns name, real (--missing-keys drop lets that pass)" in found.err
+    assert "not checked, because a key is missing: columns name, real (--missing-keys drop lets that pass)" in found.err
     assert run("parquet", "verify", "out.parquet", *ONLY_FOOTER, "--missing-keys", "drop").code == 0
     assert run("parquet", "verify", "out.parquet").code == 3
 
@@ -275,7 +275,7 @@ def test_columns_without_a_key_are_an_error_or_left_out(run: Run) -> None:
     assert run("parquet", "head", "out.parquet", *ONLY_FOOTER, "--columns", "number,flag").code == 0
     shown = run("parquet", "head", "out.parquet", *ONLY_FOOTER, "--missing-keys", "drop", "-n", "0")
     assert shown.out.splitlines()[0].split() == ["number", "flag", "blob"]
-    assert shown.err == "ags1: note: out.parquet: left out for want of a key: real, name\n"
+    assert shown.err == "ags1: note: out.parquet: left out, because their key is missing: real, name\n"
 
 
 def test_failures_to_show_have_their_exit_codes(run: Run, encrypted: Path) -> None:

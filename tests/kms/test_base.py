@@ -408,10 +408,10 @@ def test_a_client_that_is_closed_while_it_waits_does_not_call_again(time: FakeTi
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (None, "the service answered nothing"),
-        (b"", "the service answered nothing"),
-        ("text", "the service answered str instead of bytes"),
-        (KEY.hex(), "the service answered str instead of bytes"),
+        (None, "the service returned nothing"),
+        (b"", "the service returned nothing"),
+        ("text", "the service returned str instead of bytes"),
+        (KEY.hex(), "the service returned str instead of bytes"),
     ],
 )
 def test_nonsense_is_not_handed_on(client: CountingKms, answer: Any, message: str) -> None:

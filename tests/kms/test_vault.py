@@ -245,7 +245,7 @@ def test_a_key_that_was_wrapped_with_another_key_is_refused(client: VaultKms, ba
 
 @pytest.mark.parametrize("wrapped", [b"\0\1\2", b"vault:v1: x", "vault:v1:ä".encode(), bytes(60)])
 def test_bytes_that_are_no_text_of_vault_are_not_sent(client: VaultKms, between: Between, wrapped: bytes) -> None:
-    with pytest.raises(ags1.KeyAccessError, match="it was not wrapped by Vault: that answers text such as vault:v1:"):
+    with pytest.raises(ags1.KeyAccessError, match="it was not wrapped by Vault: that returns text such as vault:v1:"):
         client.unwrap_key(wrapped, "lake")
     assert not between.requests
 
@@ -273,7 +273,7 @@ def test_garbage_is_an_error(client: VaultKms, between: Between, body: bytes) ->
     ]
     for call in calls:
         between.script.append(Answer(200, body))
-        with pytest.raises(ags1.KeyAccessError, match=r"Vault could not .*the service answered"):
+        with pytest.raises(ags1.KeyAccessError, match=r"Vault could not .*the service returned"):
             call()
 
 

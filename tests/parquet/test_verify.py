@@ -462,7 +462,7 @@ def test_columns_without_a_key_are_named_and_not_ok_unless_skipped() -> None:
     assert (report.ok, report.failures, list(report.missing_keys)) == (False, [], ["struct.y"])
     assert report.outcome == "not checked"
     assert [each.column for each in report.columns if each.missing_key] == ["struct.y"]
-    assert "not checked for want of a key: struct.y" in report.summary()
+    assert "not checked, because a key is missing: struct.y" in report.summary()
     file = open_encrypted(data, FOOTER_KEY, {"name": NAME_KEY}, skip_missing=True)
     assert counted(report) == Counter(module.kind for module in file.modules)
     skipped = verify_file(data, keys, missing_keys="drop")

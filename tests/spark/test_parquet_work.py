@@ -410,7 +410,7 @@ def test_a_column_whose_key_cannot_be_had_is_an_error_or_allowed(tmp_path: Path)
     reading = Reading(urls[1])
     found = lake.verify(reading=reading)["a.parquet"]
     assert (found.status, found.kind) == ("error", "KeyAccessError")
-    assert f"not checked for want of a key: {COLUMN} (" in str(found.error)
+    assert f"not checked, because a key is missing: {COLUMN} (" in str(found.error)
     assert lake.verify(reading=reading, missing_keys="drop")["a.parquet"].status == "ok"
 
 

@@ -303,7 +303,7 @@ def test_a_plain_file_is_opened_by_its_reference(plain_files: Path, caplog: pyte
                 assert not reader.length_trusted
     # Once, whatever the number of files.
     (record,) = caplog.records
-    assert "nobody vouches for the length" in record.getMessage()
+    assert "the length of this file and of the others is not trusted" in record.getMessage()
     assert "trust_fs_length=true" in record.getMessage()
 
 

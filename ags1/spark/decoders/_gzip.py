@@ -78,5 +78,5 @@ class Gunzip:
         what = f"{self.name}: the gzip file ends inside its data, after {self._reader.size} bytes: "
         if self._reader.length_trusted:
             return TruncatedError(f"{what}all that was encrypted is there, so it was not complete then")
-        why = "it was not complete when it was encrypted, or it was cut since, for nobody vouches for its length"
+        why = "it was not complete when it was encrypted, or it was cut since: its length is not trusted"
         return TruncatedError(what + why)
