@@ -147,7 +147,7 @@ def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
     if text is None or isinstance(text, bytes):
         return text or b""
     if not name and ("{name}" in text or "{path}" in text):
-        raise UsageError(f"standard input and output have no name: give --aad-prefix without {{name}} and {{path}}")
+        raise UsageError("standard input and output have no name: give --aad-prefix without {name} and {path}")
     path = name.removesuffix(SUFFIX)
     return os.fsencode(text.replace("{name}", base_name(path)).replace("{path}", path))
 
