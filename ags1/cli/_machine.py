@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import time
 from collections.abc import Callable
@@ -36,6 +35,8 @@ _ROUNDS = 5
 def info(options: argparse.Namespace) -> int:
     found = backend()
     if options.json:
+        import json
+
         say(json.dumps({"ags1_version": version, "python": platform.python_version(), **found}))
         return 0
     say(f"ags1       {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
@@ -61,6 +62,8 @@ def bench(options: argparse.Namespace) -> int:
         for count in threads:
             row = _measure(options.bytes, block_length, count)
             if options.json:
+                import json
+
                 say(json.dumps(row))
             else:
                 say(

@@ -62,7 +62,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
         r"decrypted in .* times cp; identical to the originals: True",
         r"exit code 1; `ags1 decrypt` of it leaves no output file",
         r"\$ ags1 parquet encrypt people\.parquet vault\.parquet .*\npeople\.parquet -> vault\.parquet",
-        r"ssn +column key, ",
+        r"ssn +column key  ",
         r"id +name +ssn\n.*\n0 +Ada +000000000",
         r"--missing-keys drop -n 3\nid +name\n",
     ],

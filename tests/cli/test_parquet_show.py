@@ -39,8 +39,8 @@ def test_inspect_says_what_is_protected_and_how(run: Run) -> None:
     assert (shown.code, shown.err) == (0, "")
     assert "AES_GCM_V1, footer encrypted" in shown.out
     assert "footer key: key metadata 'kf', key known" in shown.out
-    assert " plaintext, " in row_of(shown.out, "number")
-    assert " column key, " in row_of(shown.out, "name")
+    assert "  plaintext  " in row_of(shown.out, "number")
+    assert "  column key  " in row_of(shown.out, "name")
     assert "readable with the keys given: 5 of 5 columns" in shown.out
 
 
