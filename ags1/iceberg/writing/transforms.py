@@ -28,16 +28,6 @@ from ags1.errors import UnsupportedError
 
 __all__ = ["check_transform", "transformed"]
 
-_KNOWN = (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
 _EPOCH_YEAR, _MONTHS = 1970, 12
 _NANOSECONDS = (iceberg.TimestampNanoType, iceberg.TimestamptzNanoType)
 _WHOLE = (iceberg.IntegerType, iceberg.LongType)
@@ -54,9 +44,7 @@ _HASHED_AS_LONG = (
 
 def check_transform(transform: Any, kind: Any, name: str) -> None:
     """Refuse a transform that is not known, or not for this type; an UnsupportedError names the field."""
-    if isinstance(transform, VoidTransform):
-        return
-    if not isinstance(transform, _KNOWN) or not transform.can_transform(kind):
+    if not isinstance(transform, VoidTransform) and not transform.can_transform(kind):
         raise UnsupportedError(
             f"the field {name} has the transform {transform} of {kind}, which is not known here: write this table with "
             "Spark"
