@@ -170,13 +170,11 @@ class _Audit:
         self._found = found
         self._io = file_io
         self._report = report
-        self._add = report.add
         self._error, self._warning, self._note = (partial(report.add, each) for each in (ERROR, WARNING, NOTE))
         self._now_ms = now_ms
         self._data_key_length = _DEFAULT_KEY_LENGTH
         # Who opens the table with allow_plaintext=True knows that there are such files.
-        self._plaintext_severity = WARNING if file_io.allow_plaintext else ERROR
-        self._plain = partial(report.add, self._plaintext_severity)
+        self._plain = self._warning if file_io.allow_plaintext else self._error
         # Ids of keys of which it was said that they do not open.
         self._shut: set[str | None] = set()
 
@@ -369,56 +367,40 @@ class _Audit:
     def _check_file(self, file: TableFile) -> None:
         path = file.path
         if file.conflict is not None:
-            self._add(ERROR, "file-conflict", path, f"{path}: {file.conflict}")
+            self._error("file-conflict", path, f"{path}: {file.conflict}")
         if file.error is not None:
             self._report.unread += 1
             # That its key is missing or does not open was said of the key; that it is missing, comes below.
             if not (file.key_id in self._shut or isinstance(file.error, FileNotFoundError)):
-                self._add(ERROR, "file-unreadable", path, _naming(path, file.error))
+                self._error("file-unreadable", path, _naming(path, file.error))
             return
         foreign = foreign_blocks(path, file.block_length)
         if foreign is not None:
-            self._add(ERROR, "file-block-length", path, str(foreign))
+            self._error("file-block-length", path, str(foreign))
         if file.encryption == PLAINTEXT:
             if self._found.encrypted:
-                self._add(
-                    self._plaintext_severity,
-                    "file-plaintext",
-                    path,
-                    f"{path}: this {file.what} is not encrypted, although its table is",
-                )
+                self._plain("file-plaintext", path, f"{path}: this {file.what} is not encrypted, although its table is")
             return
         if file.encryption == UNSUPPORTED:
-            self._add(
-                ERROR,
-                "file-format",
-                path,
-                f"{path}: has a key and is in the format {file.file_format}, which Iceberg does not encrypt",
-            )
+            text = f"{path}: has a key and is in the format {file.file_format}, which Iceberg does not encrypt"
+            self._error("file-format", path, text)
         if file.nameless:
-            self._add(
-                WARNING,
-                "list-without-snapshot",
-                path,
-                f"{path}: does not say which snapshot it is of: nobody would notice if the metadata had it for another",
+            text = (
+                f"{path}: does not say which snapshot it is of: nobody would notice if the metadata had it for another"
             )
+            self._warning("list-without-snapshot", path, text)
         if file.trusted_length is None:
-            # A Parquet file ends with its footer, which is authenticated; an AGS1 stream ends anywhere.
-            parquet = file.file_format == "parquet"
-            self._add(
-                WARNING if parquet else ERROR,
-                "file-without-length",
-                path,
-                f"{path}: the key metadata of this {file.what} has no file length"
-                + ("" if parquet else ": a cut at its end could not be noticed"),
-            )
+            text = f"{path}: the key metadata of this {file.what} has no file length"
+            if file.file_format == "parquet":
+                # It ends with its footer, which is authenticated; an AGS1 stream ends anywhere.
+                self._warning("file-without-length", path, text)
+            else:
+                self._error("file-without-length", path, f"{text}: a cut at its end could not be noticed")
         elif file.length_hint is not None and file.length_hint != file.trusted_length:
-            self._add(
-                WARNING,
-                "file-size-in-manifest",
-                path,
-                f"{path}: the file above it says {file.length_hint} bytes, and its key metadata {file.trusted_length}",
+            text = (
+                f"{path}: the file above it says {file.length_hint} bytes, and its key metadata {file.trusted_length}"
             )
+            self._warning("file-size-in-manifest", path, text)
         bits = file.key_bits
         if bits is not None and bits < 8 * self._data_key_length:
             self._short_key(path, path, bits // 8)
@@ -437,10 +419,10 @@ class _Audit:
     def _check_size(self, file: TableFile, size: int | Exception) -> None:
         path = file.path
         if isinstance(size, FileNotFoundError):
-            self._add(ERROR, "file-missing", path, f"{path}: this {file.what} is missing")
+            self._error("file-missing", path, f"{path}: this {file.what} is missing")
             return
         if isinstance(size, Exception):
-            self._add(ERROR, "file-not-looked-at", path, _naming(path, size))
+            self._error("file-not-looked-at", path, _naming(path, size))
             return
         self._check_vectors(file, size)
         expected, who = file.trusted_length, "its key metadata"
@@ -451,12 +433,8 @@ class _Audit:
             if expected is None or rust:
                 return
         if size != expected:
-            self._add(
-                ERROR,
-                "file-size",
-                path,
-                f"{path}: has {size} bytes, but {who} says {expected}: it was cut off, extended or replaced",
-            )
+            text = f"{path}: has {size} bytes, but {who} says {expected}: it was cut off, extended or replaced"
+            self._error("file-size", path, text)
 
 
 def _prunable(kek: EncryptedKey, dropped: set[str]) -> str:
