@@ -54,6 +54,8 @@ _BY_NAME = {
 _DEBUG = re.compile(r"\n+Debug source:.*", re.DOTALL)
 _QUERY = re.compile(r"(?<!<)\?[^\s\"')<]*")
 _CUT_SHORT = ("IncompleteRead", "ClientPayloadError", "ChunkedEncodingError", "ResponseStreamingError", "ProtocolError")
+# Where clients ask for credentials if nothing else has any.
+_METADATA_SERVERS = ("//169.254.169.254/", "//169.254.170.2/", "//metadata.google.internal/")
 _LONGEST = 300
 
 
@@ -136,6 +138,8 @@ def _text_of(error: BaseException, number: int) -> str:
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}..."
     said = type(error).__name__ + (f": {text}" if text else "")
+    if any(each in said for each in _METADATA_SERVERS):
+        return f"no credentials were found: set those of the store, such as AWS_PROFILE or AWS_ACCESS_KEY_ID ({said})"
     if any(each in said for each in _CUT_SHORT):
         return f"the connection ended before all bytes had come ({said})"
     if number in (errno.ECONNRESET, errno.EPIPE):

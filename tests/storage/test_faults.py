@@ -286,6 +286,13 @@ def test_what_is_no_fault_of_a_network_is_left_alone(error: Exception) -> None:
     assert as_os_error(error, "s3://lake/a") is None
 
 
+def test_a_store_without_credentials_says_what_to_set() -> None:
+    error = OSError("Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token: timed out")
+    found = as_os_error(error, "s3://lake/a")
+    assert found is not None
+    assert "no credentials were found: set those of the store" in found.strerror
+
+
 def test_an_oserror_that_says_everything_stays_as_it_is() -> None:
     error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/a")
     assert as_os_error(error, "/b") is error
