@@ -109,13 +109,7 @@ def read_vector(file: Any, vector: DeletionVector, end: int) -> pyarrow.Array:
         raise FormatError(f"{where} does not begin as one: the manifest names another place, or another file")
     if zlib.crc32(content) != int.from_bytes(data[-_CHECKSUM:], "big"):
         raise FormatError(f"{where} has a wrong checksum")
-    positions = _positions(bytes(content[len(_MAGIC) :]), where)
-    if len(positions) != vector.cardinality:
-        raise FormatError(
-            f"{where} deletes {len(positions)} rows, and the manifest says {vector.cardinality}: it is not the one "
-            "that the manifest means"
-        )
-    return positions
+    return _positions(bytes(content[len(_MAGIC) :]), vector.cardinality, where)
 
 
 def deleted_positions(file: Any, vectors: Iterable[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
@@ -133,9 +127,12 @@ def _size_of(file: Any) -> int:
 def footer_contradictions(file: Any, vectors: Iterable[DeletionVector]) -> list[str]:
     """What the footer of a Puffin file says otherwise than the manifests, for whoever reads only footers."""
     blobs = {
-        (each.get("offset"), each.get("length")): each
+        (each["offset"], each["length"]): each
         for each in _footer(file, _size_of(file))
-        if isinstance(each, dict) and each.get("type") == _TYPE
+        if isinstance(each, dict)
+        and each.get("type") == _TYPE
+        and _is_count(each.get("offset"))
+        and _is_count(each.get("length"))
     }
     found = []
     for vector in vectors:
@@ -174,14 +171,21 @@ def _footer(file: Any, end: int) -> list[Any]:
     return blobs if isinstance(blobs, list) else []
 
 
-def _positions(bitmaps: bytes, where: str) -> pyarrow.Array:
+def _positions(bitmaps: bytes, cardinality: int, where: str) -> pyarrow.Array:
     try:
-        positions = BitMap64.deserialize(bitmaps).to_array()
+        found = BitMap64.deserialize(bitmaps)
     except Exception as error:
         raise FormatError(f"{where} has no Roaring bitmaps: {type(error).__name__}") from None
-    found = pyarrow.Array.from_buffers(pyarrow.uint64(), len(positions), [None, pyarrow.py_buffer(positions)])
+    # Before memory is taken for them: a megabyte of bitmaps can have 2^32 positions.
+    if len(found) != cardinality:
+        raise FormatError(
+            f"{where} deletes {len(found)} rows, and the manifest says {cardinality}: it is not the one that the "
+            "manifest means"
+        )
+    positions = found.to_array()
+    made = pyarrow.Array.from_buffers(pyarrow.uint64(), len(positions), [None, pyarrow.py_buffer(positions)])
     try:
-        return found.cast(pyarrow.int64())
+        return made.cast(pyarrow.int64())
     except pyarrow.ArrowInvalid:
         raise FormatError(f"{where} deletes positions that no file has") from None
 

@@ -374,6 +374,8 @@ def _selected(document: Document, snapshot_id: Snapshots) -> list[dict[str, Any]
         wanted = snapshots.current
     if wanted not in snapshots.key_ids:
         known = ", ".join(str(each) for each in snapshots.key_ids) or "none"
+        if snapshot_id is None:
+            raise FormatError(f"the current snapshot {wanted} is not among those that the metadata lists: {known}")
         raise ValueError(f"the table has no snapshot {wanted}; it has {known}")
     return [each for each in listed if each["snapshot-id"] == wanted]
 

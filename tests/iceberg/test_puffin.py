@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 import random
+import resource
+import struct
+import zlib
+from typing import Any
 
 import pytest
 from pyiceberg.table.puffin import PuffinFile
 from pyroaring import BitMap64
 
-from ags1.iceberg.deletion_vectors import deleted_positions, footer_contradictions
+from ags1.errors import FormatError
+from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions, footer_contradictions
 from ags1.iceberg.writing.puffin import write_vectors
+from tests.checks import in_child
 
 
 def _random_positions(chance: random.Random) -> BitMap64:
@@ -38,3 +45,33 @@ def test_pyiceberg_reads_them() -> None:
     assert {path: sorted(each.to_pylist()) for path, each in read.items()} == {
         path: sorted(positions) for path, positions in vectors
     }
+
+
+def test_bitmaps_of_more_positions_than_the_manifest_says_take_no_memory() -> None:
+    """The threat: a megabyte that claims 2^32 deleted rows, which are 32 GiB."""
+    count = 1 << 16
+    descriptions = b"".join(struct.pack("<HH", each, count - 1) for each in range(count))
+    runs = struct.pack("<HHH", 1, 0, count - 1) * count
+    bitmap = (
+        struct.pack("<I", 12347 | (count - 1) << 16) + b"\xff" * (count // 8) + descriptions + bytes(4 * count) + runs
+    )
+    content = b"\xd1\xd3\x39\x64" + struct.pack("<QI", 1, 0) + bitmap
+    blob = struct.pack(">I", len(content)) + content + struct.pack(">I", zlib.crc32(content))
+    vector = DeletionVector("p.puffin", "data.parquet", 0, len(blob), 5)
+
+    def work() -> bytes:
+        with pytest.raises(FormatError, match="deletes 4294967296 rows, and the manifest says 5"):
+            deleted_positions(io.BytesIO(blob), [vector])
+        return str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss).encode()
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert int(in_child(work)) - before < 256 << 10
+
+
+@pytest.mark.parametrize("place", [{"offset": [4]}, {"length": {}}, {"offset": None}, {"offset": 4.0}, {}])
+def test_blobs_of_a_footer_that_say_no_place_are_none(place: dict[str, Any]) -> None:
+    blob = {"type": "deletion-vector-v1", "offset": 5, "length": 30, **place}
+    footer = json.dumps({"blobs": [blob]}).encode()
+    data = b"PFA1" + b"PFA1" + footer + struct.pack("<II", len(footer), 0) + b"PFA1"
+    vector = DeletionVector("p.puffin", "data.parquet", 4, 30, 1)
+    assert footer_contradictions(io.BytesIO(data), [vector]) == ["its footer lists no deletion vector at offset 4"]
