@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 
 TYPE_CHECKING = False
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
             """Begin anew, in a child that has one thread."""
 
 
-__all__ = ["renew_in_children"]
+__all__ = ["ForkSafeLock", "renew_in_children"]
 
 _renewed: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
@@ -24,6 +25,30 @@ _renewed: weakref.WeakSet[Renewable] = weakref.WeakSet()
 def renew_in_children(owner: Renewable) -> None:
     """Call the owner's ``renew()`` in each forked child, before anything else of the child is run."""
     _renewed.add(owner)
+
+
+class ForkSafeLock:
+    """A lock that a forked child finds open, whoever held it in the parent."""
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        renew_in_children(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._lock.release()
+        except RuntimeError:
+            # Renewed by a fork inside the block, in the child.
+            pass
+
+    def renew(self) -> None:
+        """Replace the lock, in a child that has one thread."""
+        self._lock = threading.Lock()
 
 
 def _renew() -> None:

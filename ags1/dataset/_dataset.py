@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import io
-import threading
 from collections.abc import Callable, Iterator, Mapping
 
 import ags1.dataset.expiry as _expiry
 import ags1.dataset.maintenance as _maintenance
+from ags1._forks import ForkSafeLock
 from ags1._text import check_text_options
 from ags1.dataset._arguments import check_run, kms_client, relative
 from ags1.dataset._files import Files
@@ -69,7 +69,7 @@ class Dataset:
         self._kms = kms
         self._threads = threads
         self._close_kms = close_kms
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         # Tools that show a failing call ask for the repr of what is being made.
         self._current: View | None = None
         self.files = Files(self._view, location.text)

@@ -11,7 +11,6 @@ import errno
 import io
 import os
 import stat
-import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from itertools import accumulate
 
 from ags1._arrow_threads import lend
+from ags1._forks import ForkSafeLock
 from ags1._reading import Plaintext, RawReader, refuse, window_of
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry, Part
@@ -102,7 +102,7 @@ class _Parts:
         self._metadata = [keys.open(entry.key_class, part) for part in entry.parts]
         self._threads = threads
         self._open: OrderedDict[int, RawReader] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def raw(self, index: int) -> RawReader:
         """A part. One that is let go is closed when nobody reads from it any more."""

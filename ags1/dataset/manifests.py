@@ -16,13 +16,13 @@ import base64
 import binascii
 import errno
 import json
-import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ags1._forks import ForkSafeLock
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.entries import Entry
 from ags1.dataset.names import CONTROL, new_manifest_name, run_of, sort_key
@@ -174,7 +174,7 @@ class Manifests:
         self.location = location
         self.uuid = uuid
         self._kept: OrderedDict[str, Items] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._unsynced = unsynced
 
     # -- objects ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
+from ags1._forks import ForkSafeLock
 from ags1._gcm import random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg._document import Document, Metadata
@@ -34,7 +35,6 @@ from ags1.iceberg.key_hierarchy import (
     seal_entry,
 )
 from ags1.keys import Key, KeyMetadata
-from ags1.kms import ForkSafeLock
 
 Report: TypeAlias = MergeReport | PruneReport | RewrapReport
 

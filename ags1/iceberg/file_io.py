@@ -13,15 +13,18 @@ files: PyIceberg has no way to record their keys, so writes to an encrypted tabl
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
+import os
+import stat
 import warnings
 from collections.abc import Mapping
 from urllib.parse import urlparse
 
 from ags1 import layout
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
-from ags1.iceberg._document import Document
+from ags1.iceberg._document import MAX_DOCUMENT, Document
 from ags1.iceberg.file_keys import FileKeys, KnownFile
 from ags1.iceberg.locations import local_path
 from ags1.iceberg.manifests import readable
@@ -121,6 +124,19 @@ class EncryptedFileIO(FileIO):
             found = self._inner[scheme] = load_file_io(others, location)
         return found
 
+    def stored(self, location: str) -> Any:
+        """The file as it is stored, to be read through the FileIO underneath.
+
+        Raises
+        ------
+        OSError
+            It is a file of this machine, and no regular one: opening a pipe would wait for its other end.
+        """
+        path = local_path(location)
+        if path is not None:
+            _refuse_special(path)
+        return self.inner(location).new_input(location)
+
     def hold_metadata(self, location: str, document: Document) -> None:
         """Take what a catalog has loaded for the metadata file of this location, instead of reading it."""
         self._loaded[location] = document
@@ -137,8 +153,8 @@ class EncryptedFileIO(FileIO):
         """
         document = self._loaded.get(location)
         if document is None:
-            with self.inner(location).new_input(location).open() as file:
-                data = file.read()
+            with self.stored(location).open() as file:
+                data = file.read(MAX_DOCUMENT + 1)
             document = metadata_document(location, data, self.metadata_hash)
         self.keys.learn_metadata(location, document)
         return document
@@ -177,7 +193,7 @@ class EncryptedInputFile(InputFile):
         self._io = file_io
 
     def _raw(self) -> Any:
-        return self._io.inner(self.location).new_input(self.location)
+        return self._io.stored(self.location)
 
     def __len__(self) -> int:
         """Bytes as they are stored."""
@@ -258,7 +274,10 @@ class EncryptedInputFile(InputFile):
     def source(self) -> Any:
         """Stored bytes: a local path, or an open file."""
         local = local_path(self.location)
-        return local if local is not None else self._raw().open(seekable=True)
+        if local is None:
+            return self._raw().open(seekable=True)
+        _refuse_special(local)
+        return local
 
     def _length(self, known: KnownFile) -> int | None:
         policy = self._io.length_policy
@@ -352,6 +371,16 @@ def plaintext_length_of(size: int) -> int | None:
         return layout.plaintext_length(size)
     except (FormatError, ValueError):
         return None
+
+
+def _refuse_special(path: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        # Whoever opens it says so.
+        return
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is no regular file", path)
 
 
 def _as_flag(value: object, name: str) -> bool:

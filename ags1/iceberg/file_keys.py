@@ -12,12 +12,12 @@ Source: Iceberg table spec, "Manifest Lists" and "Manifests"; FileIO of PyIceber
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ags1._forks import ForkSafeLock
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._entries import shown
@@ -102,7 +102,7 @@ class _Table:
 
 
 _tables: OrderedDict[str, _Table] = OrderedDict()
-_tables_lock = threading.Lock()
+_tables_lock = ForkSafeLock()
 
 
 class FileKeys:
@@ -118,7 +118,7 @@ class FileKeys:
         self._promised = promised or table_key_id is not None
         self._own: dict[str, _Table] = {}
         self._files: dict[str, KnownFile] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("the keys of a table's files cannot be pickled: open the table where it is read")

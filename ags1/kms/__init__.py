@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.kms._base import GeneratedKey, KeyManagementClient, ServiceRefusal
-    from ags1.kms._cache import CACHE_SECONDS, ForkSafeLock, KeyCache, key_cache_of, name_of_key
+    from ags1.kms._cache import CACHE_SECONDS, KeyCache, key_cache_of, name_of_key
     from ags1.kms._load import load
     from ags1.kms.aws import AwsKms
     from ags1.kms.azure import AzureKms
@@ -36,7 +36,6 @@ __all__ = [
     "CACHE_SECONDS",
     "AwsKms",
     "AzureKms",
-    "ForkSafeLock",
     "GcpKms",
     "GeneratedKey",
     "KeyCache",
@@ -52,7 +51,7 @@ __all__ = [
 
 _MODULES = {
     "_base": ("GeneratedKey", "KeyManagementClient", "ServiceRefusal"),
-    "_cache": ("CACHE_SECONDS", "ForkSafeLock", "KeyCache", "key_cache_of", "name_of_key"),
+    "_cache": ("CACHE_SECONDS", "KeyCache", "key_cache_of", "name_of_key"),
     "_load": ("load",),
     "aws": ("AwsKms",),
     "azure": ("AzureKms",),

@@ -23,36 +23,12 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["CACHE_SECONDS", "ForkSafeLock", "KeyCache", "key_cache_of", "name_of_key"]
+__all__ = ["CACHE_SECONDS", "KeyCache", "key_cache_of", "name_of_key"]
 
 CACHE_SECONDS = 3600.0
 """How long an unwrapped key is kept by default: as long as Iceberg Java and Rust keep one."""
 
 MAX_ENTRIES = 10_000
-
-
-class ForkSafeLock:
-    """A lock that a forked child finds open, whoever held it in the parent."""
-
-    __slots__ = ("__weakref__", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        renew_in_children(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *exc: object) -> None:
-        try:
-            self._lock.release()
-        except RuntimeError:
-            # Renewed by a fork inside the block, in the child.
-            pass
-
-    def renew(self) -> None:
-        """Replace the lock, in a child that has one thread."""
-        self._lock = threading.Lock()
 
 
 class _Flight:
