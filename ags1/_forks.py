@@ -28,27 +28,24 @@ def renew_in_children(owner: Renewable) -> None:
 
 
 class ForkSafeLock:
-    """A lock that a forked child finds open, whoever held it in the parent."""
+    """A lock that a forked child finds open, whoever held it in the parent: ``with each.lock:``.
 
-    __slots__ = ("__weakref__", "_lock")
+    It is no context manager itself: one in Python can be interrupted between taking the lock and saying so.
+
+    Attributes
+    ----------
+    lock : threading.Lock
+    """
+
+    __slots__ = ("__weakref__", "lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.renew()
         renew_in_children(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *exc: object) -> None:
-        try:
-            self._lock.release()
-        except RuntimeError:
-            # Renewed by a fork inside the block, in the child.
-            pass
 
     def renew(self) -> None:
         """Replace the lock, in a child that has one thread."""
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
 
 def _renew() -> None:

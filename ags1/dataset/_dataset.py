@@ -314,7 +314,7 @@ class Dataset:
         if found.digest == before.digest:
             return False
         view = View.of(self._location, found, self._kms)
-        with self._lock:
+        with self._lock.lock:
             self._current = view
         return True
 
@@ -555,7 +555,7 @@ class Dataset:
 
     def close(self) -> None:
         """Close the KMS client if it was made here. Readers that are open stay usable."""
-        with self._lock:
+        with self._lock.lock:
             view, self._current = self._current, None
         if view is not None and self._close_kms is not None:
             self._close_kms()

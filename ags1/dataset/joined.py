@@ -106,7 +106,7 @@ class _Parts:
 
     def raw(self, index: int) -> RawReader:
         """A part. One that is let go is closed when nobody reads from it any more."""
-        with self._lock:
+        with self._lock.lock:
             found = self._open.get(index)
             if found is None:
                 plaintext = open_part(self._dataset, self._parts[index], self._metadata[index], threads=self._threads)
@@ -151,7 +151,7 @@ class _Parts:
 
     def close(self) -> None:
         """Close what is open."""
-        with self._lock:
+        with self._lock.lock:
             opened = list(self._open.values())
             self._open.clear()
         for raw in opened:

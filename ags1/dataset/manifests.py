@@ -190,7 +190,7 @@ class Manifests:
 
     def children(self, node: Node, *, keep: bool = True) -> Items:
         """What is directly below a node; shared, so not to be changed. With `keep`, for the next call too."""
-        with self._lock:
+        with self._lock.lock:
             found = self._kept.get(node.name)
             if found is not None:
                 self._kept.move_to_end(node.name)
@@ -204,7 +204,7 @@ class Manifests:
         return items
 
     def _keep(self, name: str, items: Items) -> None:
-        with self._lock:
+        with self._lock.lock:
             self._kept[name] = items
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)

@@ -127,7 +127,7 @@ class EncryptionKeys:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[EncryptedKey]:
-        with self._lock:
+        with self._lock.lock:
             return iter(list(self._entries.values()))
 
     def __contains__(self, key_id: object) -> bool:
@@ -152,7 +152,7 @@ class EncryptionKeys:
 
     def below(self, key_id: str) -> list[EncryptedKey]:
         """The entries that an entry wraps."""
-        with self._lock:
+        with self._lock.lock:
             return list(self._below.get(key_id, ()))
 
     def __eq__(self, other: object) -> bool:
@@ -291,7 +291,7 @@ class EncryptionKeys:
         if length not in (16, 24, 32):
             raise ValueError(f"data_key_length must be 16, 24 or 32 bytes, got {data_key_length}")
         # Held during calls to the KMS: threads that add at once shall share one new key encryption key.
-        with self._lock:
+        with self._lock.lock:
             if table_key_id in self._entries:
                 raise ValueError(f"table_key_id {shown(table_key_id)} is the id of an entry, not of a master key")
             kek_entry = newest_usable(self._below.get(table_key_id, ()), self._now_ms())

@@ -126,7 +126,7 @@ class FileKeys:
     @property
     def promised(self) -> bool:
         """Whether what is read here must be encrypted: by the master key that was named, or by the table itself."""
-        with self._lock:
+        with self._lock.lock:
             return self._promised or any(each.encrypted for each in self._own.values())
 
     def learn_metadata(self, location: str, metadata: bytes | Document) -> None:
@@ -135,10 +135,10 @@ class FileKeys:
             table = _Table(metadata if isinstance(metadata, Document) else Document(metadata))
         except Ags1Error as error:
             raise type(error)(f"{location}: {error}") from None
-        with self._lock:
+        with self._lock.lock:
             self._own.pop(location, None)
             self._own[location] = table
-        with _tables_lock:
+        with _tables_lock.lock:
             _tables.pop(location, None)
             _tables[location] = table
             while len(_tables) > _KEPT_TABLES:
@@ -149,13 +149,13 @@ class FileKeys:
 
         If the key of a manifest list cannot be unwrapped, the error names the snapshot and the key.
         """
-        with self._lock:
+        with self._lock.lock:
             known = self._files.get(path)
             if known is not None:
                 return known
             # What was learned here comes first: another copy of the table's metadata may have other keys.
             tables = list(reversed(self._own.values()))
-        with _tables_lock:
+        with _tables_lock.lock:
             tables += reversed(_tables.values())
         table = next((each for each in tables if path in each.manifest_lists), None)
         if table is None:
@@ -175,13 +175,13 @@ class FileKeys:
         promised = table.encrypted or self._promised
         snapshots = tuple((number, sequence_number) for number, _, sequence_number in of)
         known = KnownFile(path, "manifest list", "avro", key_metadata, None, promised, snapshots=snapshots)
-        with self._lock:
+        with self._lock.lock:
             self._files[path] = known
         return known
 
     def learn(self, found: Iterable[KnownFile]) -> None:
         """Take in what files above say of files; what was learned first stays."""
-        with self._lock:
+        with self._lock.lock:
             for known in found:
                 self._files.setdefault(known.path, known)
 

@@ -12,6 +12,7 @@ import pyarrow
 import pytest
 
 from ags1 import dataset
+from ags1._forks import ForkSafeLock
 from ags1.dataset.joined import open_parts
 from ags1.iceberg import create_table, file_keys
 from tests.checks import HANG_SECONDS, MIB, in_child
@@ -21,18 +22,18 @@ from tests.test_stream_threads import IGNORE_FORK_WARNING
 
 
 @contextmanager
-def held_by_a_thread(lock: Any) -> Iterator[None]:
+def held_by_a_thread(lock: ForkSafeLock) -> Iterator[None]:
     """A lock that another thread of this process has, as it would in the middle of a read."""
     holds, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with lock:
+        with lock.lock:
             holds.set()
             over.wait(HANG_SECONDS)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    holds.wait(HANG_SECONDS)
+    assert holds.wait(HANG_SECONDS)
     try:
         yield
     finally:
@@ -51,11 +52,8 @@ def test_a_child_reads_what_threads_of_its_parent_were_reading(tmp_path: Path, v
             text: bytes = opened.open("a.txt").read()
             return reader.pread(MIB - 1, 100) + text
 
-        locks = (
-            reader._plaintext._lock,  # type: ignore[union-attr]
-            opened._view().manifests._lock,
-            opened._lock,
-        )
+        parts: Any = reader._plaintext
+        locks: list[Any] = [parts._lock, opened._view().manifests._lock, opened._lock]
         for lock in locks:
             with held_by_a_thread(lock):
                 assert in_child(child) == data[MIB - 1 : MIB + 99] + b"first"
