@@ -44,17 +44,7 @@ _OTHERWISE = (
 
 @dataclass(frozen=True)
 class SparkTable:
-    """A table that a session has a name for.
-
-    Attributes
-    ----------
-    catalog : pyiceberg.catalog.Catalog
-    identifier : tuple of str
-    sql : str
-        The name in Spark's SQL, with its catalog.
-    properties : dict
-        How Spark's configuration reaches the storage, with PyIceberg's names.
-    """
+    """A table that a session has a name for, in `sql`; `properties` are the storage's, as PyIceberg has them."""
 
     catalog: Any
     identifier: tuple[str, ...]
@@ -66,15 +56,7 @@ class SparkTable:
 
 
 def find_table(spark: Any, name: str) -> SparkTable:
-    """Find the catalog of ``catalog.db.table``, or of ``db.table`` in the session's current catalog.
-
-    Raises
-    ------
-    ValueError
-        No such name, or a setting of the catalog is missing.
-    UnsupportedError
-        A kind of catalog that PyIceberg has no counterpart for.
-    """
+    """Find the catalog of ``catalog.db.table``, or of ``db.table`` in the session's current catalog."""
     session = Session(spark)
     parts = _parts(name)
     catalog = parts[0] if session.setting(_CATALOG + parts[0]) is not None else None

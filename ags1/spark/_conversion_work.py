@@ -34,17 +34,7 @@ __all__ = ["Job", "TableMoving"]
 
 @dataclass(frozen=True)
 class Job:
-    """What the files of a run have in common.
-
-    Attributes
-    ----------
-    places : Places
-        How files are reached. It may hold credentials of the storage.
-    work_key : WorkKey or None
-        Opens and seals the keys of files.
-    directory : Location
-        The run's journal.
-    """
+    """What the files of a run have in common: how they are reached, what seals their keys, and the run's journal."""
 
     places: Places = field(repr=False)
     work_key: WorkKey | None
@@ -53,16 +43,7 @@ class Job:
 
 @dataclass
 class TableMoving:
-    """Moves files of a table, one after the other.
-
-    Attributes
-    ----------
-    verb : str
-    kms : str
-        URL of the key management service.
-    threads : int
-        For each file.
-    """
+    """Moves files of a table, one after the other; `threads` are for each file."""
 
     verb: str
     kms: str

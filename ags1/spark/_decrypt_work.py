@@ -1,6 +1,7 @@
 """Decryption and verification in a task: the workers of :mod:`ags1.dataset`.
 
 A unit has an entry of the manifest, or a range of one, whose keys are sealed; the task gets the keys of the classes.
+Entries travel as plain tuples: there are many, and to pickle an object of a class costs ten times as much.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ags1.dataset.classes import KeyClass
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import Entry, Part
 from ags1.dataset.worker import DecryptUnit, DecryptWorker, VerifyWorker
 from ags1.dataset.worker import Outcome as Done
 from ags1.spark._encrypt_work import Told
@@ -19,32 +20,43 @@ from ags1.spark._planning import Unit
 from ags1.spark._sealing import class_keys
 from ags1.storage import Location, Unsynced
 
-__all__ = ["DecryptWork", "VerifyWork"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["DecryptWork", "VerifyWork", "packed"]
 
 
-def _row(unit: Unit, done: Done, where: Location) -> Outcome:
+def packed(entry: Entry) -> tuple[Any, ...]:
+    """What a task needs of an entry."""
+    parts = tuple((part.name, part.plaintext_length, part.sealed_key) for part in entry.parts)
+    return entry.path, parts, entry.key_class, entry.version, entry.mode
+
+
+def _unpacked(data: Any) -> Any:
+    if isinstance(data, DecryptUnit):
+        return data
+    path, parts, key_class, version, mode = data
+    return Entry(path, tuple(Part(*each) for each in parts), key_class, version, None, mode)
+
+
+def _row(unit: Unit, done: Done, where: str) -> Outcome:
     """What came of a unit as a row; `where` is its file."""
-    entry: Entry = unit.data.entry if isinstance(unit.data, DecryptUnit) else unit.data
     error = done.error
     if isinstance(error, FileNotFoundError):
         text = "is in the manifest, but its object is missing from the dataset"
-        error = FileNotFoundError(errno.ENOENT, text, entry.path)
+        error = FileNotFoundError(errno.ENOENT, text, unit.path)
     if error is not None:
-        return Outcome.failed(unit, error, target=where.text, seconds=done.seconds)
-    stored = entry.file_length if unit.data is entry else unit.data.stored
-    return Outcome(unit.path, where.text, unit.size, stored, seconds=done.seconds, start=unit.start)
+        return Outcome.failed(unit, error, target=where, seconds=done.seconds)
+    stored = done.unit.stored if isinstance(done.unit, DecryptUnit) else done.unit.file_length
+    return Outcome(unit.path, where, unit.size, stored, seconds=done.seconds, start=unit.start)
 
 
 @dataclass
 class DecryptWork:
-    """Decrypts files of a dataset into a tree. The ``data`` of a unit is its entry, or a DecryptUnit.
+    """Decrypts files of a dataset into a tree. The ``data`` of a unit is its packed entry, or a DecryptUnit.
 
-    Attributes
-    ----------
-    classes : tuple of KeyClass
-        The classes of keys of the version; they hold wrapped keys only.
-    kms : str
-        URL of the KMS.
+    The classes hold wrapped keys only.
     """
 
     source: Location
@@ -59,7 +71,7 @@ class DecryptWork:
         keys = class_keys(self.classes, self.kms, self.source)
         worker = DecryptWorker(self.source, self.target, keys, progress=told.within)
         found: list[Done] = []
-        for done in worker.run(unit.data for unit in units):
+        for done in worker.run(_unpacked(unit.data) for unit in units):
             unit = done.unit
             if done.error is None:
                 unsynced.add(unit.path if isinstance(unit, Entry) else unit.into)
@@ -69,13 +81,14 @@ class DecryptWork:
             unsynced.sync()
         except OSError as error:
             found = [each if each.error is not None else each._replace(done=None, error=error) for each in found]
+        above = self.target.text.rstrip("/")
         for unit, each in zip(units, found, strict=True):
-            yield _row(unit, each, self.target.join(unit.path))
+            yield _row(unit, each, f"{above}/{unit.path}")
 
 
 @dataclass
 class VerifyWork:
-    """Authenticates files of a dataset. The ``data`` of a unit is an entry with all parts of a file, or some."""
+    """Authenticates files of a dataset. The ``data`` of a unit is a packed entry with all parts of a file, or some."""
 
     source: Location
     classes: tuple[KeyClass, ...]
@@ -86,6 +99,7 @@ class VerifyWork:
         """Verify some files."""
         told = Told(tell)
         worker = VerifyWorker(self.source, class_keys(self.classes, self.kms, self.source), progress=told.within)
-        for unit, done in zip(units, worker.run(unit.data for unit in units), strict=True):
+        above = self.source.text.rstrip("/")
+        for unit, done in zip(units, worker.run(_unpacked(unit.data) for unit in units), strict=True):
             told.past(unit.size, is_file=unit.start == 0)
-            yield _row(unit, done, self.source.join(unit.data.parts[0].name))
+            yield _row(unit, done, f"{above}/{done.unit.parts[0].name}")

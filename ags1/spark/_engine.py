@@ -13,13 +13,16 @@ Only what kills a worker, or what is wrong with a task as a whole, makes Spark r
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import partial
 from operator import attrgetter
+from zipimport import zipimporter
 
 import pyarrow as pa
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 else:
     Protocol = object
 
-__all__ = ["Engine", "Outcome", "Work", "check_arguments"]
+__all__ = ["Engine", "Outcome", "Work", "check_arguments", "check_choice"]
 
 _WAVES_AT_ONCE = 2
 _BATCH_ROWS = 4_000
@@ -100,12 +103,7 @@ class Work(Protocol):
     def run(self, units: list[Any], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
         """Do some units; return an outcome for each, in any order.
 
-        Parameters
-        ----------
-        units : list of Unit, or of what else has path, size and start
-            Of one bin.
-        tell : callable
-            To be called as ``tell(files, plaintext_bytes)`` when so much more is done.
+        ``tell(files, plaintext_bytes)`` is to be called when so much more is done.
         """
 
 
@@ -150,6 +148,19 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
             rows.append(Outcome(_NO_FILE, status="error", error=str(error), kind=type(error).__name__))
         tell.close()
         yield _to_batch(rows)
+    _forget_archives()
+
+
+def _forget_archives() -> None:
+    """Have the next task of this process find Spark's own archives as they were read before.
+
+    Spark invalidates Python's caches before each task. A finder that is there then reads the directory of its archive
+    again, and each package in an archive has one; a finder that is made anew takes the directory that is in memory.
+    """
+    archives = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter) and finder.archive in archives:
+            del sys.path_importer_cache[path]
 
 
 _values = attrgetter(*(field.name for field in fields(Outcome)))
@@ -164,16 +175,14 @@ def _from_table(table: pa.Table) -> list[Outcome]:
     return [Outcome(*row) for data in table.column(0) for row in pickle.loads(data.as_buffer())]
 
 
-def check_arguments(spark: Any, parallelism: int | None, part_bytes: int) -> Session:
-    """Check arguments, before anything is done.
+def check_choice(value: object, choices: tuple[str, ...], what: str) -> None:
+    """Refuse an argument that is not one of a few words."""
+    if value not in choices:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 
-    Raises
-    ------
-    TypeError
-        No session.
-    ValueError
-        A number below 1.
-    """
+
+def check_arguments(spark: Any, parallelism: int | None, part_bytes: int) -> Session:
+    """Check arguments, before anything is done."""
     if parallelism is not None and parallelism < 1:
         raise ValueError(f"parallelism must be at least 1, got {parallelism}")
     if part_bytes < 1:
@@ -184,19 +193,8 @@ def check_arguments(spark: Any, parallelism: int | None, part_bytes: int) -> Ses
 class Engine:
     """Runs the units of one piece of work; used once.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        Classic or Connect.
-    work : Work
-        What is done.
-    parallelism : int, optional
-        Tasks of a wave; by default as :func:`bin_count` says.
-    progress : bool or callable
-        True writes a line a second to standard error; a callable is called with the bytes that are done and their
-        total, None as long as that is not known.
-    seal : Sealer, optional
-        Seals what the tasks are sent.
+    Progress is a line a second on standard error, or a callable that is called with the bytes that are done and their
+    total, None as long as that is not known.
     """
 
     def __init__(
@@ -221,22 +219,9 @@ class Engine:
         self.slots = self._session.slots()
 
     def run(self, units: Iterable[Any]) -> Generator[list[Outcome], None, None]:
-        """Do all units.
+        """Do all units, which come in the order of paths; yield the outcomes of each wave, in the same order.
 
-        Parameters
-        ----------
-        units : iterable of Unit
-            In the order of paths; or anything else that has path, size and start.
-
-        Yields
-        ------
-        list of Outcome
-            For each wave, in the order of paths.
-
-        Raises
-        ------
-        Exception
-            What Spark raises if a task cannot be done at all.
+        A task that cannot be done at all raises what Spark raises.
         """
         waiting: deque[Future[list[Outcome]]] = deque()
         waves = gathered(units, self.slots)

@@ -16,25 +16,15 @@ _ERRNO = re.compile(r"\[Errno ([0-9]+)\]")
 
 
 class FailedFiles(Exception):
-    """Mixed into what a run raises, so that its result can be had.
-
-    Attributes
-    ----------
-    result : Result or None
-        What the run did until then.
-    """
+    """Mixed into what a run raises: `result` is what the run did until then."""
 
     result: Result | None = None
 
 
 def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool = True) -> None:
-    """Raise what a failed outcome says.
+    """Raise what a failed outcome says, of the class that it had in the worker.
 
-    Raises
-    ------
-    AuthenticationError, FormatError, TruncatedError, KeyAccessError, OSError, ...
-        Of the class that it had in the worker, if that is one of this package's or Python's; else RuntimeError. The
-        exception has the attribute ``result``.
+    It is RuntimeError if the class is neither this package's nor Python's. The exception has the attribute ``result``.
     """
     text = outcome.error or ""
     if outcome.path not in text:

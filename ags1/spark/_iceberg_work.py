@@ -32,16 +32,9 @@ __all__ = ["Opening", "TableVerifying", "outcome_of", "unit_of"]
 
 @dataclass(frozen=True, repr=False)
 class Opening:
-    """How the files of a table are opened, as it travels.
+    """How the files of a table are opened, as it travels; see :func:`ags1.iceberg.open_table`.
 
-    Attributes
-    ----------
-    properties : tuple of pairs
-        For PyIceberg's FileIO. May hold credentials of the storage, so no repr shows values.
-    length_policy : str
-    allow_plaintext : bool
-    table_key_id : str or None
-        As for :func:`ags1.iceberg.open_table`.
+    The properties are for PyIceberg's FileIO. They may hold credentials of the storage, so no repr shows values.
     """
 
     properties: tuple[tuple[str, str], ...] = ()
@@ -65,15 +58,7 @@ class Opening:
 
 @dataclass
 class TableVerifying:
-    """Authenticates files of a table, one after the other.
-
-    Attributes
-    ----------
-    opening : Opening
-    threads : int
-        For each file.
-    verb : str
-    """
+    """Authenticates files of a table, one after the other; `threads` are for each file."""
 
     opening: Opening
     threads: int = 1
@@ -108,13 +93,7 @@ def _file_of(unit: Unit) -> TableFile:
 
 
 def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = None) -> Outcome:
-    """What checking a file gave, as a row.
-
-    Parameters
-    ----------
-    conflict : str, optional
-        How files above contradict each other about it.
-    """
+    """What checking a file gave, as a row; `conflict` is how files above contradict each other about it."""
     fault = checked.fault
     if fault is None and conflict is not None:
         from ags1.errors import FormatError

@@ -25,7 +25,7 @@ from ags1.parquet.key_material import is_key_material_name
 from ags1.parquet.kms_keys import as_key_service
 from ags1.parquet.operations import OTHER, refuse_others
 from ags1.parquet.verify_report import NOT_PROTECTED
-from ags1.spark._engine import Engine, Outcome
+from ags1.spark._engine import Engine, Outcome, check_choice
 from ags1.spark._errors import raise_for
 from ags1.spark._locations import inside, locate
 from ags1.spark._parquet_work import (
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     Tree: TypeAlias = str | os.PathLike[str]
     Patterns: TypeAlias = str | Sequence[str] | None
 
-__all__ = ["Run", "check_choice"]
+__all__ = ["Run"]
 
 _SUFFIXES = (".parquet", ".parq")
 # So few small files are dealt with in less time than a job of Spark takes to begin.
@@ -193,13 +193,7 @@ class Run:
         files.fill(units())
 
     def _try_to_read(self, reading: Reading, files: _Spool) -> None:
-        """Open the footers of the first files: without keys, every task would fail in its turn.
-
-        Raises
-        ------
-        KeyAccessError
-            None of them can be had a key for.
-        """
+        """Open the footers of the first files: without keys, every task would fail in its turn."""
         likely = (each for each in files if each.path.endswith(_SUFFIXES))
         refusal = None
         for unit in list(islice(likely, _TRIED)) or list(islice(files, _TRIED)):
@@ -221,13 +215,7 @@ class Run:
             raise refusal
 
     def _refuse_others(self, files: _Spool) -> None:
-        """Look at the files whose names and sizes do not tell what they are, before anything is written.
-
-        Raises
-        ------
-        FormatError
-            Some are no Parquet files.
-        """
+        """Look at the files whose names and sizes do not tell what they are, before anything is written."""
         doubtful = (each for each in files if not _is_clear(each))
         names: list[str] = []
         with closing(self._few_or_engine(Examining("examine", self._source), doubtful)) as waves:
@@ -267,13 +255,7 @@ class Run:
             recorder.close(time.monotonic() - started)
 
     def _record(self, recorder: Recorder, outcomes: Iterable[Outcome]) -> None:
-        """Take rows.
-
-        Raises
-        ------
-        Exception
-            With ``on_error="fail"``, the first error among them.
-        """
+        """Take rows. With ``on_error="fail"``, raise the first error among them."""
         rows = list(outcomes)
         recorder.add(rows)
         notes = recorder.result.notes
@@ -311,12 +293,6 @@ class _Spool:
         self._file.close()
 
 
-def check_choice(value: object, choices: tuple[str, ...], what: str) -> None:
-    """Refuse an argument that is not one of a few words."""
-    if value not in choices:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
-
-
 def as_names(given: Iterable[Any], what: str) -> tuple[Any, ...]:
     """Names of columns that travel to workers."""
     if isinstance(given, (str, bytes)):
@@ -352,12 +328,7 @@ def _is_clear(unit: Unit) -> bool:
 
 
 def _refuse_overlap(source: Location, target: Location) -> None:
-    """Refuse a source that is the target or lies in it: a file of the one could replace a source of another.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a source that is the target or lies in it: a file of the one could replace a source of another."""
     where = inside(target, source)
     if where == "":
         raise ValueError(f"source and target are the same directory ({source}): write to another, then rename")

@@ -79,16 +79,9 @@ _NAMED = 20
 
 @dataclass(frozen=True)
 class Reading:
-    """What files are read with, as it travels.
+    """What files are read with, as it travels: `options` are further arguments of the configuration.
 
-    Attributes
-    ----------
-    kms : str, optional
-        URL for :func:`ags1.kms.load`; None for files that are not encrypted.
-    options : tuple
-        Pairs of name and value: further arguments of the configuration.
-    aad_prefix : str or bytes, optional
-        The same for all files, or a text in which ``{path}`` and ``{name}`` stand for a file's.
+    There is no KMS for files that are not encrypted. In a text as AAD prefix, ``{path}`` and ``{name}`` are a file's.
     """
 
     kms: str | None
@@ -108,15 +101,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Writing(Reading):
-    """What files are encrypted with, as it travels: the names of keys, and no key.
-
-    Attributes
-    ----------
-    footer_key_id : str
-        Master key of the footer keys.
-    columns : tuple, optional
-        Pairs of a master key and the names of columns.
-    """
+    """What files are encrypted with, as it travels: the names of keys, and no key."""
 
     footer_key_id: str = ""
     columns: tuple[tuple[str, tuple[Any, ...]], ...] | None = None
@@ -164,13 +149,7 @@ def _check_unchanged(place: Location, unit: Unit) -> None:
 
 
 def _ready(root: Location, name: str) -> Location:
-    """Where a file of a target goes, with the directories above it. Nothing is written through a link.
-
-    Raises
-    ------
-    OSError
-        A link, or something else that is neither a directory nor a regular file, is in the way.
-    """
+    """Where a file of a target goes, with the directories above it. Nothing is written through a link."""
     place = root.join(name)
     if not place.is_local:
         make_parent(place)
@@ -195,12 +174,7 @@ def _ready(root: Location, name: str) -> Location:
 
 
 def _refuse_foreign(place: Location) -> None:
-    """Refuse to replace what is no Parquet file: no earlier run can have made it.
-
-    Raises
-    ------
-    FileExistsError
-    """
+    """Refuse to replace what is no Parquet file: no earlier run can have made it."""
     try:
         opened = open_source(place)
     except FileNotFoundError:
@@ -236,13 +210,7 @@ class _TreeWork:
     source: Location
 
     def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
-        """Do the work; an error is an outcome, and a service that refuses everything is the outcome of all that follow.
-
-        Parameters
-        ----------
-        tell : callable
-            Called as ``tell(files, bytes)`` with what was finished since the last time.
-        """
+        """Do the work; an error is an outcome. After a service that refuses everything, nothing more is tried."""
         refusal: Outcome | None = None
         for unit in units:
             if refusal is not None:
@@ -341,12 +309,7 @@ class Copying(_TreeWork):
 class Transferring(_TreeWork):
     """Encrypts, decrypts or re-keys the Parquet files of a tree, as :func:`ags1.spark.rekey_parquet` has it.
 
-    Attributes
-    ----------
-    reading : Reading or None
-        None for files that are not encrypted.
-    writing : Writing or None
-        None for files that will not be.
+    There is no `reading` of files that are not encrypted, and no `writing` of files that will not be.
     """
 
     target: Location

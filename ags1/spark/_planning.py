@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.worker import EncryptUnit
@@ -26,7 +26,7 @@ __all__ = ["PART_BYTES", "Unit", "bin_count", "cut", "gathered", "pack", "plan",
 PART_BYTES = 256 << 20
 """Plaintext bytes of a range, by default."""
 _FILE_WEIGHT = 256 << 10
-_TASK_WEIGHT = 1 << 30
+_TASK_WEIGHT = 2 << 30
 _ROUNDS = 4
 _GROUPS_PER_BIN = 64
 # The first wave is small, so that tasks begin while the driver still lists; not so small that 10,000 files need two.
@@ -37,8 +37,7 @@ _WAVE_GROWTH = 4
 _WAVE_WEIGHT = 8 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """A file, or a range of one.
 
     Attributes
@@ -103,15 +102,7 @@ def bin_count(units: Sequence[Unit], slots: int) -> int:
 
 
 def pack(units: Sequence[Unit], bins: int) -> list[list[Unit]]:
-    """Distribute units over bins; none is empty. In each, units keep their order.
-
-    Parameters
-    ----------
-    units : sequence of Unit
-        In the order of paths.
-    bins : int
-        How many bins at most.
-    """
+    """Distribute units, which come in the order of paths, over bins; none is empty. In each, units keep their order."""
     total = sum(map(weight_of, units))
     enough = total // (max(1, bins) * _GROUPS_PER_BIN)
     groups: list[tuple[int, int, int]] = []

@@ -98,14 +98,7 @@ class Teller:
 class Meter:
     """What a run has done, and what it has to do. Safe to use from several threads.
 
-    Parameters
-    ----------
-    verb : str
-        What it does.
-    counters : Counters
-        What tasks of this machine tell.
-    done_tasks : callable, optional
-        Returns how many tasks are over, or None; a wave's tasks have nearly the same to do.
+    `done_tasks` returns how many tasks are over, or None; a wave's tasks have nearly the same to do.
     """
 
     def __init__(self, verb: str, counters: Counters, done_tasks: Callable[[], int | None] | None = None) -> None:

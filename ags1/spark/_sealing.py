@@ -83,13 +83,7 @@ def kms_client(url: str) -> Any:
 
 
 def run_keys(reference: RunReference, kms: str) -> RunKeys:
-    """The keys of a run, in this process: the KMS is asked once.
-
-    Raises
-    ------
-    KeyAccessError
-        It refused.
-    """
+    """The keys of a run, in this process: the KMS is asked once."""
     keys = of_process(("run", kms, reference.run), lambda: reference.unwrap(kms_client(kms)))
     # A run that goes on has more classes of keys than it had.
     keys.reference.classes.update(reference.classes)
@@ -103,15 +97,7 @@ def class_keys(classes: Sequence[KeyClass], kms: str, location: Location) -> Cla
 
 
 class Opener:
-    """Opens in a worker what a :class:`Sealer` sealed. It has no secret, and can be pickled.
-
-    Parameters
-    ----------
-    reference : RunReference
-        The wrapped keys.
-    kms : str
-        URL of the KMS.
-    """
+    """Opens in a worker what a :class:`Sealer` sealed. It has no secret, and can be pickled."""
 
     def __init__(self, reference: RunReference, kms: str) -> None:
         self.reference = reference
@@ -126,15 +112,7 @@ class Opener:
         return run_keys(self.reference, self.kms)
 
     def open(self, data: bytes, label: bytes) -> bytes:
-        """The payload.
-
-        Raises
-        ------
-        AuthenticationError
-            It is not the one of this label, or was changed.
-        KeyAccessError
-            The KMS refused.
-        """
+        """The payload. One that is not of this label, or was changed, raises AuthenticationError."""
         plain = open_message(data[_NONCE:], self.keys().key(), data[:_NONCE], b"ags1 payload " + label)
         if plain is None:
             raise AuthenticationError("what this task is to do was changed on its way, or belongs to another task")
@@ -142,15 +120,7 @@ class Opener:
 
 
 class Sealer:
-    """Seals on the driver; see :class:`Opener`.
-
-    Parameters
-    ----------
-    keys : RunKeys
-        The run whose key seals: that of its default class.
-    kms : str
-        URL of the KMS.
-    """
+    """Seals on the driver, with the key of a run's default class; see :class:`Opener`."""
 
     def __init__(self, keys: RunKeys, kms: str) -> None:
         self._keys = keys
@@ -160,16 +130,8 @@ class Sealer:
     def create(cls, kms: str, key_id: str, encryption_keys: Iterable[dict[str, Any]] = ()) -> Sealer:
         """Seal with a key that is made for this, below a master key.
 
-        Parameters
-        ----------
-        encryption_keys : iterable of dict
-            Wrapped keys under that master key, of a dataset or a table. Below a key encryption key among them that is
-            young enough, the KMS has to unwrap only.
-
-        Raises
-        ------
-        KeyAccessError
-            The KMS refused.
+        `encryption_keys` are wrapped keys under that master key, of a dataset or a table. Below a key encryption key
+        among them that is young enough, the KMS has to unwrap only.
         """
         client = kms_client(kms)
         reference = RunReference.create([KeyClass("tasks", "**", key_id, tuple(encryption_keys))], client)

@@ -18,18 +18,7 @@ def is_connect(spark: Any) -> bool:
 
 
 class Session:
-    """A Spark session.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        Classic or Connect.
-
-    Raises
-    ------
-    TypeError
-        It is none.
-    """
+    """A Spark session, classic or Connect."""
 
     def __init__(self, spark: Any) -> None:
         if not hasattr(spark, "range") or not hasattr(spark, "createDataFrame"):

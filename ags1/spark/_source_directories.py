@@ -84,13 +84,7 @@ def _wider(one: int | None, other: int | None) -> int | None:
 
 
 def constant(value: str | None, field: pa.Field, name: str, time_zone: str) -> Any:
-    """The value of a directory as an Arrow scalar of a column's type.
-
-    Raises
-    ------
-    FormatError
-        It is none of that type.
-    """
+    """The value of a directory as an Arrow scalar of a column's type."""
     if value is None:
         return pa.scalar(None, field.type)
     text = value.lstrip("+") if pa.types.is_integer(field.type) else value

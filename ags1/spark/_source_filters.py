@@ -36,17 +36,7 @@ _ORDERED = (int, str, datetime.date, decimal.Decimal)
 
 @dataclass(frozen=True)
 class Condition:
-    """A filter on one column.
-
-    Attributes
-    ----------
-    column, kind : str
-        The column's name, and the name of the class of Spark's filter.
-    value : object
-        What it compares with.
-    negated : bool
-        Whether it is the opposite.
-    """
+    """A filter on one column; `kind` is the name of the class of Spark's filter."""
 
     column: str
     kind: str
@@ -99,12 +89,7 @@ def _alike(one: Any, other: Any) -> bool:
 def may_have(group: Any, conditions: list[Condition], types: Mapping[str, pa.DataType]) -> bool:
     """Whether a row group of a Parquet file may have a row that meets all conditions.
 
-    Parameters
-    ----------
-    group : pyarrow.parquet.RowGroupMetaData
-    conditions : list of Condition
-    types : mapping
-        Types that the columns get: where a file has another one, its statistics say nothing.
+    Where a file has another type than the column gets, its statistics say nothing.
     """
     if not conditions:
         return True

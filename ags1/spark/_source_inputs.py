@@ -75,30 +75,14 @@ class Input(Protocol):
         """All files, in the order of their paths."""
 
     def open(self, file: Listed) -> Plain:
-        """Open one of them.
-
-        Raises
-        ------
-        OSError
-            It is missing, or cannot be read.
-        FormatError, TruncatedError, KeyAccessError
-            It is not what it was, or its key cannot be had.
-        """
+        """Open one of them."""
 
     def close(self) -> None:
         """Close what is open."""
 
 
 def open_input(options: SourceOptions, identity: str | None = None) -> Input:
-    """Open what the options name; `identity` is what the driver has seen, for a task that is to see the same.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such dataset or file.
-    KeyAccessError, AuthenticationError, FormatError
-        As :func:`ags1.dataset.open`.
-    """
+    """Open what the options name; `identity` is what the driver has seen, for a task that is to see the same."""
     if options.keyref:
         return _KeyedFiles(options)
     if options.decode == "parquet" and (len(options.path) > 1 or not _is_dataset(locate(options.path[0]))):
@@ -110,15 +94,7 @@ def open_input(options: SourceOptions, identity: str | None = None) -> Input:
 
 
 def cached_input(options: SourceOptions, identity: str) -> Input:
-    """The same, kept for the next tasks of this process: one call to the KMS for all of them.
-
-    Raises
-    ------
-    FileNotFoundError
-        The version that the driver planned with was expired.
-    AuthenticationError
-        It was exchanged.
-    """
+    """The same, kept for the next tasks of this process: one call to the KMS for all of them."""
     key = (os.getpid(), options)
     found = _cache.get(key)
     if found is not None and found.identity == identity:

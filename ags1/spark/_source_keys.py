@@ -23,13 +23,7 @@ _SIZES = (16, 24, 32)
 
 
 class FileKeys:
-    """The keys that a reference names, each read once. Holds keys: it cannot be pickled.
-
-    Parameters
-    ----------
-    options : SourceOptions
-        With a ``keyref``.
-    """
+    """The keys that a reference names, each read once. Holds keys: it cannot be pickled."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._kind, _, self._where = options.keyref.partition(":")
@@ -42,17 +36,9 @@ class FileKeys:
         return self._kind == "file" and os.path.isdir(self._where)
 
     def metadata_for(self, path: str, name: str) -> KeyMetadata:
-        """Key, AAD prefix and, if somebody recorded it, length of one file.
+        """Key, AAD prefix and, if somebody recorded it, length of a file, whose name is below the given directory.
 
-        Parameters
-        ----------
-        path, name : str
-            Where the file is, and its name below the directory that was given.
-
-        Raises
-        ------
-        KeyAccessError
-            The variable or file is missing, or holds no key. No message shows what it holds.
+        No message shows what a variable or a file holds.
         """
         if self.several:
             return _decoded(_read(_beside(self._where, path, name)), path)

@@ -242,13 +242,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Read options as Spark gives them.
-
-        Raises
-        ------
-        ValueError
-            An unknown option, one with a wrong value, a secret, or no path. A secret's value is not repeated.
-        """
+        """Read options as Spark gives them. The message of a ValueError does not repeat a secret's value."""
         values = _values(cls, options)
         made = cls(**values)
         _check_decode(cls, values, made.decode)
@@ -324,13 +318,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Read options as Spark gives them.
-
-        Raises
-        ------
-        ValueError
-            As :meth:`SourceOptions.parse`, and an option that is missing.
-        """
+        """Read options as Spark gives them."""
         values = _values(cls, options)
         for name, what in _NEEDED.items():
             if not values.get(name):

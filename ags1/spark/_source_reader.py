@@ -45,15 +45,7 @@ _log = logging.getLogger("ags1.spark")
 
 
 def infer_schema(options: SourceOptions) -> StructType:
-    """The schema of what the options name: of the data, then the directories, then the path.
-
-    Raises
-    ------
-    FormatError
-        The data is not what ``decode`` says, or of types that Spark does not have.
-    ValueError
-        A column that is wanted is not there.
-    """
+    """The schema of what the options name: of the data, then the directories, then the path."""
     source = open_input(options)
     try:
         made = _inferred(source, options)
@@ -128,12 +120,7 @@ def read_splits(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some splits, in batches of exactly `schema`; row groups that meet no condition are passed over.
 
-    Raises
-    ------
-    AuthenticationError
-        Names the file and the block. It always fails, whatever the options say.
-    FormatError, OSError
-        A file cannot be read.
+    What is not authentic always raises AuthenticationError with the file and the block, whatever the options say.
     """
     if not options.content:
         return _gathered(_metadata_rows(source, splits, schema, options), options.batch_bytes)

@@ -38,18 +38,7 @@ class Split:
 
 
 def plan(files: Iterable[Listed], options: SourceOptions) -> list[list[Split]]:
-    """The splits of each task, in the order of the files.
-
-    Parameters
-    ----------
-    files : iterable of Listed
-    options : SourceOptions
-
-    Returns
-    -------
-    list of list of Split
-        No empty lists; empty if there are no files.
-    """
+    """The splits of each task, in the order of the files; no list is empty."""
     several = list(files)
     limit = _limit(several, options)
     tasks: list[list[Split]] = []

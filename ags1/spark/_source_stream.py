@@ -37,12 +37,7 @@ __all__ = ["StreamReader", "stream_reader_for"]
 class StreamReader(DataSourceStreamReader):
     """Reads a growing dataset. Can be pickled: it has no key and nothing open.
 
-    Parameters
-    ----------
-    options : StreamOptions
-        Spark 4.1 reads one batch with the trigger ``availableNow``, so ``max_versions_per_batch`` versions.
-    schema : pyspark.sql.types.StructType
-        The columns that rows are to have.
+    Spark 4.1 reads one batch with the trigger ``availableNow``, so ``max_versions_per_batch`` versions.
     """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
@@ -172,13 +167,7 @@ else:
 
 
 def stream_reader_for(options: Mapping[str, str], schema: StructType) -> StreamReader:
-    """The reader that the options ask for.
-
-    Raises
-    ------
-    ValueError
-        A wrong option, or one that streams do not have.
-    """
+    """The reader that the options ask for."""
     checked = StreamOptions.parse(options)
     if checked.keyref or len(checked.path) > 1:
         raise ValueError("a stream reads one dataset, with the option kms; files with a keyref have no versions")

@@ -59,17 +59,7 @@ class Written(WriterCommitMessage):
 
 
 def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Ags1Writer:
-    """Check everything that can be checked before a task runs, and begin the write.
-
-    Raises
-    ------
-    ValueError
-        A wrong option; a column of a type that the format does not have; a dataset under another master key.
-    FileNotFoundError
-        There is no dataset, and no ``key_id`` to make one.
-    KeyAccessError
-        The KMS refused.
-    """
+    """Check everything that can be checked before a task runs, and begin the write."""
     checked = WriteOptions.parse(options)
     columns = arrow_schema(schema)
     _refuse_twins(columns)
@@ -106,21 +96,7 @@ def _refuse_twins(schema: pa.Schema) -> None:
 class Ags1Writer(DataSourceArrowWriter):
     """Writes rows into a dataset. Can be pickled: it has wrapped keys only.
 
-    Parameters
-    ----------
-    options : WriteOptions
-    location : Location
-        The dataset.
-    run : RunReference
-        The keys of the write, wrapped.
-    uuid : str or None
-        The dataset; None for one that is to be made.
-    version : int
-        Its version when the write began; 0 for one that is to be made.
-    encoding : Encoding
-        The format.
-    overwrite : bool
-        Whether the files that the dataset has are dropped.
+    The version is that of when the write began. For a dataset that is to be made, `uuid` is None and `version` 0.
     """
 
     def __init__(
@@ -170,10 +146,8 @@ class Ags1Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the files the dataset's, in one new version.
 
-        Raises
-        ------
-        ConflictError
-            The dataset was removed or replaced meanwhile; or `expire` has given up this write, which took too long.
+        It raises ConflictError if the dataset was removed or replaced meanwhile, or if `expire` has given up this
+        write, which took too long.
         """
         files = sorted(
             (file for each in messages if isinstance(each, Written) for file in each.files),

@@ -24,13 +24,7 @@ def escaped(text: str) -> str:
 
 
 def partitioned_schema(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
-    """What is left for the files when some columns become directories.
-
-    Raises
-    ------
-    ValueError
-        A column is not there, has values that are no text, or none is left.
-    """
+    """What is left for the files when some columns become directories."""
     for name in columns:
         index = schema.get_field_index(name)
         if index < 0:
@@ -45,15 +39,7 @@ def partitioned_schema(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema
 
 
 class Directories:
-    """Gathers rows, so that those of one directory come together.
-
-    Parameters
-    ----------
-    columns : tuple of str
-        What makes the directories.
-    gathered_bytes : int
-        About how much Arrow memory to gather.
-    """
+    """Gathers rows, up to about so much Arrow memory, so that those of one directory come together."""
 
     def __init__(self, columns: tuple[str, ...], gathered_bytes: int) -> None:
         self._columns = columns

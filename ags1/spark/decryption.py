@@ -23,14 +23,14 @@ from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
 from ags1.errors import FormatError
 from ags1.layout import encrypted_length
-from ags1.spark._decrypt_work import DecryptWork
-from ags1.spark._engine import Engine, Outcome, check_arguments
+from ags1.spark._decrypt_work import DecryptWork, packed
+from ags1.spark._engine import Engine, Outcome, check_arguments, check_choice
 from ags1.spark._errors import raise_for
 from ags1.spark._locations import inside, locate
 from ags1.spark._planning import PART_BYTES, Unit
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
-from ags1.spark.encryption import by_file, check_on_error, joined
+from ags1.spark.encryption import by_file, joined
 from ags1.storage import Location, Unsynced, list_files, make_parent, open_output, read_whole, remove
 
 TYPE_CHECKING = False
@@ -112,7 +112,7 @@ def decrypt_files(
         The target lies in the dataset, or the dataset where one of its files would be put.
     """
     kms = kms_reference(kms)
-    check_on_error(on_error)
+    check_choice(on_error, ("fail", "collect"), "on_error")
     check_arguments(spark, parallelism, part_bytes)
     here, there = locate(source, spark), locate(target, spark)
     if inside(here, there) is not None:
@@ -217,7 +217,7 @@ class _Decrypting:
                 self._begun[entry.path] = entry, name
                 yield from (Unit(entry.path, each.size, each, each.start, size) for each in ranges)
                 return
-        yield Unit(entry.path, size, entry)
+        yield Unit(entry.path, size, packed(entry))
 
     def _joined(self, path: str, outcomes: list[Outcome]) -> Outcome:
         """What came of a file; one whose ranges are all there gets its path."""

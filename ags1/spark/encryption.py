@@ -22,7 +22,7 @@ from ags1.dataset.worker import Outcome as Done
 from ags1.dataset.writing import Options, write_files
 from ags1.layout import encrypted_length
 from ags1.spark._encrypt_work import EncryptWork
-from ags1.spark._engine import Engine, Outcome, check_arguments
+from ags1.spark._engine import Engine, Outcome, check_arguments, check_choice
 from ags1.spark._errors import error_of, raise_for
 from ags1.spark._locations import inside, locate
 from ags1.spark._planning import PART_BYTES
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Patterns = str | Sequence[str] | None
     Progress = bool | Callable[[int, int | None], object]
 
-__all__ = ["by_file", "check_on_error", "encrypt_files", "joined"]
+__all__ = ["by_file", "encrypt_files", "joined"]
 
 # After these nothing else could be encrypted either.
 _REFUSALS = ("KeyAccessError", "ServiceRefusal", "BackendError")
@@ -119,7 +119,7 @@ def encrypt_files(
         The dataset that is there is damaged, or was changed by somebody else.
     """
     kms = kms_reference(kms)
-    check_on_error(on_error)
+    check_choice(on_error, ("fail", "collect"), "on_error")
     patterns = patterns_of(key_id, keys)
     here, there = locate(source, spark), locate(target, spark)
     _refuse_overlap(here, there)
@@ -145,26 +145,7 @@ def encrypt_files(
     return recorder.close(time.monotonic() - started)
 
 
-def check_on_error(on_error: str) -> None:
-    """Check an argument.
-
-    Raises
-    ------
-    ValueError
-        Neither "fail" nor "collect".
-    """
-    if on_error not in ("fail", "collect"):
-        raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
-
-
 def _refuse_overlap(source: Location, target: Location) -> None:
-    """Refuse a source and a target of which one lies in the other.
-
-    Raises
-    ------
-    ValueError
-        One does, or they are the same.
-    """
     if inside(target, source) is not None:
         raise ValueError(f"the source {source} lies in the target {target}: choose a target beside it")
     if inside(source, target) is not None:

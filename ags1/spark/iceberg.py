@@ -13,9 +13,23 @@ Key metadata travel to the workers sealed under a key that the KMS wraps, and a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 
-from ags1.spark._results import Result
+from ags1.iceberg.catalogs.file import newest_metadata
+from ags1.iceberg.catalogs.successor import METADATA_SUFFIX
+from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
+from ags1.iceberg.locations import io_properties_of
+from ags1.iceberg.table_verification import FileChecker, table_faults
+from ags1.iceberg.table_walk import TableWalk, walk
+from ags1.spark._conversion_run import convert
+from ags1.spark._engine import Engine, Outcome, check_choice
+from ags1.spark._errors import raise_for
+from ags1.spark._iceberg_work import Opening, TableVerifying, outcome_of, unit_of
+from ags1.spark._locations import locate
+from ags1.spark._results import Recorder, Result
+from ags1.spark._sealing import Sealer, kms_client, kms_reference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +97,6 @@ def encrypt_table(
     Ags1Error, OSError
         As for :func:`ags1.iceberg.encrypt_table`. The table is as it was.
     """
-    from ags1.spark._conversion_run import convert
-
     options = {"key_id": key_id, "data_key_length": data_key_length, "steps": steps}
     return convert("encrypt", spark, table, kms, options, parallelism, threads, progress, dry_run)
 
@@ -114,8 +126,6 @@ def decrypt_table(
     Ags1Error, OSError, TypeError, ValueError
         As for :func:`encrypt_table`; the table is not encrypted.
     """
-    from ags1.spark._conversion_run import convert
-
     return convert("decrypt", spark, table, kms, {"expire": expire}, parallelism, threads, progress, dry_run)
 
 
@@ -147,8 +157,6 @@ def rekey_table(
     Ags1Error, OSError, TypeError, ValueError
         As for :func:`encrypt_table`; the table is not encrypted, or nothing was asked for.
     """
-    from ags1.spark._conversion_run import convert
-
     options = {"key_id": key_id, "data_keys": data_keys, "data_key_length": data_key_length, "expire": expire}
     return convert("rekey", spark, table, kms, options, parallelism, threads, progress, dry_run)
 
@@ -219,21 +227,64 @@ def verify_table(
     Ags1Error, OSError
         With ``on_error="fail"``, the first error.
     """
-    # PyIceberg is an extra of its own, and what imports this package need not have it.
-    from ags1.spark._iceberg_run import verify
+    check_choice(on_error, ("fail", "collect"), "on_error")
+    check_choice(length_policy, LENGTH_POLICIES, "length_policy")
+    url = kms_reference(kms)
+    place = locate(metadata_location, spark)
+    if properties is None:
+        properties = io_properties_of(place.storage_options, strict=False)
+    else:
+        properties = io_properties_of(properties)
+    if not metadata_location.endswith(METADATA_SUFFIX):
+        metadata_location = newest_metadata(place.text, properties)
+    given = tuple(sorted(properties.items()))
+    opening = Opening(given, length_policy, allow_plaintext, table_key_id)
+    file_io = opening.file_io(kms_client(url))
+    recorder = Recorder(spark, "verify")
+    started = time.monotonic()
+    try:
+        found = walk(metadata_location, file_io, snapshot_id)
+        _record(recorder, _read_outcomes(found, file_io), on_error)
+        if found.encrypted or allow_plaintext:
+            seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id)
+            work = TableVerifying(opening, threads)
+            engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=seal)
+            with closing(engine.run(unit_of(file) for _, file in sorted(found.files.items()))) as waves:
+                for outcomes in waves:
+                    _record(recorder, outcomes, on_error)
+    finally:
+        recorder.close(time.monotonic() - started)
+    return recorder.result
 
-    return verify(
-        spark,
-        metadata_location,
-        kms,
-        table_key_id=table_key_id,
-        snapshot_id=snapshot_id,
-        properties=properties,
-        length_policy=length_policy,
-        allow_plaintext=allow_plaintext,
-        transfer_key_id=transfer_key_id,
-        parallelism=parallelism,
-        threads=threads,
-        on_error=on_error,
-        progress=progress,
-    )
+
+def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None) -> Sealer | None:
+    """What seals the units; None if there is no key in any."""
+    if all(file.key_bits is None for file in found.files.values()):
+        return None
+    if transfer_key_id is not None:
+        return Sealer.create(kms, transfer_key_id)
+    if table_key_id is None:
+        raise ValueError(
+            f"{found.location}: the table does not name its master key, and the keys of its files must travel under "
+            "one: give transfer_key_id"
+        )
+    # Below a key encryption key of the table, as long as that is young enough: who may only unwrap can verify too.
+    return Sealer.create(kms, table_key_id, found.keys.to_list())
+
+
+def _read_outcomes(found: TableWalk, file_io: EncryptedFileIO) -> Iterator[Outcome]:
+    """What is known once the manifests were read: of themselves, of the lists, and of the table as a whole."""
+    for fault, _ in table_faults(found, file_io.allow_plaintext):
+        yield Outcome(found.location, status="error", error=str(fault), kind=type(fault).__name__)
+    if found.encrypted or file_io.allow_plaintext:
+        checker = FileChecker(file_io, 1)
+        for file in [*found.manifest_lists.values(), *found.manifests.values()]:
+            yield outcome_of(file.path, file.size, checker.read(file), file.conflict)
+
+
+def _record(recorder: Recorder, outcomes: Any, on_error: str) -> None:
+    rows = list(outcomes)
+    recorder.add(rows)
+    failed = next((each for each in rows if each.status == "error"), None)
+    if failed is not None and on_error == "fail":
+        raise_for(failed, "verify", recorder.result, keeps=False)

@@ -40,23 +40,9 @@ class SparkFailed(RuntimeError):
 
 
 def make_session(command: str, master: str | None, remote: str | None, conf: Mapping[str, str], *, loud: bool) -> Any:
-    """The session of spark-submit, or a new one.
+    """The session of spark-submit, or a new one. A `loud` one leaves Spark's own log as it is.
 
-    Parameters
-    ----------
-    command : str
-        For the name of the application.
-    master, remote : str, optional
-        As for ``SparkSession.builder``.
-    conf : mapping
-        Settings that were asked for.
-    loud : bool
-        Leave Spark's own log as it is.
-
-    Raises
-    ------
-    Exception
-        What PySpark raises; see :func:`as_error`.
+    What PySpark raises, :func:`as_error` explains.
     """
     with warnings.catch_warnings():
         # Of no use to somebody who runs a job.

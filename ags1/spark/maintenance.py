@@ -41,25 +41,10 @@ def rewrap(
         Whose configuration says how the storage is reached.
     target : path or URL
         The dataset.
-    new_key_id : str
-        The new master key.
     kms, new_kms : str
         The services that have the old and the new key, as :func:`ags1.kms.load` takes them; one if it has both.
-    key_id : str, optional
-        The master key to be replaced; by default that of the default class of keys.
-    dry_run : bool
-        Make every call to the services, and write nothing.
-
-    Returns
-    -------
-    RewrapReport
-
-    Raises
-    ------
-    KeyAccessError
-        A service refused, or did not return the same key. The dataset is as it was.
-    ConflictError
-        Others have changed this dataset all the time.
+    new_key_id, key_id, dry_run
+        As for :func:`ags1.dataset.rewrap`, whose report and errors these are.
     """
     kms = kms_reference(kms)
     renewed = None if new_kms is None else kms_client(kms_reference(new_kms, "new_kms"))

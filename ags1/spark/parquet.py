@@ -15,7 +15,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from ags1.spark._parquet_run import Run, check_choice
+from ags1.spark._engine import check_choice
+from ags1.spark._parquet_run import Run
 from ags1.spark._parquet_work import Reading, Writing
 from ags1.spark._results import Result
 from ags1.spark._sealing import kms_reference

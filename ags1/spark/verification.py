@@ -18,7 +18,7 @@ from ags1.dataset.verification import verify
 from ags1.dataset.versions import latest_number, read_version
 from ags1.dataset.views import View
 from ags1.dataset.worker import Outcome as Done
-from ags1.spark._decrypt_work import VerifyWork
+from ags1.spark._decrypt_work import VerifyWork, packed
 from ags1.spark._engine import Engine, Outcome, check_arguments
 from ags1.spark._errors import error_of
 from ags1.spark._locations import locate
@@ -163,11 +163,11 @@ def _cut(entry: Entry, part_bytes: int) -> Iterator[Unit]:
     """Units of a file: some of its parts each, about so many bytes of plaintext."""
     whole = entry.plaintext_length
     if len(entry.parts) == 1 or whole <= part_bytes:
-        yield Unit(entry.path, whole, entry)
+        yield Unit(entry.path, whole, packed(entry))
         return
     start = size = first = 0
     for index, part in enumerate(entry.parts, 1):
         size += part.plaintext_length
         if size >= part_bytes or index == len(entry.parts):
-            yield Unit(entry.path, size, replace(entry, parts=entry.parts[first:index]), start, whole)
+            yield Unit(entry.path, size, packed(replace(entry, parts=entry.parts[first:index])), start, whole)
             start, size, first = start + size, 0, index

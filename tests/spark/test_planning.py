@@ -98,7 +98,7 @@ def test_there_are_as_many_tasks_as_are_worth_it(found: list[int], slots: int) -
 
 def test_full_rounds_of_all_slots() -> None:
     assert bin_count([Unit(str(index), 0) for index in range(1000)], 8) == 8
-    assert bin_count([Unit(str(index), GIB // 2) for index in range(32)], 8) == 16
+    assert bin_count([Unit(str(index), GIB) for index in range(32)], 8) == 16
     assert bin_count([Unit(str(index), GIB) for index in range(1000)], 8) == 32
 
 

@@ -51,13 +51,7 @@ class Decoder:
         self._options = options
 
     def infer(self, files: Iterable[Plain]) -> pa.Schema:
-        """The schema of the data, from one file or some. `files` are opened one after the other as they are asked for.
-
-        Raises
-        ------
-        FormatError
-            The data is not of this format, or there is none.
-        """
+        """The schema of the data, from one file or some; each is opened when it is asked for."""
         for file in files:
             return self.schema_of(file)
         raise FormatError("there is no file to take the schema from: give one with .schema(...)")
@@ -67,17 +61,9 @@ class Decoder:
         raise NotImplementedError
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a range, in batches of exactly `schema`.
+        """The rows of a range of plaintext, whose end may lie behind that of the file, in batches of exactly `schema`.
 
-        Parameters
-        ----------
-        file : Plain
-        start, end : int
-            Plaintext offsets; `end` may lie behind the end of the file.
-        schema : pyarrow.Schema
-            The columns that are wanted, in Spark's types.
-        rows : callable or None
-            For Parquet: which row groups may have rows that are wanted.
+        For Parquet, `rows` says which row groups may have rows that are wanted.
         """
         raise NotImplementedError
 

@@ -24,12 +24,7 @@ def is_gzip(name: str) -> bool:
 class Gunzip:
     """The text of a gzip file, from its beginning on. Members follow each other, zeros may follow the last one.
 
-    Parameters
-    ----------
-    reader : Reader
-        The plaintext, which is compressed. It is read to its end, so that all of it is authentic.
-    name : str
-        What errors call it.
+    The reader has the compressed plaintext. It is read to its end, so that all of it is authentic.
     """
 
     def __init__(self, reader: Any, name: str) -> None:
@@ -39,15 +34,7 @@ class Gunzip:
         self._file = gzip.GzipFile(fileobj=reader, mode="rb")
 
     def read(self, size: int) -> bytes:
-        """Up to `size` bytes, fewer only at the end.
-
-        Raises
-        ------
-        FormatError, TruncatedError
-            This is no gzip, is damaged, or ends too early.
-        AuthenticationError
-            From the reader.
-        """
+        """Up to `size` bytes, fewer only at the end."""
         reader = self._reader
         if reader.size == 0:
             # It has a tag all the same.

@@ -120,18 +120,10 @@ def read_buffer(reader: Any, offset: int, size: int) -> pa.Buffer:
 
 
 def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> Iterator[Chunk]:
-    """The lines of a range, some at a time; a line as long as it is.
+    """The lines of a range of plaintext, whose end may lie behind that of the file, about `step` bytes at a time.
 
-    Parameters
-    ----------
-    reader : Reader
-        The plaintext.
-    start, end : int
-        Offsets; `end` may lie behind the end of the file.
-    separator : bytes
-        What ends a line; b"" for LF, CR LF or CR. One that can overlap itself needs a range that begins at 0.
-    step : int
-        Bytes to read at once.
+    A line is as long as it is. The separator b"" is any of LF, CR LF and CR; one that can overlap itself needs a range
+    that begins at 0.
     """
     size = reader.size
     if size == 0 and start == 0 < end:
@@ -155,25 +147,7 @@ def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> It
 
 
 def chunks_of_stream(stream: Any, end: int, separator: bytes, step: int, most: int) -> Iterator[Chunk]:
-    """The same of what can only be read from its beginning on.
-
-    Parameters
-    ----------
-    stream : Gunzip
-        Text from its beginning on.
-    end : int
-        Lines that begin in front of it are wanted.
-    separator : bytes
-    step : int
-        Bytes to read at once.
-    most : int
-        Bytes that a line may have.
-
-    Raises
-    ------
-    LimitError
-        A line has more.
-    """
+    """The same of what can only be read from its beginning on. A line of more bytes than `most` raises LimitError."""
 
     def read(wanted: int) -> tuple[bytes, bool]:
         data: bytes = stream.read(wanted)
@@ -226,13 +200,7 @@ def _chunks(
 
 
 def refuse_compressed(name: str) -> None:
-    """Say so rather than take a compressed file for text.
-
-    Raises
-    ------
-    FormatError
-        Its name says that it is compressed.
-    """
+    """Say so rather than take a compressed file for text."""
     ending = name.lower().removesuffix(".ags1").rpartition(".")[2]
     if ending in _COMPRESSED:
         raise FormatError(

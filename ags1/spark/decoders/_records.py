@@ -48,10 +48,7 @@ def assembled(
 ) -> pa.RecordBatch:
     """A batch of `schema` from the columns of its data, one row for each line of the chunk.
 
-    Parameters
-    ----------
-    bad : numpy.ndarray of bool, or None
-        Which lines could not be read, or not all of them.
+    `bad` says which lines could not be read, or not all of them.
     """
     if bad is not None and not bad.any():
         bad = None

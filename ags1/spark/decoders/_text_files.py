@@ -22,15 +22,7 @@ _END = 1 << 62
 
 
 def lines_of(file: Plain, start: int, end: int, options: SourceOptions) -> Iterator[Chunk]:
-    """The lines of a range of a file.
-
-    Raises
-    ------
-    FormatError, TruncatedError
-        It is compressed in another way, or its gzip data is wrong.
-    LimitError
-        A line unpacks to more than the options let it.
-    """
+    """The lines of a range of a file."""
     if not is_gzip(file.name):
         refuse_compressed(file.name)
         return chunks(file.source, start, end, options.line_sep, options.batch_bytes)
@@ -56,13 +48,7 @@ def _from_start(file: Plain, end: int, step: int, options: SourceOptions) -> Ite
 
 
 def text_of(file: Plain, options: SourceOptions) -> pa.Buffer:
-    """All of a file.
-
-    Raises
-    ------
-    LimitError
-        It unpacks to more than the options let it.
-    """
+    """All of a file. One that unpacks to more than the options let it raises LimitError."""
     if not is_gzip(file.name):
         refuse_compressed(file.name)
         # An empty file has a tag, which this looks at.

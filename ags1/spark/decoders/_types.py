@@ -34,13 +34,7 @@ _CAST_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
 def spark_schema(schema: pa.Schema, name: str) -> pa.Schema:
-    """A file's schema in Spark's types; every column may be null.
-
-    Raises
-    ------
-    FormatError
-        A column has a type that Spark does not have.
-    """
+    """A file's schema in Spark's types; every column may be null."""
     made = []
     for field in schema:
         try:
@@ -129,21 +123,8 @@ def nulls(field: pa.Field, count: int, name: str) -> pa.Array:
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str, time_zone: str = "UTC") -> pa.RecordBatch:
     """A batch with exactly the columns of a schema, found by name, else by name without its case.
 
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        As a file has it; columns that are not wanted are left out, those that it does not have are null.
-    schema : pyarrow.Schema
-        As Spark wants it.
-    name : str
-        The file, for errors.
-    time_zone : str
-        Of texts without one that become times.
-
-    Raises
-    ------
-    FormatError
-        A column cannot be brought into its type.
+    Columns that are not wanted are left out, those that it does not have are null. Texts without a time zone become
+    times of the given one.
     """
     if batch.schema.equals(schema):
         return batch
@@ -287,10 +268,7 @@ def _is_octets(kind: pa.DataType) -> bool:
 def parsed(texts: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
     """Texts as values of a type: numbers, true and false, dates and times of ISO 8601, decimals.
 
-    Raises
-    ------
-    ValueError
-        One of them is none; pyarrow's message would show it, so do not pass it on.
+    For a text that is none, pyarrow's ValueError would show it, so do not pass its message on.
     """
     types = pa.types
     if types.is_string(target):

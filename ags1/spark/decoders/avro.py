@@ -45,13 +45,7 @@ _LOGICAL = {
 
 
 def schema_of(avro: Any, name: str) -> pa.Schema:
-    """The Arrow schema of an Avro schema, as JSON has it.
-
-    Raises
-    ------
-    FormatError
-        Not a record, or a record inside itself.
-    """
+    """The Arrow schema of an Avro schema, as JSON has it."""
     found = _type_of(avro, name)
     if not pa.types.is_struct(found.arrow):
         raise FormatError(f"{name}: the rows are of the Avro type {avro!r:.60}, but a record is needed")
@@ -137,19 +131,9 @@ def _header(metadata: dict[str, bytes], marker: bytes) -> bytes:
 class _Type:
     """An Avro type: what Arrow has for it, the schema that fastavro is given, and how values are changed between.
 
-    Attributes
-    ----------
-    arrow : pyarrow.DataType
-    plain : object
-        The same Avro schema without logical types but decimals.
-    convert : callable or None
-        From fastavro's value to what pyarrow.array takes; None if they are the same.
-    converters : dict
-        Of a record: of its fields that have one.
-    tagged : bool
-        Whether there is a union in it whose branches must be told apart.
-    name : str or None
-        Of a named type.
+    `plain` is the same Avro schema without logical types but decimals, `convert` goes from fastavro's value to what
+    pyarrow.array takes (None if they are the same), `converters` are those of a record's fields. `tagged` is whether a
+    union is in it whose branches must be told apart.
     """
 
     arrow: pa.DataType

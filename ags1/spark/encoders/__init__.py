@@ -51,13 +51,7 @@ class Encoding(NamedTuple):
 
 
 def encoding_for(options: WriteOptions, schema: pa.Schema) -> Encoding:
-    """The format that the options name, if it has the types of the columns.
-
-    Raises
-    ------
-    ValueError
-        It has not; names the column, and what can be done.
-    """
+    """The format that the options name, if it has the types of the columns."""
     module = importlib.import_module(f"ags1.spark.encoders.{options.decode}")
     made: Encoding = module.make(options, schema)
     return made

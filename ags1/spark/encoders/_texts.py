@@ -86,14 +86,7 @@ def of_lines(
 ) -> Encoding:
     """A format of lines of text, which may be compressed with gzip.
 
-    Parameters
-    ----------
-    ending : str
-        Of the names of its files.
-    lines : callable
-        Returns a line for each row. It can be pickled.
-    head : pyarrow.Array
-        Lines in front of all rows.
+    `lines` returns a line for each row, and can be pickled; `head` are the lines in front of all rows.
     """
     is_packed = options.compression == "gzip"
     return Encoding(f"{ending}.gz" if is_packed else ending, partial(_LineFile, is_packed, lines, head))
