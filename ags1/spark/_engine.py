@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 else:
     Protocol = object
 
-__all__ = ["Engine", "Outcome", "Work", "check_arguments", "check_choice"]
+__all__ = ["Engine", "Outcome", "Work", "check_arguments", "check_choice", "forget_archives"]
 
 _WAVES_AT_ONCE = 2
 _BATCH_ROWS = 4_000
@@ -148,10 +148,10 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
             rows.append(Outcome(_NO_FILE, status="error", error=str(error), kind=type(error).__name__))
         tell.close()
         yield _to_batch(rows)
-    _forget_archives()
+    forget_archives()
 
 
-def _forget_archives() -> None:
+def forget_archives() -> None:
     """Have the next task of this process find Spark's own archives as they were read before.
 
     Spark invalidates Python's caches before each task. A finder that is there then reads the directory of its archive

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from ags1 import layout
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
+from ags1.spark._engine import forget_archives
 from ags1.spark._source_directories import constant, inferred, values_of
 from ags1.spark._source_filters import Condition, may_have, understood
 from ags1.spark._source_inputs import Input, Listed, cached_input, open_input
@@ -135,9 +136,10 @@ def read_partition(
     # What Spark makes of an empty list: None, or a partition with None in it.
     value = getattr(partition, "value", None)
     if value is None:
-        return iter(())
+        return
     identity, splits = unpacked(value)
-    return read_splits(cached_input(options, identity), splits, arrow_schema(schema), options, conditions)
+    yield from read_splits(cached_input(options, identity), splits, arrow_schema(schema), options, conditions)
+    forget_archives()
 
 
 def _all_rows(

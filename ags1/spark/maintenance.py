@@ -44,7 +44,7 @@ def rewrap(
     kms, new_kms : str
         The services that have the old and the new key, as :func:`ags1.kms.load` takes them; one if it has both.
     new_key_id, key_id, dry_run
-        As for :func:`ags1.dataset.rewrap`, whose report and errors these are.
+        As for :meth:`ags1.dataset.Dataset.rewrap`, whose report and errors these are.
     """
     kms = kms_reference(kms)
     renewed = None if new_kms is None else kms_client(kms_reference(new_kms, "new_kms"))
