@@ -27,11 +27,6 @@ class Session:
         self._context = None if is_connect(spark) else spark.sparkContext
 
     @property
-    def context(self) -> Any:
-        """The SparkContext of a classic session, None over Connect."""
-        return self._context
-
-    @property
     def is_local(self) -> bool:
         """Whether workers run on this machine, and see its files."""
         return self._context is not None and str(self._context.master).startswith("local")

@@ -88,17 +88,7 @@ def audit(
 
 @dataclass
 class AuditWork:
-    """Looks at files. The ``data`` of a unit is the size of its file.
-
-    Attributes
-    ----------
-    source : Location
-        What is audited.
-    is_file : bool
-        Whether it is the one file that there is.
-    kms : str or None
-        URL of the KMS.
-    """
+    """Looks at the files of a source, or at the one that it is. The ``data`` of a unit is the size of its file."""
 
     source: Location
     is_file: bool
@@ -108,11 +98,9 @@ class AuditWork:
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
         """Look at some files. What is wrong with one is in what is said of it."""
         decryption = decryption_of(None if self.kms is None else kms_client(self.kms))
-        entries = [Entry(each.path, self._place(each.path), each.data) for each in units]
+        places = (self.source if self.is_file else self.source.join(each.path) for each in units)
+        entries = [Entry(each.path, place, each.data) for each, place in zip(units, places, strict=True)]
         found = in_order(lambda each: look(each, decryption), entries, at_once=_AT_ONCE)
         for unit, file in zip(units, found, strict=True):
             tell(1, unit.size)
             yield Outcome(unit.path, detail=file)
-
-    def _place(self, name: str) -> Location:
-        return self.source if self.is_file else self.source.join(name)

@@ -32,7 +32,7 @@ from ags1.spark._sessions import Session, is_connect
 raw, tables, out, kms = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
 session = Session(spark)
-said = {"connect": is_connect(spark), "slots": session.slots(), "context": session.context is not None}
+said = {"connect": is_connect(spark), "slots": session.slots()}
 told = []
 options = {"kms": kms, "part_bytes": 1 << 20, "progress": lambda done, total: told.append([done, total])}
 vault = out + "/vault"
@@ -75,7 +75,6 @@ def test_everything_runs_over_connect(connect_spark: Run, kms_url: str, tmp_path
     out.mkdir()
     said = json.loads(connect_spark(SCRIPT, raw, tmp_path / "tables", out, kms_url).stdout.splitlines()[-1])
     assert said["connect"]
-    assert not said["context"]
     assert said["slots"] == 2
     counts, rows, columns, version = said["encrypt"]
     assert (counts, rows, version) == ({"ok": len(contents)}, len(contents), 1)
