@@ -333,7 +333,9 @@ class _Writing:
         """Take what a worker has done; outcomes come in the order of units."""
         unit: EncryptUnit = outcome.unit
         self._put_known()
-        assert self._waiting.popleft() is unit
+        while self._waiting.popleft() is not unit:
+            # A task's unit that ends the run has no outcome: it raises when all others of its wave are settled.
+            self._put_known()
         if outcome.error is not None:
             self._fail(unit.path, outcome.error)
         else:
