@@ -197,7 +197,10 @@ class EncryptedInputFile(InputFile):
 
     def __len__(self) -> int:
         """Bytes as they are stored."""
-        return len(self._raw())
+        size: int | None = self._raw().__len__()
+        if size is None:
+            raise IsADirectoryError(errno.EISDIR, "is a directory, and no file of a table", self.location)
+        return size
 
     def exists(self) -> bool:
         """Whether there is such a file."""

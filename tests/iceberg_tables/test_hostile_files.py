@@ -12,7 +12,15 @@ import pyarrow
 import pytest
 
 from ags1.errors import Ags1Error, FormatError
-from ags1.iceberg import create_table, decrypt_table, encrypt_table, load_table, open_table, rekey_table
+from ags1.iceberg import (
+    EncryptedFileIO,
+    create_table,
+    decrypt_table,
+    encrypt_table,
+    load_table,
+    open_table,
+    rekey_table,
+)
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.keys import MASTER_KEYS
 
@@ -105,3 +113,9 @@ def test_a_current_snapshot_that_is_not_listed_is_damage(made: Path) -> None:
     path.write_text(json.dumps(fields))
     with pytest.raises(FormatError):
         open_table(str(path), KMS).files()
+
+
+@pytest.mark.parametrize("location", ["", "/", "file:///"])
+def test_a_place_that_is_no_file_has_no_length(location: str) -> None:
+    with pytest.raises(OSError, match=r"directory|regular file"):
+        len(EncryptedFileIO(kms=KMS).new_input(location))
