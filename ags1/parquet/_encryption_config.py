@@ -9,6 +9,7 @@ from ags1._gcm import Key, random_bytes
 from ags1._typing import Buffer, KeyLike
 from ags1.keys import KeyMetadata
 from ags1.parquet._columns import ColumnNames, named_values, names_in_list
+from ags1.parquet._decryption_config import DecryptionConfig
 from ags1.parquet.config_arguments import (
     ALGORITHMS,
     CACHE_SECONDS,
@@ -188,6 +189,7 @@ class EncryptionConfig(HoldsKeys):
         "_fresh_keys",
         "_keys",
         "_plaintext_footer",
+        "_reading",
         "_store_aad_prefix",
     )
 
@@ -235,6 +237,7 @@ class EncryptionConfig(HoldsKeys):
         self._column_names = names
         self._keys = keys
         self._fresh_keys = False
+        self._reading: DecryptionConfig | None = None
 
     @classmethod
     def from_kms(
@@ -316,6 +319,7 @@ class EncryptionConfig(HoldsKeys):
             data_page_v2,
         )
         made._fresh_keys = True
+        made._reading = DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds)
         return made
 
     @classmethod
@@ -387,6 +391,25 @@ class EncryptionConfig(HoldsKeys):
             The KMS did not wrap a new key.
         """
         return FileEncryption(self, self._keys())
+
+    def reading(self) -> DecryptionConfig:
+        """What reads the footers of files that this encrypts; and their columns, if the keys are from a KMS."""
+        if self._reading is not None:
+            return self._reading.with_aad_prefix(self._aad_prefix)
+        return DecryptionConfig(self._keys().footer_key, aad_prefix=self._aad_prefix)
+
+    def protections(self, paths: Sequence[tuple[str, ...]]) -> list[str]:
+        """How each leaf column is protected: "plaintext", "footer key" or "column key".
+
+        Raises
+        ------
+        ValueError
+            As :meth:`FileEncryption.columns`.
+        """
+        if self._column_names is None:
+            return ["footer key"] * len(paths)
+        other = "footer key" if self._encrypt_all else "plaintext"
+        return [other if index is None else "column key" for index in self._column_names.resolve(paths)]
 
     def _said(self) -> str:
         if self._column_names is None:

@@ -10,6 +10,7 @@ from ags1.files import Progress
 from ags1.parquet._copying import copy_bytes, counting, seekable
 from ags1.parquet._material_file import is_key_material_name, key_material_path
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
+from ags1.parquet.inspection import inspect
 from ags1.parquet.material import parse_key_metadata
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite import decrypt_file, encrypt_file, rekey_file
@@ -85,7 +86,7 @@ class Encrypting(FileOperation):
         encrypt_file(source, target, self.config(name), **options)
 
     def check(self, footer: Footer, target: Any, name: str) -> bool:
-        """Whether it is encrypted as this configuration does, and its key material is there."""
+        """Whether it is encrypted as this configuration does, each column too, and its key material is there."""
         config = self.config(name)
         if footer.algorithm != config.algorithm or footer.encrypted == config.plaintext_footer:
             return False
@@ -94,11 +95,15 @@ class Encrypting(FileOperation):
         if config.fresh_keys:
             reference = footer.key_metadata is not None and parse_key_metadata(footer.key_metadata)
             text = Location(target).text
-            return not isinstance(reference, str) or is_url(text) or os.path.exists(key_material_path(text))
-        made = config.for_file()
-        reading = DecryptionConfig(made.footer_key, aad_prefix=made.aad_prefix)
-        with seekable(target) as opened:
-            return opened is not None and read_footer(opened, reading.for_file(target)).key is not None
+            if isinstance(reference, str) and not is_url(text) and not os.path.exists(key_material_path(text)):
+                return False
+        found = inspect(target, config.reading())
+        if not found.footer_readable:
+            return False
+        # A file without row groups shows no protection of columns.
+        return not found.row_groups or [each.protection for each in found.columns] == config.protections(
+            [each.path for each in found.columns]
+        )
 
 
 class Decrypting(FileOperation):

@@ -304,6 +304,8 @@ def changed_configuration(name: str) -> parquet.EncryptionConfig:
         "footer": {"plaintext_footer": True},
         "prefix": {"aad_prefix": b"another"},
         "key": {"footer_key": OTHER},
+        "columns": {"column_keys": {"name": OTHER}, "encrypt_all": True},
+        "fewer columns": {"column_keys": {"name": OTHER}},
     }
     return parquet.EncryptionConfig(**{"footer_key": KEY, **options[name]})
 
@@ -329,7 +331,7 @@ def test_a_source_that_changed_since_is_done_again(lake: Path, tmp_path: Path) -
     assert report.done == [NAMES[0]]
 
 
-@pytest.mark.parametrize("what", ["algorithm", "footer", "prefix", "key"])
+@pytest.mark.parametrize("what", ["algorithm", "footer", "prefix", "key", "columns", "fewer columns"])
 def test_a_target_of_another_configuration_is_done_again(lake: Path, tmp_path: Path, what: str) -> None:
     vault = tmp_path / "vault"
     first = parquet.EncryptionConfig(KEY)
@@ -338,6 +340,18 @@ def test_a_target_of_another_configuration_is_done_again(lake: Path, tmp_path: P
     assert again.finished_before == list(NAMES)
     other = parquet.encrypt_tree(lake, vault, changed_configuration(what), shared_keys=True, resume=True)
     assert other.done == list(NAMES)
+
+
+def test_columns_that_an_earlier_run_left_in_plaintext_are_encrypted_by_the_next(lake: Path, tmp_path: Path) -> None:
+    """The threat: what the first run finished is skipped, and its columns stay readable for everyone."""
+    vault = tmp_path / "vault"
+    first = from_kms()
+    parquet.encrypt_tree(lake, vault, first)
+    assert parquet.encrypt_tree(lake, vault, first, resume=True).finished_before == list(NAMES)
+    report = parquet.encrypt_tree(lake, vault, from_kms(encrypt_all=True), resume=True)
+    assert report.done == list(NAMES)
+    for name in NAMES:
+        assert all(each.encrypted for each in parquet.inspect(vault / name, reading()).columns)
 
 
 def test_a_target_whose_key_material_is_gone_is_done_again(lake: Path, tmp_path: Path) -> None:
