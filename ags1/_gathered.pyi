@@ -2,11 +2,14 @@
 
 from typing import Final
 
+from typing_extensions import disjoint_base
+
 from ags1._typing import Buffer, KeyLike
 
 # Of every Cython module.
 __test__: Final[dict[str, str]]
 
+@disjoint_base
 class Gathered:
     @property
     def capacity(self) -> int: ...
