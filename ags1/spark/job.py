@@ -138,7 +138,7 @@ def _complain(text: str) -> None:
 def _write(stream: Any, text: str) -> None:
     """Print what may have any file name in it."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    lines = "\n".join(map(printable, text.split("\n")))
+    lines = "\n".join(printable(line, undecodable=True) for line in text.split("\n"))
     shown = lines.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     print(shown.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
