@@ -100,7 +100,7 @@ test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, an
 	$(MAKE) check
 	$(MAKE) fuzz SECONDS=5
 	$(MAKE) sanitize
-	$(MAKE) soak SOAK_ARGS='--seconds 25'
+	$(MAKE) soak SOAK_ARGS='--seconds 15'
 	$(MAKE) test-spark
 	$(MAKE) test-long
 	$(MAKE) test

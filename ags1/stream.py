@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Reader", "Writer"]
 
 # Plaintext that a Writer gathers before it is sealed, by one thread for each such window.
-GATHERED = 2 << 20
+GATHERED = 1 << 20
 # All windows of a Writer together, if one block is not more already.
 _MOST_GATHERED = 16 << 20
 
@@ -282,9 +282,11 @@ class Writer(io.BufferedIOBase):
         self._is_behind = usable > 1
         blocks = max(1, min(GATHERED // block_length, _descriptors.MAX_WINDOW_BLOCKS))
         self._gathered = Gathered(block_length, blocks)
-        # The windows before it, oldest first: being sealed, or waiting to take its place.
+        # The windows before it, oldest first: being sealed, or waiting to take its place. By default one more than
+        # there are CPUs: a thread that was begun may wait for one while another is idle.
         most = max(1, _MOST_GATHERED // self._gathered.capacity)
-        self._sealing = deque(Gathered(block_length, blocks) for _ in range(min(usable, most)))
+        behind = usable + 1 if threads is None else threads
+        self._sealing = deque(Gathered(block_length, blocks) for _ in range(min(behind, most)))
         self._direct = max(1, WINDOW // self._gathered.capacity) * self._gathered.capacity
         self._position = 0
         self._next_block = 0

@@ -3,7 +3,8 @@
 64 Parquet files of random numbers, which PyIceberg has added to a table of format version 2. The conversion reads the
 metadata, looks at every file, moves it, looks at the result, writes manifests and commits; all of it is durable. The
 floor reads and writes as many bytes: `cp -r`, and then the file system is synced. Where Spark with Iceberg can run, it
-makes an encrypted table of the same files, as it is done without ags1: CREATE TABLE ... AS SELECT, not durable.
+makes an encrypted table of the same files, as it is done without ags1: CREATE TABLE ... AS SELECT. Spark syncs nothing,
+so the file system is synced after it too.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def test_iceberg_conversion(
         subprocess.run(["cp", "-r", files, copy], check=True)
         _sync(directory)
 
-    floor, by_spark = "cp -r and syncfs", "Spark, CREATE TABLE AS SELECT"
+    floor, by_spark = "cp -r and syncfs", "Spark, CREATE TABLE AS SELECT and syncfs"
     subjects = {"ags1": Subject(convert, before=fresh), floor: Subject(durable_copy, before=fresh)}
     if spark is not None:
         peer = spark
@@ -118,6 +119,7 @@ def test_iceberg_conversion(
         def create() -> None:
             properties = "'format-version' = '3', 'encryption.key-id' = 'keyA'"
             peer.sql(f"CREATE TABLE made USING iceberg TBLPROPERTIES ({properties}) AS SELECT * FROM parquet.`{files}`")
+            _sync(directory)
 
         subjects[by_spark] = Subject(create, before=fresh, after=lambda: peer.sql("DROP TABLE made PURGE"))
     run = interleave(subjects, min_rounds=3, warm_up=2)
