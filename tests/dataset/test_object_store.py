@@ -104,7 +104,7 @@ def test_eight_writers_at_once_lose_nothing(lake: str, options: dict[str, Any]) 
     results = context.Queue()
     commit(Location(lake, options), {"first": b"first"})
     workers = [
-        context.Process(target=_append, args=(lake, options, index, [f"{index}/0", "0", f"{index}/1", "1"], results))
+        context.Process(target=_append, args=(lake, options, index, [f"{index}/0", "both/0", f"{index}/1", "both/1"], results))
         for index in range(8)
     ]
     for each in workers:
@@ -119,7 +119,7 @@ def test_eight_writers_at_once_lose_nothing(lake: str, options: dict[str, Any]) 
         held = plain_of(found)
         assert found.version == 1 + len(committed)
     assert held.pop("first") == b"first"
-    shared = {path: int(held.pop(path)) for path in ("0", "1")}
+    shared = {path: int(held.pop(path)) for path in ("both/0", "both/1")}
     assert all((index, path) in committed for path, index in shared.items())
     assert held == {f"{index}/{number}": b"%d" % index for index in range(8) for number in range(2)}
 
