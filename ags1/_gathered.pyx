@@ -125,8 +125,6 @@ cdef void *_work(void *argument) noexcept nogil:
 cdef class Gathered:
     """Plaintext that waits to be sealed, laid out as the blocks that it becomes.
 
-        cells   | nonce | plaintext | tag | nonce | plaintext | tag | nonce | plaintext ...      filled so far
-
     One thread seals and writes it while its owner gathers elsewhere. It is none of Python's: that would wait for the
     GIL before it begins, as long as the owner does not let go of it. The memory is used again: fresh memory costs more
     than the cipher.
