@@ -104,7 +104,9 @@ def test_eight_writers_at_once_lose_nothing(lake: str, options: dict[str, Any]) 
     results = context.Queue()
     commit(Location(lake, options), {"first": b"first"})
     workers = [
-        context.Process(target=_append, args=(lake, options, index, [f"{index}/0", "both/0", f"{index}/1", "both/1"], results))
+        context.Process(
+            target=_append, args=(lake, options, index, [f"{index}/0", "both/0", f"{index}/1", "both/1"], results)
+        )
         for index in range(8)
     ]
     for each in workers:
