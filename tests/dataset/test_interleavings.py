@@ -23,6 +23,8 @@ from tests.dataset.conftest import write_tree
 from tests.dataset.interleavings import explore, run_schedule
 
 _counter = itertools.count()
+# The directory is the same for all examples: each makes its own below it.
+_UNCHECKED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 def check(root: Path, committed: dict[str, set[bytes]], removed: set[str] = frozenset()) -> None:  # type: ignore[assignment]
@@ -180,7 +182,7 @@ def test_add_and_mv_to_a_file_and_below_it_in_every_order(second: str, tmp_path:
 _PATHS = st.dictionaries(st.sampled_from(["a", "a-", "a/b", "a/b/c", "a.b", "a/c", "b", "b/a"]), st.binary(max_size=2))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=_UNCHECKED)
 @given(before=_PATHS, files=st.lists(_PATHS, min_size=2, max_size=3))
 def test_no_version_has_a_file_that_is_a_directory_too(
     before: dict[str, bytes], files: list[dict[str, bytes]], tmp_path: Path
@@ -222,7 +224,7 @@ def _without_twins(before: dict[str, bytes], files: dict[str, bytes]) -> dict[st
     return kept
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=_UNCHECKED)
 @given(choices=st.lists(st.integers(0, 3), max_size=60))
 def test_any_schedule_of_four(choices: list[int], tmp_path: Path) -> None:
     scene = Scene(tmp_path / f"vault-{next(_counter)}")
@@ -238,7 +240,7 @@ def test_any_schedule_of_four(choices: list[int], tmp_path: Path) -> None:
     shutil.rmtree(scene.root)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=_UNCHECKED)
 @given(choices=st.lists(st.integers(0, 19), max_size=120))
 def test_any_schedule_of_two_expires_and_a_run_that_is_taken_over(choices: list[int], tmp_path: Path) -> None:
     scene = Scene(tmp_path / f"vault-{next(_counter)}")
