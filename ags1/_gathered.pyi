@@ -10,6 +10,9 @@ from ags1._typing import Buffer, KeyLike
 __test__: Final[dict[str, str]]
 
 @disjoint_base
+class Helper: ...
+
+@disjoint_base
 class Gathered:
     @property
     def capacity(self) -> int: ...
@@ -25,7 +28,7 @@ class Gathered:
         key: KeyLike,
         aad_prefix: Buffer,
         first_block: int,
-        behind: bool,
+        helper: Helper | None,
         name: str | None = None,
     ) -> None: ...
     def wait(self) -> bool: ...

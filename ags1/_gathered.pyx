@@ -3,9 +3,12 @@
     memory   | ... | nonce | plaintext | tag | nonce | plaintext | tag | nonce | plaintext
                    ^ FIRST_CELL                                          filled so far ----^
 
-    gathered.take(data)                 copied to where it will be sealed
-    gathered.start(descriptor, ...)     sealed in place, written in one piece, on a thread of its own
+    gathered.take(data)                         copied to where it will be sealed
+    gathered.start(descriptor, ..., helper)     sealed in place and written in one piece, by the helper's thread
     gathered.wait()
+
+Sealed not as it is taken, but all at once: a block that is half sealed must not wait for the rest of its plaintext,
+since a machine that is cloned meanwhile would go on with one nonce twice.
 
 Source: AES GCM Stream specification, "Cipher Block structure" and "Additional Authenticated Data".
 """
@@ -47,13 +50,19 @@ from ags1.layout cimport (
 )
 from ags1.positioned cimport AGS1_IO_WRITE, ags1_write_at
 from ags1.workers cimport (
-    ags1_crew,
+    ags1_await,
+    ags1_dismiss,
     ags1_fail,
     ags1_failure,
     ags1_failure_init,
-    ags1_join_crew,
-    ags1_start_crew,
+    ags1_give,
+    ags1_helper,
+    ags1_helper_init,
+    ags1_is_late,
+    ags1_task,
 )
+
+cimport cython
 
 import os
 
@@ -83,11 +92,11 @@ cdef struct Cells:
     const uint8_t *aad_prefix
     size_t aad_prefix_length
     ags1_failure failure
+    bint is_sealed
 
 
-cdef void *_work(void *argument) noexcept nogil:
-    """Seal all cells where they lie, then write them."""
-    cdef Cells *job = <Cells *>argument
+cdef void _seal(Cells *job) noexcept nogil:
+    """Seal all cells where they lie."""
     cdef int64_t stride = job.block_length + AGS1_BLOCK_OVERHEAD
     cdef uint8_t *aad = <uint8_t *>malloc(job.aad_prefix_length + 4)
     cdef EVP_CIPHER_CTX *context = gcm_context_new(job.key, job.key_length, True)
@@ -110,24 +119,53 @@ cdef void *_work(void *argument) noexcept nogil:
         memcpy(cell, job.nonces + block * AGS1_NONCE_LENGTH, AGS1_NONCE_LENGTH)
         status = gcm_seal(context, cell, aad, job.aad_prefix_length + 4, plain, length, plain, plain + length)
         block += 1
-    if status == GCM_OK and job.target >= 0:
-        status = ags1_write_at(
-            job.target, job.cells, job.length + job.count * AGS1_BLOCK_OVERHEAD, job.target_offset)
     if status != GCM_OK:
-        ags1_fail(
-            &job.failure, status, 0, job.first_block + block, errno,
-            0 if status == AGS1_IO_WRITE else gcm_last_error(status))
+        ags1_fail(&job.failure, status, 0, job.first_block + block, 0, gcm_last_error(status))
+    job.is_sealed = True
     gcm_context_free(context)
     free(aad)
+
+
+cdef void *_work(void *argument) noexcept nogil:
+    """Seal all cells, unless that is done, then write them."""
+    cdef Cells *job = <Cells *>argument
+    cdef int status
+    if not job.is_sealed:
+        _seal(job)
+    if job.target >= 0 and not job.failure.failed:
+        status = ags1_write_at(
+            job.target, job.cells, job.length + job.count * AGS1_BLOCK_OVERHEAD, job.target_offset)
+        if status != GCM_OK:
+            ags1_fail(&job.failure, status, 0, job.first_block, errno, 0)
     return NULL
 
 
+cdef class Helper:
+    """The thread behind a Writer, which seals and writes one Gathered after the other.
+
+    It is none of Python's: that would wait for the GIL before it begins, as long as the owner does not let go of it. It
+    exists while there is something to do, and ends with the Helper at the latest.
+    """
+
+    cdef ags1_helper helper
+    cdef pid_t process
+
+    def __cinit__(self):
+        ags1_helper_init(&self.helper)
+        self.process = getpid()
+
+    def __dealloc__(self):
+        if self.process == getpid():
+            with nogil:
+                ags1_dismiss(&self.helper)
+
+
+# The garbage collector must not take the helper from one that waits for it when it is deallocated.
+@cython.no_gc_clear
 cdef class Gathered:
     """Plaintext that waits to be sealed, laid out as the blocks that it becomes.
 
-    One thread seals and writes it while its owner gathers elsewhere. It is none of Python's: that would wait for the
-    GIL before it begins, as long as the owner does not let go of it. The memory is used again: fresh memory costs more
-    than the cipher.
+    The memory is used again: fresh memory costs more than the cipher.
 
     Parameters
     ----------
@@ -153,7 +191,8 @@ cdef class Gathered:
     cdef int64_t block_length
     cdef object memory
     cdef Cells job
-    cdef ags1_crew crew
+    cdef ags1_task task
+    cdef Helper helper
     cdef bint under_way
     cdef bint is_waited_for
     cdef pid_t process
@@ -167,9 +206,9 @@ cdef class Gathered:
         self.memory = bytearray()
 
     def __dealloc__(self):
-        if self.under_way and self.process == getpid():
+        if self.under_way and self.process == getpid() and self.helper is not None:
             with nogil:
-                ags1_join_crew(&self.crew)
+                ags1_await(&self.helper.helper, &self.task)
         PyMem_Free(self.job.nonces)
 
     def take(self, data):
@@ -206,7 +245,7 @@ cdef class Gathered:
         cells += other.filled // other.block_length * (other.block_length + AGS1_BLOCK_OVERHEAD) + AGS1_NONCE_LENGTH
         self.take(PyMemoryView_FromMemory(<char *>cells, rest, PyBUF_READ))
 
-    def start(self, int target, int64_t target_offset, key, aad_prefix, int64_t first_block, bint behind, name=None):
+    def start(self, int target, int64_t target_offset, key, aad_prefix, int64_t first_block, Helper helper, name=None):
         """Begin to seal what was gathered, and to write it at `target_offset` of the descriptor `target`.
 
         :meth:`wait` must follow.
@@ -215,13 +254,16 @@ cdef class Gathered:
         ----------
         target : int
             A descriptor that stays open until :meth:`wait` has returned; -1 if nothing is to be written.
-        behind : bool
-            Whether another thread does it. Else, or if no thread can be had, it is done before this returns.
+        helper : Helper or None
+            Whose thread does it. Without one, or if no thread can be had, it is done before this returns; and it is
+            sealed before this returns if the helper has not begun what it was given before.
         """
         cdef Cells *job = &self.job
         cdef int status
         if self.under_way:
             raise ValueError("this memory is being sealed")
+        if helper is not None and helper.process != getpid():
+            raise OSError("this helper belongs to the process that this one was forked from")
         self.key = as_key(key)
         self.prefix = readable(aad_prefix, "aad_prefix")
         self.name = name
@@ -249,13 +291,20 @@ cdef class Gathered:
         status = gcm_random(job.nonces, job.count * AGS1_NONCE_LENGTH)
         if status != GCM_OK:
             raise_status(status, gcm_last_error(status), "drawing nonces")
-        self.under_way = True
-        ags1_start_crew(&self.crew, _work, job, behind)
-        if self.crew.count == 0:
-            self.is_waited_for = True
-            with nogil:
+        job.is_sealed = False
+        self.task.work, self.task.job = _work, job
+        self.helper = helper
+        self.under_way = self.is_waited_for = True
+        with nogil:
+            if helper is None:
                 _work(job)
-            self.is_waited_for = False
+            else:
+                # One core would write all the time, and seal besides, while the other waits for it.
+                if ags1_is_late(&helper.helper):
+                    _seal(job)
+                if not ags1_give(&helper.helper, &self.task):
+                    _work(job)
+        self.is_waited_for = False
 
     def wait(self):
         """Return when what was started is done: False if nothing was.
@@ -283,9 +332,10 @@ cdef class Gathered:
             return False
         if self.is_waited_for:
             raise ValueError("another thread waits for this already: a stream must not be shared between threads")
-        self.is_waited_for = True
-        with nogil:
-            ags1_join_crew(&self.crew)
+        if self.helper is not None:
+            self.is_waited_for = True
+            with nogil:
+                ags1_await(&self.helper.helper, &self.task)
         self.is_waited_for = self.under_way = False
         return True
 

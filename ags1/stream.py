@@ -28,7 +28,7 @@ from ags1 import _blocks, _descriptors, layout
 from ags1._arrow_threads import lend
 from ags1._buffer import BufferView
 from ags1._cipher import INCOMPLETE, BlockCipher
-from ags1._gathered import Gathered
+from ags1._gathered import Gathered, Helper
 from ags1._gcm import Key
 from ags1._reading import WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
 from ags1._typing import Buffer, KeyLike
@@ -44,8 +44,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader", "Writer"]
 
-# Plaintext that a Writer gathers before it is sealed, by one thread for each such window.
+# Plaintext that a Writer gathers before it is sealed.
 GATHERED = 1 << 20
+# Windows of that size behind it: one that is being written, one that waits for that, and one that its owner may have to
+# seal by itself meanwhile.
+_BEHIND = 3
 # All windows of a Writer together, if one block is not more already.
 _MOST_GATHERED = 16 << 20
 
@@ -243,8 +246,8 @@ class Writer(io.BufferedIOBase):
     block_length : int
         Bytes of plaintext in a block. Iceberg reads only the default, 1 MiB.
     threads : int, optional
-        Threads for encrypting what was gathered. By default every usable CPU, if there is enough to do. With 1, a local
-        file is written on the calling thread alone.
+        Threads that encrypt a piece of 8 MiB or more from where it lies, by default every usable CPU. Smaller pieces
+        are gathered, and one thread seals and writes them behind the caller. With 1, there is none but the caller's.
     storage_options : mapping, optional
         What is needed to reach a URL and is not in the environment: credentials, endpoint, timeouts.
 
@@ -279,14 +282,12 @@ class Writer(io.BufferedIOBase):
         layout.encrypted_length(0, block_length)
         self._cipher = BlockCipher(secret, prefix, block_length, threads)
         usable = _blocks.usable_cpus() if threads is None else threads
-        self._is_behind = usable > 1
+        self._helper = Helper() if usable > 1 else None
         blocks = max(1, min(GATHERED // block_length, _descriptors.MAX_WINDOW_BLOCKS))
         self._gathered = Gathered(block_length, blocks)
-        # The windows before it, oldest first: being sealed, or waiting to take its place. By default one more than
-        # there are CPUs: a thread that was begun may wait for one while another is idle.
+        # The windows before it, oldest first: being sealed or written, or waiting to take its place.
         most = max(1, _MOST_GATHERED // self._gathered.capacity)
-        behind = usable + 1 if threads is None else threads
-        self._sealing = deque(Gathered(block_length, blocks) for _ in range(min(behind, most)))
+        self._sealing = deque(Gathered(block_length, blocks) for _ in range(min(most, _BEHIND if usable > 1 else 1)))
         self._direct = max(1, WINDOW // self._gathered.capacity) * self._gathered.capacity
         self._position = 0
         self._next_block = 0
@@ -392,11 +393,11 @@ class Writer(io.BufferedIOBase):
         self._sealing.append(full)
         self._gathered = self._sealing.popleft()
         descriptor = -1 if output.descriptor is None else output.descriptor
-        behind = self._is_behind and not last
-        full.start(descriptor, output.position, cipher.key, cipher.aad_prefix, first, behind, output.name)
+        helper = None if last else self._helper
+        full.start(descriptor, output.position, cipher.key, cipher.aad_prefix, first, helper, output.name)
         if output.descriptor is not None:
             output.position += cipher.stored(full.filled)
-        if not self._is_behind:
+        if self._helper is None:
             self._wait_for(full)
 
     def _wait(self) -> None:

@@ -1,4 +1,4 @@
-/* A crew of threads that lives for one call.
+/* Threads that work without the GIL: a crew that lives for one call, and a helper that lives with its owner.
  *
  *     ags1_run_crew(work, job, threads):   caller ----- work(job) ------------- join, return
  *                                             \------- work(job) ---/
@@ -6,8 +6,9 @@
  *
  * Every member runs the same function on the same job and takes its share from a counter in it. In ags1_run_crew the
  * caller is a member too, so threads = 1 starts nothing; between ags1_start_crew and ags1_join_crew it is free to do
- * something else. No thread outlives the call that started it: a child forked before or after inherits nothing. Members block all signals, so that handlers run in the caller's threads. If the system gives fewer
- * threads than asked for, fewer do the same work.
+ * something else. No member outlives the call that started it: a child forked before or after inherits nothing. All
+ * threads block all signals, so that handlers run in the caller's. If the system gives fewer threads than asked for,
+ * fewer do the same work.
  */
 #ifndef AGS1_WORKERS_H
 #define AGS1_WORKERS_H
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <time.h>
 
 #define AGS1_MAX_CREW 256
 
@@ -52,6 +54,137 @@ static inline void ags1_run_crew(ags1_work work, void *job, int threads)
     ags1_start_crew(&crew, work, job, threads - 1);
     work(job);
     ags1_join_crew(&crew);
+}
+
+/* A thread that does one task after the other, in the order in which they were given, behind the back of its owner.
+ *
+ *     owner    ---- give(1) --- give(2) ------ await(1) ------ give(3) --- ... --- dismiss
+ *                    \\                                                              |
+ *     thread          ---- 1 ------- 2 ------- sleeps --------- 3 ------ sleeps ------ ends
+ *
+ * Linux wakes a sleeping thread on an idle processor, while a new one may wait behind the one that began it. But a
+ * thousand idle owners should not keep a thousand threads: one that has had nothing to do for a while ends, and the next
+ * task starts another. A forked child has no such thread, and must not touch the helper of its parent.
+ */
+typedef struct ags1_task {
+    ags1_work work;
+    void *job;
+    struct ags1_task *next;
+    int under_way;
+} ags1_task;
+
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    ags1_task *first; /* the one being done, and those that wait */
+    ags1_task *last;
+    int exists; /* the thread must be joined */
+    int ends;   /* the thread takes no more tasks */
+} ags1_helper;
+
+enum { AGS1_LINGER_NANOSECONDS = 20000000 };
+
+static inline void ags1_helper_init(ags1_helper *helper)
+{
+    pthread_mutex_init(&helper->lock, NULL);
+    pthread_cond_init(&helper->changed, NULL);
+    helper->first = helper->last = NULL;
+    helper->exists = helper->ends = 0;
+}
+
+static inline void *ags1_helper_thread(void *argument)
+{
+    ags1_helper *helper = (ags1_helper *)argument;
+    struct timespec until;
+    int timed_out = 0;
+    pthread_mutex_lock(&helper->lock);
+    while (helper->first != NULL || !helper->ends) {
+        if (helper->first != NULL) {
+            ags1_task *task = helper->first;
+            pthread_mutex_unlock(&helper->lock);
+            task->work(task->job);
+            pthread_mutex_lock(&helper->lock);
+            helper->first = task->next;
+            task->under_way = 0;
+            timed_out = 0;
+            pthread_cond_broadcast(&helper->changed);
+        } else if (timed_out) {
+            helper->ends = 1;
+        } else {
+            clock_gettime(CLOCK_REALTIME, &until);
+            until.tv_sec += (until.tv_nsec + AGS1_LINGER_NANOSECONDS) / 1000000000;
+            until.tv_nsec = (until.tv_nsec + AGS1_LINGER_NANOSECONDS) % 1000000000;
+            timed_out = pthread_cond_timedwait(&helper->changed, &helper->lock, &until) != 0;
+        }
+    }
+    pthread_mutex_unlock(&helper->lock);
+    return NULL;
+}
+
+/* End the thread, when it has done what it was given. */
+static inline void ags1_dismiss(ags1_helper *helper)
+{
+    if (!helper->exists)
+        return;
+    pthread_mutex_lock(&helper->lock);
+    helper->ends = 1;
+    pthread_cond_broadcast(&helper->changed);
+    pthread_mutex_unlock(&helper->lock);
+    pthread_join(helper->thread, NULL);
+    helper->exists = helper->ends = 0;
+}
+
+/* Have the thread do a task, which stays where it is until it is done: 0 if no thread can be had. One owner at a time. */
+static inline int ags1_give(ags1_helper *helper, ags1_task *task)
+{
+    sigset_t all, before;
+    int is_taken;
+    task->next = NULL;
+    task->under_way = 1;
+    pthread_mutex_lock(&helper->lock);
+    is_taken = helper->exists && !helper->ends;
+    if (is_taken) {
+        if (helper->first == NULL)
+            helper->first = task;
+        else
+            helper->last->next = task;
+        helper->last = task;
+        pthread_cond_broadcast(&helper->changed);
+    }
+    pthread_mutex_unlock(&helper->lock);
+    if (is_taken)
+        return 1;
+    ags1_dismiss(helper);
+    helper->first = helper->last = task;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    helper->exists = pthread_create(&helper->thread, NULL, ags1_helper_thread, helper) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!helper->exists) {
+        helper->first = helper->last = NULL;
+        task->under_way = 0;
+    }
+    return helper->exists;
+}
+
+/* Whether a task waits that is not begun. */
+static inline int ags1_is_late(ags1_helper *helper)
+{
+    int is_late;
+    pthread_mutex_lock(&helper->lock);
+    is_late = helper->first != NULL && helper->first->next != NULL;
+    pthread_mutex_unlock(&helper->lock);
+    return is_late;
+}
+
+/* Return when a task that was given is done. */
+static inline void ags1_await(ags1_helper *helper, ags1_task *task)
+{
+    pthread_mutex_lock(&helper->lock);
+    while (task->under_way)
+        pthread_cond_wait(&helper->changed, &helper->lock);
+    pthread_mutex_unlock(&helper->lock);
 }
 
 /* The counter from which members take their shares. */
