@@ -108,3 +108,24 @@ def test_after_a_fork_parent_and_child_both_read_right(big: Path) -> None:
         assert checks.in_child(child) == hashlib.sha256(data[100_000:]).digest()
         assert reader.read() == data[100_000:]
         check_preads(reader, 2)
+
+
+@pytest.mark.timeout(120)
+def test_idle_writers_keep_no_threads_and_go_on(tmp_path: Path) -> None:
+    """The thread behind a Writer ends when nothing comes; the next window starts another."""
+    before = checks.os_threads()
+    data = pattern(LENGTH)
+    key = bytes(16)
+    writers = [ags1.Writer(tmp_path / f"{number}", key, block_length=1000, threads=2) for number in range(20)]
+    most = 0
+    for start, end in itertools.pairwise(range(0, LENGTH + 1, LENGTH // 4)):
+        for writer in writers:
+            for at in range(start, end, 100_000):
+                writer.write(data[at : min(at + 100_000, end)])
+            most = max(most, len(checks.os_threads() - before))
+        while checks.os_threads() - before:
+            pass
+    assert most > 0
+    for number, writer in enumerate(writers):
+        writer.close()
+        assert ags1.decrypt((tmp_path / f"{number}").read_bytes(), key) == data[: LENGTH // 4 * 4]
