@@ -20,7 +20,18 @@ import pytest
 
 import ags1
 from tests import checks
-from tests.checks import KEY, MIB, OTHER_KEY, PREFIX, CountingFile, block_start, blocks_of, damage, flip
+from tests.checks import (
+    KEY,
+    MIB,
+    OTHER_KEY,
+    PREFIX,
+    CountingFile,
+    block_start,
+    blocks_of,
+    damage,
+    flip,
+    open_descriptors,
+)
 
 pa = pytest.importorskip("pyarrow")
 
@@ -467,27 +478,26 @@ def test_a_full_disk_is_an_os_error_with_its_number(kind: str) -> None:
 def test_a_stream_closes_its_path_when_it_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "x"
     arrow.write_ipc_stream(TABLE, path, KEY)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(3):
         reader = arrow.open_ipc_stream(path, KEY)
         reader.read_next_batch()
         del reader
-    gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize("open_", [arrow.open_ipc_stream, arrow.open_ipc_file])
 def test_an_open_that_fails_closes_its_path(tmp_path: Path, open_: Callable[..., Any]) -> None:
     path = tmp_path / "x"
     path.write_bytes(ags1.encrypt(b"no IPC" * 100, KEY))
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     errors = []
     for _ in range(3):
         with pytest.raises(pa.ArrowInvalid) as caught:
             open_(path, KEY)
         # Its traceback keeps what was opened in sight: closed it must be all the same.
         errors.append(caught)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 # -- random access -------------------------------------------------------------------------------------------

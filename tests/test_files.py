@@ -20,7 +20,7 @@ import pytest
 
 import ags1
 from tests import checks, reference
-from tests.checks import KEY, MIB, PREFIX, pattern
+from tests.checks import KEY, MIB, PREFIX, open_descriptors, pattern
 
 BLOCK = 16
 # With blocks of 16 bytes a window is 2 MiB: a file of this length takes two.
@@ -208,7 +208,7 @@ def test_what_is_no_file_is_refused(plain: Path, target: Path) -> None:
 
 
 def test_missing_and_misplaced_files_are_named(plain: Path, sealed: Path, target: Path, tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for function, source in ((encrypt, plain), (decrypt, sealed)):
         with pytest.raises(FileNotFoundError, match=r"no-such\.bin"):
             function(tmp_path / "no-such.bin", target)
@@ -219,7 +219,7 @@ def test_missing_and_misplaced_files_are_named(plain: Path, sealed: Path, target
         with pytest.raises(FileNotFoundError, match=r"no-such.target\.bin"):
             function(source, tmp_path / "no-such" / "target.bin")
     assert nothing(target)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_keys_that_contradict_or_miss_are_refused(sealed: Path, target: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import configparser
-import contextlib
 import errno
-import gc
 import io
 import itertools
 import os
@@ -42,17 +40,6 @@ def sealed(length: int, block_length: int = BLOCK, seed: int = 0) -> bytes:
 
 def reader_of(source: Any, **options: Any) -> ags1.Reader:
     return ags1.Reader(source, KEY, aad_prefix=PREFIX, **options)
-
-
-def open_descriptors() -> int:
-    """How many files are open. Sockets of object stores, which earlier tests used, close when they like."""
-    # Readers that tests before this one left in tracebacks are closed now, not in the middle.
-    gc.collect()
-    found = 0
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            found += os.readlink(f"/proc/self/fd/{name}").startswith("/")
-    return found
 
 
 # -- the io contract -----------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ import pytest
 
 import ags1
 from tests import checks, reference
-from tests.checks import KEY, MIB, PREFIX, CountingFile, pattern
-from tests.test_stream import BLOCK, open_descriptors, reader_of, sealed
+from tests.checks import KEY, MIB, PREFIX, CountingFile, open_descriptors, pattern
+from tests.test_stream import BLOCK, reader_of, sealed
 
 
 class OnlyReads:

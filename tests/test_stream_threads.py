@@ -16,8 +16,8 @@ import pytest
 
 import ags1
 from tests import checks
-from tests.checks import pattern
-from tests.test_stream import BIG_BLOCK, LENGTH, open_descriptors, reader_of, sealed
+from tests.checks import open_descriptors, pattern
+from tests.test_stream import BIG_BLOCK, LENGTH, reader_of, sealed
 
 IGNORE_FORK_WARNING = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 THREADED_SOURCES: dict[str, Callable[[Path], Any]] = {

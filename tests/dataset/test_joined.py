@@ -14,7 +14,7 @@ from ags1.dataset.entries import Entry, Part
 from ags1.dataset.joined import JoinedReader, open_parts
 from ags1.errors import AuthenticationError, FormatError, TruncatedError
 from ags1.storage import Location
-from tests.checks import MIB, in_threads, pattern
+from tests.checks import MIB, in_threads, open_descriptors, pattern
 from tests.dataset.works import Work
 
 LENGTHS = ((MIB, 5), (1, 1), (MIB + 1, 2 * MIB, 7), (0, 3), (3, 0, 0, MIB - 1, 0), (5,) * 9, (3 * MIB, 3 * MIB + 1))
@@ -102,7 +102,7 @@ def test_one_object_is_read_by_the_plain_reader(tmp_path: Path) -> None:
 
 def test_many_threads_read_at_once_from_more_parts_than_are_kept_open(tmp_path: Path) -> None:
     work, entry, data = joined(tmp_path, (MIB + 1,) * 12)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with opened(work, entry) as reader:
 
         def read(seed: int) -> None:
@@ -112,8 +112,8 @@ def test_many_threads_read_at_once_from_more_parts_than_are_kept_open(tmp_path: 
                 assert reader.pread(offset, count) == data[offset : offset + count]
 
         in_threads([lambda seed=seed: read(seed) for seed in range(4)] + [lambda: reader.read()])  # type: ignore[misc]
-        assert len(os.listdir("/proc/self/fd")) - before <= 5
-    assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() - before <= 5
+    assert open_descriptors() == before
 
 
 def test_after_its_first_failure_it_refuses_everything(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,8 +68,3 @@ def walk(source: PageSource, chunk: Chunk, aad: bytes = b"", most: int = ALL) ->
         assert pages.add(chunk, source, most)
         found += pages.details()
     return found
-
-
-def descriptors() -> int:
-    """How many descriptors this process has."""
-    return len(os.listdir("/proc/self/fd"))

@@ -14,8 +14,7 @@ import pytest
 import ags1
 from ags1.parquet import _module
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
-from tests.checks import KEYS, OTHER_KEY
-from tests.parquet import pages as made_by_hand
+from tests.checks import KEYS, OTHER_KEY, open_descriptors
 from tests.parquet.pages import ALL, DATA, DATA_V2, DICTIONARY, INDEX, header, page, source_of, walk
 from tests.parquet.reference_thrift import BINARY, I32, I64, LIST, STRUCT, Sequence, Struct, encode
 
@@ -467,8 +466,8 @@ def test_lists_and_sources_in_use_are_refused_to_others() -> None:
 
 def test_walks_leave_nothing_behind() -> None:
     data = b"PARE" + sealed_page() + bytes(100)
-    before = made_by_hand.descriptors()
+    before = open_descriptors()
     for _ in range(200):
         with source_of(data, "file") as source, pytest.raises(ags1.FormatError):
             walk(source, encrypted(data), AAD)
-    assert made_by_hand.descriptors() == before
+    assert open_descriptors() == before

@@ -244,7 +244,7 @@ def test_nothing_appears_after_an_interrupt(lake: Path, tmp_path: Path) -> None:
     threads = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         parquet.encrypt_tree(lake, vault, from_kms(), threads=4, progress=interrupt)
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads
     names = below(vault)
     assert len(names) < 40
     assert all(name.endswith(".parquet") for name in names), "no unfinished file is left"

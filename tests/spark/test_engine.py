@@ -72,7 +72,7 @@ def test_a_task_that_always_fails_ends_the_run_and_says_why(spark: SparkSession)
 
     with pytest.raises(PySparkException, match="a task that fails"):
         run(spark, [Unit("a", 1)], Echo("raise", 9))
-    assert not [each for each in threading.enumerate() if each.name.startswith("ags1-")]
+    assert not [each for each in threading.enumerate() if each.name == "ags1-progress"]
 
 
 def test_an_executor_that_the_kms_refuses_ends_the_run_as_such(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import ags1
 from ags1 import parquet
-from tests.checks import KEYS, os_threads, run_python
+from tests.checks import KEYS, open_descriptors, os_threads, run_python
 from tests.parquet.pages import header
 from tests.parquet.reference_thrift import BINARY, I32, I64, LIST, STRUCT, Sequence, Struct, encode
 from tests.threats import memory
@@ -79,7 +79,7 @@ def run(call: str, large: Path, sealed: Path, target: Any, **options: Any) -> No
 def test_an_exception_in_progress_ends_everything(
     error: type[BaseException], call: str, large: Path, sealed: Path, tmp_path: Path
 ) -> None:
-    before = os_threads(), len(os.listdir("/proc/self/fd"))
+    threads, descriptors = os_threads(), open_descriptors()
     target = tmp_path / "target"
     target.write_bytes(b"what was there")
     calls = 0
@@ -95,7 +95,8 @@ def test_an_exception_in_progress_ends_everything(
         run(call, large, sealed, target, threads=3, progress=progress)
     assert os.listdir(tmp_path) == ["target"]
     assert target.read_bytes() == b"what was there"
-    assert (os_threads(), len(os.listdir("/proc/self/fd"))) == before
+    assert not os_threads() - threads
+    assert open_descriptors() == descriptors
 
 
 @pytest.mark.timeout(SECONDS)

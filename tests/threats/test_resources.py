@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import io
 import os
 import shutil
@@ -17,7 +16,7 @@ import pytest
 
 import ags1
 from tests import checks
-from tests.checks import KEY, damage, os_threads, pattern, run_python
+from tests.checks import KEY, damage, open_descriptors, os_threads, pattern, run_python
 
 BLOCK = 1000
 PLAIN = pattern(10 * BLOCK + 1)
@@ -251,11 +250,7 @@ def test_descriptors_and_threads_do_not_leak(tmp_path: Path) -> None:
         lambda: ags1.Reader(checks.Pipe(bad.read_bytes()), KEY).read(),
     ]  # fmt: skip
 
-    def count() -> tuple[int, int]:
-        gc.collect()
-        return len(os.listdir("/proc/self/fd")), os_threads()
-
-    before = count()
+    descriptors, threads = open_descriptors(), os_threads()
     outcomes: set[type] = set()
     for _ in range(12):
         for operation in operations:
@@ -263,7 +258,8 @@ def test_descriptors_and_threads_do_not_leak(tmp_path: Path) -> None:
                 operation()
             except (ags1.Ags1Error, OSError, ValueError, ZeroDivisionError) as error:
                 outcomes.add(type(error))
-    assert count() == before
+    assert open_descriptors() == descriptors
+    assert not os_threads() - threads
     assert len(outcomes) >= 5, "the failures did not fail"
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".ags1-tmp")]
 
