@@ -112,13 +112,14 @@ instrumented() { # The modules call the sanitizer: a build without it would find
 tests=(
     tests/test_buffer.py tests/test_layout.py tests/test_gcm.py tests/test_blocks.py tests/test_batch.py
     tests/test_codec.py tests/parquet/test_module.py tests/parquet/test_pages.py tests/parquet/test_conversion.py
+    tests/parquet/test_conversion_views.py
     # Random input in buffers without anything behind them; not to the parsers that are Python (avro, inspect), nor whole
     # streams and files, whose time goes into the slow implementations that they are compared with.
     "tests/test_fuzz_targets.py::test_random_inputs["{reader,key_metadata,layout,thrift,parquet_pages}"]"
     # All pairs of protections, with either form and checksums, on any number of threads: conversions() in the driver.
     --deselect=tests/parquet/test_conversion.py::test_every_protection_to_every_other
-    # stop(), land() and del: to_file() in the driver; the cycle stays.
-    "--deselect=tests/parquet/test_conversion.py::test_threads_end_with_their_conversion["{stop,land,del}"]"
+    # stop(), wait() and del: to_file() in the driver; the cycle stays.
+    "--deselect=tests/parquet/test_conversion.py::test_threads_end_with_their_conversion["{stop,wait,del}"]"
     # Races that are run again and again for their outcome, and the GIL's release: together() in the driver, and there
     # under ThreadSanitizer too.
     --deselect=tests/test_blocks.py::test_many_python_threads_share_one_key_and_one_source
