@@ -316,8 +316,6 @@ cdef class Gathered:
         LimitError, BackendError
         """
         cdef ags1_failure *failure
-        if self.under_way and self.process != getpid():
-            raise OSError("this was begun by the process that this one was forked from")
         was_started = self.stop()
         failure = &self.job.failure
         if was_started and failure.failed:
@@ -330,6 +328,8 @@ cdef class Gathered:
         """Return when nobody works on this memory any more: False if nobody did."""
         if not self.under_way:
             return False
+        if self.process != getpid():
+            raise OSError("this was begun by the process that this one was forked from")
         if self.is_waited_for:
             raise ValueError("another thread waits for this already: a stream must not be shared between threads")
         if self.helper is not None:

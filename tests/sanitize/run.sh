@@ -111,8 +111,8 @@ instrumented() { # The modules call the sanitizer: a build without it would find
 # native parsers. What is left out runs without sanitizers in `make test`, and does here what something else does already:
 tests=(
     tests/test_buffer.py tests/test_layout.py tests/test_gcm.py tests/test_blocks.py tests/test_batch.py
-    tests/test_codec.py tests/parquet/test_module.py tests/parquet/test_pages.py tests/parquet/test_conversion.py
-    tests/parquet/test_conversion_views.py
+    tests/test_gathered.py tests/test_codec.py tests/parquet/test_module.py tests/parquet/test_pages.py
+    tests/parquet/test_conversion.py tests/parquet/test_conversion_views.py
     # Random input in buffers without anything behind them; not to the parsers that are Python (avro, inspect), nor whole
     # streams and files, whose time goes into the slow implementations that they are compared with.
     "tests/test_fuzz_targets.py::test_random_inputs["{reader,key_metadata,layout,thrift,parquet_pages}"]"

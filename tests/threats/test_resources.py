@@ -63,14 +63,9 @@ def test_a_full_disk(threads: int, tmp_path: Path) -> None:
     said = run_python(
         SETUP
         + """
-        import ctypes
-        libc = ctypes.CDLL(None, use_errno=True)
         small = directory + "/small"
         os.mkdir(small)
-        # A mount that no other process sees, and that goes with this one.
-        if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x44000, None) or libc.mount(
-            b"tmpfs", small.encode(), b"tmpfs", 0, b"size=1m"
-        ):
+        if not checks.mount_small_disk(small, 1 << 20):
             print("not permitted")
             sys.exit()
         threads = int(sys.argv[2])
