@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ags1 import layout
+from ags1._avro_encoding import varint
 from ags1.errors import Ags1Error, FormatError, TruncatedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 
@@ -457,17 +458,6 @@ class _Container:
             raise
         if block is None:
             return b""
-        head = _varint(block.count) + _varint(len(block.data))
+        head = varint(block.count) + varint(len(block.data))
         self._current = io.BytesIO(b"".join((head, block.data, self._marker)))
         return self._current.read(size)
-
-
-def _varint(value: int) -> bytes:
-    """Avro's encoding of a number that is not negative: zigzag doubles it."""
-    value <<= 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

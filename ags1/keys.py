@@ -11,6 +11,7 @@ Key metadata contains the key itself: keep it only inside something encrypted, o
 
 from __future__ import annotations
 
+from ags1._avro_encoding import varint
 from ags1._buffer import BufferView
 from ags1._gcm import Key, random_bytes
 from ags1._typing import Buffer, KeyLike
@@ -93,9 +94,9 @@ class KeyMetadata:
     @staticmethod
     def encoded(key: bytes, aad_prefix: bytes | None, file_length: int | None) -> bytes:
         """The bytes that :meth:`encode` gives, of parts that need no check: for thousands of files."""
-        prefix = b"\x00" if aad_prefix is None else b"\x02" + _varint(len(aad_prefix)) + aad_prefix
-        length = b"\x00" if file_length is None else b"\x02" + _varint(file_length)
-        return b"".join((_VERSION_BYTE, _varint(len(key)), key, prefix, length))
+        prefix = b"\x00" if aad_prefix is None else b"\x02" + varint(len(aad_prefix)) + aad_prefix
+        length = b"\x00" if file_length is None else b"\x02" + varint(file_length)
+        return b"".join((_VERSION_BYTE, varint(len(key)), key, prefix, length))
 
     @classmethod
     def decode(cls, data: Buffer) -> KeyMetadata:
@@ -239,14 +240,3 @@ def _to_bytes(data: Buffer, name: str) -> bytes:
         raise TypeError(f"{name} must be a bytes-like object, not str; encode it first")
     BufferView(data).release()
     return memoryview(data).tobytes()
-
-
-def _varint(value: int) -> bytes:
-    """Avro's encoding of a number that is not negative: zigzag doubles it."""
-    value <<= 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

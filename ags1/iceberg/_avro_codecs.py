@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from ags1._avro_encoding import container_start, varint
 from ags1.avro import AvroHeader, iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError, UnsupportedError
 
-__all__ = ["container_start", "decompressor", "plain_blocks", "varint", "without_codec"]
+__all__ = ["decompressor", "plain_blocks", "without_codec"]
 
 # Snappy cannot do better than 64 bytes for three; more is a length that somebody made up.
 _SNAPPY_RATIO = 64
@@ -64,33 +65,12 @@ def plain_blocks(file: Any, header: AvroHeader) -> Iterator[bytes]:
     try:
         for block in iter_blocks(file, 0, _WHOLE_FILE):
             data = decompress(block.data)
-            yield b"".join((varint(block.count), _octets(data), header.marker))
+            yield b"".join((varint(block.count), varint(len(data)), data, header.marker))
     except (Ags1Error, OSError, MemoryError, ImportError):
         raise
     except Exception as error:
         # Each codec has errors of its own.
         raise FormatError(f"a block that is compressed by {codec} is damaged: {error}") from None
-
-
-def container_start(metadata: Mapping[str, bytes], marker: bytes) -> bytes:
-    """What a container begins with."""
-    entries = b"".join(_octets(name.encode("utf-8")) + _octets(value) for name, value in metadata.items())
-    return b"".join((b"Obj\x01", varint(len(metadata)), entries, varint(0), marker))
-
-
-def varint(value: int) -> bytes:
-    """A number that is not negative, as Avro has it."""
-    value <<= 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _octets(data: bytes) -> bytes:
-    return varint(len(data)) + data
 
 
 def _deflate(data: bytes) -> bytes:

@@ -18,10 +18,11 @@ from typing import Any
 
 import pyarrow
 
+from ags1._avro_encoding import container_start, varint
 from ags1.avro import iter_blocks, read_header
 from ags1.errors import FormatError
 from ags1.iceberg._avro_arrow import record_batch
-from ags1.iceberg._avro_codecs import container_start, decompressor, varint
+from ags1.iceberg._avro_codecs import decompressor
 from ags1.iceberg._avro_schema import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.iceberg._naming import naming
 from ags1.iceberg._projection import Projection, expected_type, name_mapping

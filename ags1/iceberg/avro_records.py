@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from ags1._avro_encoding import container_start
 from ags1.avro import check_schema, read_header
 from ags1.errors import FormatError
-from ags1.iceberg._avro_codecs import container_start, plain_blocks
+from ags1.iceberg._avro_codecs import plain_blocks
 from ags1.iceberg.manifests import readable
 
 __all__ = ["records"]

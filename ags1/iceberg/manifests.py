@@ -20,9 +20,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ags1._avro_encoding import container_start
 from ags1.avro import check_schema, read_header
 from ags1.errors import FormatError
-from ags1.iceberg._avro_codecs import container_start, without_codec
+from ags1.iceberg._avro_codecs import without_codec
 
 __all__ = [
     "ADDED",

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow
 import pytest
 
+from ags1._avro_encoding import container_start, varint
 from ags1.avro import iter_blocks, read_header
 from ags1.iceberg import create_table
-from ags1.iceberg._avro_codecs import container_start, decompressor, varint
+from ags1.iceberg._avro_codecs import decompressor
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.manifests import ADDED, DATA, Entry

@@ -13,9 +13,9 @@ import fastavro
 import zstandard
 
 import ags1
+from ags1._avro_encoding import container_start, varint
 from ags1.avro import iter_blocks, read_header
 from ags1.iceberg import EncryptionKeys
-from ags1.iceberg._avro_codecs import container_start, varint
 from ags1.iceberg.manifests import readable
 from ags1.keys import KeyMetadata
 from tests.iceberg_tables.warehouse import SparkTable, local_path

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ags1._avro_encoding import container_start, varint
 from ags1.avro import read_split
 from ags1.errors import FormatError
-from ags1.iceberg._avro_codecs import container_start, varint
 from ags1.iceberg.avro_records import records
 from ags1.iceberg.manifests import read_entries
 from tests.checks import every

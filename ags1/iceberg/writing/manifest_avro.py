@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ags1._avro_encoding import container_start
 from ags1.avro import read_header
-from ags1.iceberg._avro_codecs import container_start
 from ags1.iceberg.manifests import DELETES, Manifest, pack_fixed, partition_of, without_logical_types
 
 __all__ = ["write_list", "write_manifest"]

@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ags1.avro import _Container, _varint, check_schema, iter_blocks, read_header
+from ags1._avro_encoding import container_start
+from ags1.avro import _Container, check_schema, iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError
 from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._types import conformed, find, spark_schema
@@ -70,7 +71,7 @@ class _Avro(Decoder):
         # Only what is wanted becomes Arrow.
         have = pa.schema(list(found.arrow))
         fields = [have.field(index) for index in _indices(have, schema)]
-        head = _header({**header.metadata, "avro.schema": json.dumps(found.plain).encode()}, header.marker)
+        head = container_start({**header.metadata, "avro.schema": json.dumps(found.plain).encode()}, header.marker)
         container: Any = _Container(head, header.marker, iter_blocks(reader, start, end))
         try:
             records = iter(fastavro.reader(container, return_named_type=found.tagged))
@@ -112,16 +113,6 @@ def _schema_json(header: Any, name: str) -> Any:
         raise FormatError(f"{name}: the Avro header has no schema") from None
     except (ValueError, RecursionError):
         raise FormatError(f"{name}: the schema in the Avro header is no JSON") from None
-
-
-def _header(metadata: dict[str, bytes], marker: bytes) -> bytes:
-    """A container's header with other metadata."""
-    out = bytearray(b"Obj\x01")
-    out += _varint(len(metadata))
-    for key, value in metadata.items():
-        name = key.encode()
-        out += _varint(len(name)) + name + _varint(len(value)) + value
-    return bytes(out) + b"\x00" + marker
 
 
 # -- types -------------------------------------------------------------------------------------------------------------
