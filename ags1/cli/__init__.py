@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 
 from ags1._exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
@@ -19,7 +20,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["OutputClosed", "OutputFaults", "describe", "forget_output", "main", "refuses_everything", "say", "warn"]
+__all__ = [
+    "OutputClosed",
+    "OutputFaults",
+    "describe",
+    "forget_output",
+    "in_options",
+    "main",
+    "refuses_everything",
+    "say",
+    "warn",
+]
 
 # What a message of the library says to do, and what that is on the command line.
 _PHRASES = (
@@ -30,7 +41,35 @@ _PHRASES = (
     ),
     ("a key file: give it as key_file", "a key file: give it as --key-file"),
     ("give one of password, password_file and key_file", "give one of --password-file and --key-file"),
+    ("give it in footer_key, or a key_retriever", "give it with --footer-key or --key-for"),
+    ("give it in column_keys, or a key_retriever", "give it with --column-key or --key-for"),
+    ("a key retriever cannot find it; give footer_key", "give it with --footer-key"),
+    ("a key retriever cannot find it; give column_keys", "give it with --column-key"),
+    ("the key retriever has no key", "--key-for gives no key"),
+    ("give a DecryptionConfig with the footer key", "give --footer-key, --kms or --key-metadata"),
+    ("give a DecryptionConfig with its keys", "give --footer-key, --kms or --key-metadata"),
+    ("use rekey_file to encrypt it in another way", "`ags1 parquet rekey` encrypts it in another way"),
+    ("read it without a decryption configuration or with allow_plaintext=True", "say --allow-plaintext"),
+    ("although column_keys has a key for it", "although --column-key has a key for it"),
+    ("(allow_plaintext=True lets that pass)", "(--allow-plaintext lets that pass)"),
+    ("rewrite the file with drop_bloom_filters=True, which leaves", "--drop-bloom-filters of decrypt and rekey leaves"),
+    ("in plaintext_columns", "in --plaintext-columns"),
+    ("require_encrypted has", "--require-encrypted has"),
+    ("give aad_prefix (", "give --aad-prefix ("),
+    ("or aad_prefix is wrong", "or --aad-prefix is wrong"),
+    ("the supplied aad_prefix names; leave aad_prefix out", "--aad-prefix names; leave that out"),
+    ("give a tuple of the parts of its path instead", "write dots inside a name as \\. instead"),
+    (": give a KMS", ": say --kms URL"),
+    ("open the table with allow_plaintext=True to read it", "say --allow-plaintext to take it"),
+    ("open the table with allow_plaintext=True if that is meant to be", "say --allow-plaintext if that is meant to be"),
+    (
+        "if you accept that, set the length policy to 'metadata-hint', or to 'file'",
+        "if you accept that, say --length-policy metadata-hint, or file",
+    ),
+    ("only the length policy 'file' opens it", "only --length-policy file opens it"),
 )
+# Of these, the options for reading: where a file is re-keyed, those begin with --old-.
+_READING = re.compile("--(?=footer|column|key-for|key-metadata|aad)")
 
 
 class OutputClosed(Exception):
@@ -105,11 +144,15 @@ def refuses_everything(error: BaseException) -> bool:
     return isinstance(error, ServiceRefusal)
 
 
-def describe(error: BaseException) -> str:
+def describe(error: BaseException, options: Any = None) -> str:
     """One line for a person, with the options of this command: what, where, and no traceback."""
-    text = _describe(error)
+    return in_options(_describe(error), old=hasattr(options, "old_footer_key"))
+
+
+def in_options(text: str, *, old: bool = False) -> str:
+    """A message of the library that names options of this command; `old` is whether those for reading are old ones."""
     for said, meant in _PHRASES:
-        text = text.replace(said, meant)
+        text = text.replace(said, _READING.sub("--old-", meant) if old else meant)
     return text
 
 
@@ -179,10 +222,10 @@ def _failed(options: Any, error: BaseException) -> int:
     """Say why a command failed: to a machine that waits for one object on standard output there."""
     subject = getattr(options, "subject", None)
     if subject is None or not getattr(options, "json", False):
-        return _fail(describe(error), exit_code(error))
+        return _fail(describe(error, options), exit_code(error))
     import json
 
-    say(json.dumps({subject[0]: getattr(options, subject[1]), "error": describe(error)}))
+    say(json.dumps({subject[0]: getattr(options, subject[1]), "error": describe(error, options)}))
     return exit_code(error)
 
 

@@ -9,8 +9,8 @@ import time
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED
 from ags1._words import counted
-from ags1.cli import say, warn
-from ags1.cli._iceberg_open import Opened, in_words, opened, wanted_snapshots
+from ags1.cli import in_options, say, warn
+from ags1.cli._iceberg_open import Opened, opened, wanted_snapshots
 from ags1.cli._report import Reporter, in_time
 
 TYPE_CHECKING = False
@@ -96,7 +96,7 @@ def verify(options: argparse.Namespace) -> int:
 
 def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float) -> None:
     for each in report.failures[:_SHOWN]:
-        warn(f"ags1: {in_words(str(each))}")
+        warn(f"ags1: {in_options(str(each))}")
     if report.failure_count > _SHOWN:
         warn(f"ags1: and {report.failure_count - _SHOWN:,} more files (--json lists them)")
     if options.quiet:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ags1._command_line import UsageError
 from ags1._option_values import is_secret_name
 from ags1.cli import warn
-from ags1.errors import Ags1Error, FormatError, KeyAccessError
+from ags1.errors import FormatError, KeyAccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Opened",
     "catalog_of",
-    "in_options",
-    "in_words",
     "opened",
     "properties_of",
     "wanted_snapshots",
@@ -31,18 +29,6 @@ __all__ = [
 ]
 
 _SHOWN_WARNINGS = 20
-
-# What a message of the library says to do, and what that is here.
-_PHRASES = (
-    (": give a KMS", ": say --kms URL"),
-    ("open the table with allow_plaintext=True to read it", "say --allow-plaintext to take it"),
-    ("open the table with allow_plaintext=True if that is meant to be", "say --allow-plaintext if that is meant to be"),
-    (
-        "if you accept that, set the length policy to 'metadata-hint', or to 'file'",
-        "if you accept that, say --length-policy metadata-hint, or file",
-    ),
-    ("only the length policy 'file' opens it", "only --length-policy file opens it"),
-)
 
 
 class Opened:
@@ -108,7 +94,6 @@ def opened(options: argparse.Namespace) -> Iterator[Opened]:
             client = stack.enter_context(client_of(options))
         target, location = _target(options)
         file_io = EncryptedFileIO({**target.io_properties, **given}, kms=client)
-        stack.enter_context(in_options())
         stack.enter_context(warnings_as_lines())
         yield Opened(location, file_io, client, target)
 
@@ -157,26 +142,6 @@ def properties_of(options: argparse.Namespace) -> dict[str, str]:
             )
         found[name] = value
     return found
-
-
-@contextlib.contextmanager
-def in_options() -> Iterator[None]:
-    """Let errors of the library name options of this command."""
-    try:
-        yield
-    except Ags1Error as error:
-        text = str(error)
-        said = in_words(text)
-        if said == text:
-            raise
-        raise type(error)(said) from error
-
-
-def in_words(text: str) -> str:
-    """A message of the library that names options of this command."""
-    for phrase, option in _PHRASES:
-        text = text.replace(phrase, option)
-    return text
 
 
 @contextlib.contextmanager

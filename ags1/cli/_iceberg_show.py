@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 
 from ags1._exit_codes import exit_code
-from ags1.cli import describe, say, warn
-from ags1.cli._iceberg_open import in_words, opened, wanted_snapshots
+from ags1.cli import describe, in_options, say, warn
+from ags1.cli._iceberg_open import opened, wanted_snapshots
 from ags1.cli._report import Reporter
 
 TYPE_CHECKING = False
@@ -28,13 +28,13 @@ def inspect(options: argparse.Namespace) -> int:
     # Without a KMS nobody expected to see more than the metadata says.
     errors = [] if table.kms is None else list(dict.fromkeys(_errors(root)))
     if options.json:
-        error = in_words(describe(errors[0])) if errors else None
+        error = describe(errors[0]) if errors else None
         say(json.dumps({"metadata_location": table.location, "tree": root.to_dict(), "error": error}))
     else:
         for line in root.lines():
-            say(in_words(line))
+            say(in_options(line))
         for each in errors[:_SHOWN]:
-            warn(f"ags1: {in_words(describe(each))}")
+            warn(f"ags1: {describe(each)}")
         if len(errors) > _SHOWN:
             warn(f"ags1: and {len(errors) - _SHOWN:,} more errors (--json has them all)")
     return exit_code(errors[0]) if errors else 0

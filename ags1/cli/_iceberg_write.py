@@ -10,7 +10,7 @@ import os
 from ags1._command_line import UsageError
 from ags1.cli import say
 from ags1.cli._iceberg_convert import agreed
-from ags1.cli._iceberg_open import catalog_of, in_options, opened, properties_of
+from ags1.cli._iceberg_open import catalog_of, opened, properties_of
 from ags1.cli._report import Reporter
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ def create(options: argparse.Namespace) -> int:
     from ags1.cli._kms import client_of
     from ags1.iceberg import create_table
 
-    with client_of(options) as client, in_options(), Reporter(options, ("creating", "created")):
+    with client_of(options) as client, Reporter(options, ("creating", "created")):
         table = create_table(
             catalog_of(options),
             options.table,

@@ -12,7 +12,7 @@ from ags1._command_line import UsageError
 from ags1._words import counted
 from ags1.cli import say, warn
 from ags1.cli._keys import aad_prefix, read_metadata
-from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing, in_options
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing
 from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, shown, size_of
 from ags1.cli._report import in_time
 from ags1.cli._standard import refuse_terminal
@@ -201,19 +201,18 @@ class _Transfer:
         if options.resume and job.target != STANDARD and operation.is_finished(job.source, job.target, job.name):
             return f"{job.target}: finished before", {"outcome": _BEFORE}
         _make_directory(options, job.target)
-        with in_options(old=hasattr(options, "old_footer_key")):
-            try:
-                operation.run(
-                    job.source,
-                    _output(job.target),
-                    job.name,
-                    threads=options.threads,
-                    progress=progress,
-                    durable=options.durable,
-                )
-            except PlaintextColumnsError as error:
-                recorded(error, {"plaintext_columns": error.columns})
-                raise
+        try:
+            operation.run(
+                job.source,
+                _output(job.target),
+                job.name,
+                threads=options.threads,
+                progress=progress,
+                durable=options.durable,
+            )
+        except PlaintextColumnsError as error:
+            recorded(error, {"plaintext_columns": error.columns})
+            raise
         record = self._record(_DONE, job, started)
         line = f"{shown(job.source)} -> {job.target}  {in_time(record['bytes'] or 0, time.monotonic() - started)}"
         return line, record

@@ -10,7 +10,7 @@ from ags1._exit_codes import exit_code
 from ags1._words import counted
 from ags1.cli import describe, say, warn
 from ags1.cli._parquet import parquet_files
-from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading
 from ags1.cli._report import Reporter
 from ags1.errors import Ags1Error
 
@@ -58,7 +58,6 @@ def _look(path: str, name: str, reading: Reading) -> Inspection | Exception:
 
     try:
         config = reading.config(path, name) if reading.named else None
-        with in_options():
-            return look(path, config)
+        return look(path, config)
     except (Ags1Error, OSError, ValueError) as error:
         return error

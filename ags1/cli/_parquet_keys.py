@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 
 from ags1._command_line import UsageError
 from ags1._gcm import Key
 from ags1._key_files import key_of_variable, parse_key, read_key_file
 from ags1.cli._keys import Keys as MetadataKeys
 from ags1.cli._keys import _note, _refuse_key_as_name, _warned_of_readers, aad_prefix
-from ags1.errors import Ags1Error
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 
 TYPE_CHECKING = False
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
     Columns = list[Any]
 
-__all__ = ["Clients", "KeyReferences", "Reading", "Writing", "in_options"]
+__all__ = ["Clients", "KeyReferences", "Reading", "Writing"]
 
 # Stands in for the prefix of each file while what all files share is checked.
 _SOME_PREFIX = b"?"
@@ -62,55 +60,6 @@ def _load(reference: str, option: str) -> Key:
     data, mode = read_key_file(name)
     _warned_of_readers(name, mode)
     return Key(parse_key(data, name, note=_note))
-
-
-# What a message of the library says to do, and what that is here.
-_PHRASES = (
-    ("give it in footer_key, or a key_retriever", "give it with --footer-key or --key-for"),
-    ("give it in column_keys, or a key_retriever", "give it with --column-key or --key-for"),
-    ("a key retriever cannot find it; give footer_key", "give it with --footer-key"),
-    ("a key retriever cannot find it; give column_keys", "give it with --column-key"),
-    ("the key retriever has no key", "--key-for gives no key"),
-    ("give a DecryptionConfig with the footer key", "give --footer-key, --kms or --key-metadata"),
-    ("give a DecryptionConfig with its keys", "give --footer-key, --kms or --key-metadata"),
-    ("use rekey_file to encrypt it in another way", "`ags1 parquet rekey` encrypts it in another way"),
-    ("read it without a decryption configuration or with allow_plaintext=True", "say --allow-plaintext"),
-    ("although column_keys has a key for it", "although --column-key has a key for it"),
-    ("(allow_plaintext=True lets that pass)", "(--allow-plaintext lets that pass)"),
-    ("rewrite the file with drop_bloom_filters=True, which leaves", "--drop-bloom-filters of decrypt and rekey leaves"),
-    ("in plaintext_columns", "in --plaintext-columns"),
-    ("require_encrypted has", "--require-encrypted has"),
-    ("give aad_prefix (", "give --aad-prefix ("),
-    ("or aad_prefix is wrong", "or --aad-prefix is wrong"),
-    ("the supplied aad_prefix names; leave aad_prefix out", "--aad-prefix names; leave that out"),
-    ("give a tuple of the parts of its path instead", "write dots inside a name as \\. instead"),
-)
-
-
-class in_options:
-    """Lets errors of the library name options of this command: ``with in_options():``.
-
-    Parameters
-    ----------
-    old : bool
-        Whether those for reading begin with ``--old-``.
-    """
-
-    def __init__(self, *, old: bool = False) -> None:
-        self._old = old
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, (Ags1Error, ValueError)) or len(error.args) != 1 or not isinstance(error.args[0], str):
-            return
-        text = error.args[0]
-        for said, meant in _PHRASES:
-            if said in text:
-                option = re.sub("--(?!allow|drop|plaintext|kms)", "--old-", meant) if self._old else meant
-                text = text.replace(said, option)
-        error.args = (text,)
 
 
 class Clients:

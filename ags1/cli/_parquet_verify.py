@@ -10,7 +10,7 @@ from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, NotProtected
 from ags1.cli import say, warn
 from ags1.cli._parquet import parquet_files
-from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading
 from ags1.cli._paths import Job
 from ags1.cli._report import in_time
 from ags1.cli._transfer import recorded, work_through
@@ -62,16 +62,15 @@ def verify(options: argparse.Namespace) -> int:
             started = time.monotonic()
             config = reading.config(job.source, job.name) if reading.named or options.allow_plaintext else None
             try:
-                with in_options():
-                    report = verify_file(
-                        job.source,
-                        config,
-                        missing_keys=options.missing_keys,
-                        require_encrypted=options.require_encrypted,
-                        allow_unauthenticated_pages=options.allow_unauthenticated_pages,
-                        threads=options.threads,
-                        progress=progress,
-                    )
+                report = verify_file(
+                    job.source,
+                    config,
+                    missing_keys=options.missing_keys,
+                    require_encrypted=options.require_encrypted,
+                    allow_unauthenticated_pages=options.allow_unauthenticated_pages,
+                    threads=options.threads,
+                    progress=progress,
+                )
             except Exception as error:
                 outcomes.append(outcome_of(error))
                 take(job, None)

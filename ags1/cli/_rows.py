@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from ags1._words import printable
 from ags1.cli import say, warn
 from ags1.cli._parquet import parquet_files
-from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, in_options
+from ags1.cli._parquet_keys import Clients, KeyReferences, Reading
 from ags1.cli._report import Reporter
 
 TYPE_CHECKING = False
@@ -44,11 +44,10 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
     with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
         reading = Reading(options, KeyReferences(), clients)
         for path, name in found:
-            with in_options():
-                config = reading.config(path, name) if reading.named or options.allow_plaintext else None
-                view = parquet.open(
-                    path, config, columns=options.columns, missing_keys=options.missing_keys, threads=options.threads
-                )
+            config = reading.config(path, name) if reading.named or options.allow_plaintext else None
+            view = parquet.open(
+                path, config, columns=options.columns, missing_keys=options.missing_keys, threads=options.threads
+            )
             with view:
                 if view.dropped:
                     warn(f"ags1: note: {path}: left out, because their key is missing: {', '.join(view.dropped)}")

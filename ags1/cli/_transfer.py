@@ -218,7 +218,7 @@ def work_through(
                     untried += 1
                     return
                 refusals.append(describe(error))
-            text = describe(error)
+            text = describe(error, options)
             if isinstance(error, OSError) and error.filename is None:
                 # Which of the two it was, the system did not say.
                 text = f"{shown(job.source)} -> {shown(job.target, 'standard output')}: {text}"

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("pyiceberg")
 
-from ags1.cli._iceberg_open import in_options, warnings_as_lines
+from ags1.cli import describe
+from ags1.cli._iceberg_open import warnings_as_lines
 from ags1.cli._iceberg_parser import command_parser
 from ags1.cli._parser import parse
 from ags1.errors import FormatError, KeyAccessError
@@ -155,10 +156,8 @@ def test_messages_of_the_library_name_options() -> None:
         ("not encrypted; open the table with allow_plaintext=True to read it", "--allow-plaintext"),
         ("x: only the length policy 'file' opens it", "--length-policy file"),
     ):
-        with pytest.raises(FormatError, match=option), in_options():
-            raise FormatError(said)
-    with pytest.raises(FormatError, match=r"^something else$"), in_options():
-        raise FormatError("something else")
+        assert option in describe(FormatError(said))
+    assert describe(FormatError("something else")) == "something else"
 
 
 @pytest.mark.parametrize(
@@ -167,8 +166,9 @@ def test_messages_of_the_library_name_options() -> None:
 )
 def test_a_file_without_a_trusted_length_leads_to_the_option(work: Path, policy: str, advice: str) -> None:
     known = KnownFile(str(work / "plain"), "manifest", "avro", KeyMetadata(Key(KEY)), None, True)
-    with pytest.raises(FormatError, match=advice), in_options():
+    with pytest.raises(FormatError) as caught:
         EncryptedFileIO({"ags1.length-policy": policy}).new_input(known.path).plaintext(known)
+    assert advice in describe(caught.value)
 
 
 def test_lengths_that_nothing_vouches_for_are_warned_of_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
