@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 from ags1._arrow_threads import tasks_counter, wait_for_arrow
-from tests.checks import KEY, run_python
+from tests.checks import HANG_SECONDS, KEY, run_python
 
 
 class _Slow(io.BytesIO):
@@ -26,7 +26,7 @@ class _Slow(io.BytesIO):
         self.reads += 1
         if self.reads == 2:
             self.reading.set()
-            assert self.go_on.wait(60)
+            assert self.go_on.wait(HANG_SECONDS)
         return super().read(size)
 
 
@@ -40,7 +40,7 @@ def test_tasks_of_arrows_threads_are_counted() -> None:
     options = pa.csv.ReadOptions(block_size=8000)
     reading = threading.Thread(target=pa.csv.read_csv, args=[file], kwargs={"read_options": options})
     reading.start()
-    assert file.reading.wait(60)
+    assert file.reading.wait(HANG_SECONDS)
     assert tasks() > 0
     file.go_on.set()
     reading.join()

@@ -346,7 +346,7 @@ def test_an_interrupt_stops_all_jobs_and_leaves_nothing(work: Path, jobs: int) -
         # The small file is done, so the large ones are at work.
         assert process.stdout.readline().startswith(b"small -> out/small.ags1")
         process.send_signal(signal.SIGINT)
-        code = process.wait(40)
+        code = process.wait(600)
         said = process.stderr.read().decode()
         summed = process.stdout.read().decode()
     assert code == 130

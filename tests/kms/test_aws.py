@@ -13,7 +13,7 @@ import pytest
 import ags1
 from ags1.kms import AwsKms
 from tests.checks import KEY, KEYS, every, in_threads
-from tests.kms.loopback import Answer, Between, FakeTime, HangUp, Silence
+from tests.kms.loopback import PATIENCE, Answer, Between, FakeTime, HangUp, Silence
 
 REGION = "eu-central-1"
 CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "a-secret-of-the-tests"}
@@ -46,7 +46,7 @@ def key_id(admin: Any) -> str:
 
 @pytest.fixture
 def client(between: Between, time: FakeTime) -> Iterator[AwsKms]:
-    with AwsKms(region=REGION, endpoint=between.url, timeout=5, **time.common) as made:
+    with AwsKms(region=REGION, endpoint=between.url, timeout=PATIENCE, **time.common) as made:
         yield made
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import padding
 import ags1
 from ags1.kms import AzureKms
 from tests.checks import KEY, KEYS, in_child, in_threads
-from tests.kms.loopback import Answer, FakeTime, HangUp, Silence
+from tests.kms.loopback import PATIENCE, Answer, FakeTime, HangUp, Silence
 from tests.kms.stand_ins import StandInAzure
 
 OAEP_256 = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), None)
@@ -57,7 +57,7 @@ def connected(server: StandInAzure, **common: Any) -> AzureKms:
 
 @pytest.fixture
 def client(server: StandInAzure, time: FakeTime) -> Iterator[AzureKms]:
-    with connected(server, timeout=5, **time.common) as made:
+    with connected(server, timeout=PATIENCE, **time.common) as made:
         yield made
 
 

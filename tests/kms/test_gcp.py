@@ -13,7 +13,7 @@ from google.auth.credentials import AnonymousCredentials
 import ags1
 from ags1.kms import GcpKms
 from tests.checks import KEY, KEYS, in_child, in_threads
-from tests.kms.loopback import Answer, FakeTime, HangUp, Silence
+from tests.kms.loopback import PATIENCE, Answer, FakeTime, HangUp, Silence
 from tests.kms.stand_ins import StandInGcp
 
 LAKE = "projects/p/locations/europe-west3/keyRings/r/cryptoKeys/lake"
@@ -34,7 +34,7 @@ def connected(server: StandInGcp, **common: Any) -> GcpKms:
 
 @pytest.fixture
 def client(server: StandInGcp, time: FakeTime) -> Iterator[GcpKms]:
-    with connected(server, timeout=5, **time.common) as made:
+    with connected(server, timeout=PATIENCE, **time.common) as made:
         yield made
 
 

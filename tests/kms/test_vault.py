@@ -15,7 +15,7 @@ import ags1
 from ags1.kms import VaultKms, load
 from tests.checks import KEY, KEYS, in_child, in_threads
 from tests.kms.conftest import Bao
-from tests.kms.loopback import Answer, Between, FakeTime, HangUp, Silence
+from tests.kms.loopback import PATIENCE, Answer, Between, FakeTime, HangUp, Silence
 
 _numbers = itertools.count()
 
@@ -37,7 +37,7 @@ def key_id(bao: Bao) -> str:
 
 @pytest.fixture
 def client(between: Between, bao: Bao, time: FakeTime) -> Iterator[VaultKms]:
-    with VaultKms(between.url, token=bao.token, timeout=5, **time.common) as made:
+    with VaultKms(between.url, token=bao.token, timeout=PATIENCE, **time.common) as made:
         yield made
 
 

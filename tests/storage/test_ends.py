@@ -147,8 +147,7 @@ def test_a_stalled_request_that_nobody_waits_for_does_not_hold_up_the_end(
         from ags1.storage import Location, open_source, start
         source = open_source(Location({url!r}, {s3_server.through(shaping_proxy.endpoint).storage_options()!r}))
         requests = [start(lambda: source.read(1 << 20, 1000)) for _ in range(5)]
-        """,
-        timeout=60,
+        """
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ags1.storage import (
     remove,
     status,
 )
-from tests.checks import KEY, run_python
+from tests.checks import HANG_SECONDS, KEY, run_python
 from tests.servers.s3 import S3Server
 
 MIB = 1 << 20
@@ -68,13 +69,9 @@ def test_an_upload_that_was_given_up_leaves_no_parts(s3_server: S3Server, lake: 
     with open_output(lake.join("large")) as output:
         for _ in range(40):
             output.write_owned(os.urandom(MIB))
-    uploads: Any = None
-    for _ in range(100):
-        uploads = s3_server.client().list_multipart_uploads(Bucket=lake.container).get("Uploads", [])
-        if not uploads:
-            break
-        threading.Event().wait(0.1)
-    assert not uploads
+    client, until = s3_server.client(), time.monotonic() + HANG_SECONDS
+    while client.list_multipart_uploads(Bucket=lake.container).get("Uploads"):
+        assert time.monotonic() < until, "the parts stay"
 
 
 def test_of_many_that_create_a_file_one_wins(lake: Location, tmp_path: Path) -> None:
@@ -85,7 +82,7 @@ def test_of_many_that_create_a_file_one_wins(lake: Location, tmp_path: Path) -> 
         def work(
             index: int, place: Location = place, won: list[int] = won, barrier: threading.Barrier = barrier
         ) -> None:
-            barrier.wait(60)
+            barrier.wait(HANG_SECONDS)
             try:
                 create(place, f"writer {index}".encode())
                 won.append(index)
@@ -96,7 +93,7 @@ def test_of_many_that_create_a_file_one_wins(lake: Location, tmp_path: Path) -> 
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(HANG_SECONDS)
         assert len(won) == 1
         source: Any = open_source(place)
         assert bytes(memoryview(source.read(0, source.size))) == f"writer {won[0]}".encode()

@@ -46,7 +46,7 @@ def test_threads_read_what_is_planned_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join()
     assert not wrong
     source.close()
 

@@ -85,7 +85,7 @@ FORKING = """
                     os._exit(status)
             os.close(send)
             # A deadline for each child: one that waits for a lock that nobody holds any more would wait for ever.
-            ready, _, _ = select.select([receive], [], [], 20)
+            ready, _, _ = select.select([receive], [], [], checks.HANG_SECONDS)
             if not ready:
                 os.kill(child, signal.SIGKILL)
             with os.fdopen(receive, "rb") as answer:
@@ -152,9 +152,9 @@ def test_generations_of_children_and_their_keys_differ() -> None:
 
         draw()
         found = generation(4) + draw() + in_child(lambda: generation(0)) + in_child(lambda: generation(0))
-        pieces = [found[at : at + 4] for at in range(0, len(found), 4)]
+        # A nonce, a prefix and a key are of twelve bytes or more.
+        pieces = [found[at : at + 12] for at in range(0, len(found), 12)]
         assert len(found) == (31 + 3) * 60
-        # Four bytes collide by chance once in ten million runs.
         assert len(set(pieces)) == len(pieces), "a child drew what its parent or sister drew"
         """
     )
@@ -481,12 +481,18 @@ def test_sigkill_while_threads_write_leaves_no_name(after: int, tmp_path: Path) 
         """
 import os, sys
 import ags1
-ags1.encrypt_file(sys.argv[1], sys.argv[2], threads=4, progress=lambda done, total: os.write(1, b"."))
+# Each report takes a byte, so that the work is never done before the signal.
+report = lambda done, total: (os.write(1, b"."), os.read(0, 1))
+ags1.encrypt_file(sys.argv[1], sys.argv[2], threads=4, progress=report)
 """,
         str(source), str(directory / "target"),
     )  # fmt: skip
     with process:
+        assert process.stdin is not None
         assert process.stdout is not None
+        # Some more than are waited for: the threads are at work when the signal comes.
+        process.stdin.write(bytes(after + 4))
+        process.stdin.flush()
         for _ in range(after + 1):
             assert process.stdout.read(1) == b"."
         process.kill()
