@@ -241,7 +241,7 @@ def test_a_pipe_of_unknown_length_has_a_bar_that_goes_away(pipe: Path, command: 
     assert "%" not in terminal.text
     assert "left" not in terminal.text
     assert "Traceback" not in terminal.shown
-    assert re.search(r"[\r\n]pipe -> out  [\d.]+ MB in ", terminal.text)
+    assert re.search(r"[\r\n]pipe -> out  [\d.]+ [MG]B in ", terminal.text)
     # Erased where it stood last.
     assert re.search(r"\x1b\[2?K", terminal.shown.rpartition("encrypting")[2])
     assert ags1.plaintext_length((pipe.parent / "out").stat().st_size) == written

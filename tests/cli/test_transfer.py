@@ -337,13 +337,13 @@ def test_an_interrupt_stops_all_jobs_and_leaves_nothing(work: Path, jobs: int) -
     (work / "small").write_bytes(b"x")
     command = [sys.executable, "-m", "ags1", "encrypt", "small", *(f"large-{index}" for index in range(4)), "out"]
     with subprocess.Popen(
-        [*command, *KEYED, "--jobs", str(jobs), "--threads", "1", "--block-length", "64"],
+        [*command, *KEYED, "--jobs", str(jobs), "--threads", "1", "--block-length", "4"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        # The small file is done, so the large ones are at work.
+        # The small file is done, so the large ones are at work: such blocks keep a thread busy for half a minute.
         assert process.stdout.readline().startswith(b"small -> out/small.ags1")
         process.send_signal(signal.SIGINT)
         code = process.wait(600)

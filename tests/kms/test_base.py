@@ -307,7 +307,7 @@ def test_threads_that_waited_for_a_failure_get_it_and_do_not_ask_again_one_by_on
                 Watched.count += 1
                 if Watched.count == 7:
                     waiting.set()
-                return wait(30)
+                return wait(600)
 
             self.done.wait = counted  # type: ignore[method-assign]
 
