@@ -285,6 +285,22 @@ class ParquetView(io.RawIOBase):
             self._position += len(data)
             return data
 
+    def read_buffer(self, size: int | None = -1) -> Any:
+        """As :meth:`read`, into a buffer of PyArrow's memory pool, which its readers ask for: that is memory used before.
+
+        Returns
+        -------
+        pyarrow.Buffer
+        """
+        from pyarrow import allocate_buffer
+
+        with self._lock:
+            data = allocate_buffer(self._available(self._position, size))
+            with memoryview(data) as given, given.cast("B") as out:
+                self._read_into(self._position, out)
+            self._position += data.size
+            return data
+
     def readall(self) -> bytes:
         """All that is left."""
         return self.read(-1)
