@@ -203,6 +203,21 @@ def test_random_reads_are_parts_of_the_whole(way: str, in_memory: bool, reads: l
                 count = view.readinto(buffer)
                 assert buffer[:count] == whole[offset : offset + size]
                 assert view.tell() == offset + count
+                view.seek(offset)
+                assert view.read_buffer(size).to_pybytes() == whole[offset : offset + size]
+                assert view.tell() == offset + count
+
+
+def test_pyarrow_reads_into_memory_of_its_own_pool() -> None:
+    with view_of() as view:
+        held = pa.total_allocated_bytes()
+        given = view.read_buffer()
+        assert pa.total_allocated_bytes() - held >= given.size == view.size
+        with pytest.MonkeyPatch.context() as patch:
+            # What is read for PyArrow is read by this alone.
+            patch.delattr(ParquetView, "read")
+            patch.delattr(ParquetView, "pread")
+            assert pq.read_table(view).equals(plain_table(NAME))
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
