@@ -286,7 +286,7 @@ class ParquetView(io.RawIOBase):
             return data
 
     def read_buffer(self, size: int | None = -1) -> Any:
-        """As :meth:`read`, into a buffer of PyArrow's memory pool, which its readers ask for: that is memory used before.
+        """As :meth:`read`, into memory of PyArrow's pool, which was used before; its readers ask for this.
 
         Returns
         -------
