@@ -1,4 +1,4 @@
-"""What a forked child makes anew: locks that threads of its parent held, which nobody would ever release in it."""
+"""What a forked child makes again: locks that threads of its parent held, which nobody would ever release in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         """What has locks, or what threads of this process share."""
 
         def renew(self) -> None:
-            """Begin anew, in a child that has one thread."""
+            """Start over, in a child that has one thread."""
 
 
 __all__ = ["ForkSafeLock", "renew_in_children"]

@@ -73,7 +73,7 @@ class Plaintext:
             raise type(error)(f"{source.name}: {error}" if source.name else str(error)) from None
 
     def renew(self) -> None:
-        """Begin anew in a forked child: a thread of the parent may have held the lock."""
+        """Start over in a forked child: a thread of the parent may have held the lock."""
         self._lock = threading.Lock()
         self._kept_index = -1
         self._kept = bytearray()

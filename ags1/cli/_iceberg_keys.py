@@ -13,6 +13,7 @@ from ags1.cli._iceberg_open import Opened, opened
 from ags1.cli._kms import new_client_of
 from ags1.cli._report import Reporter
 from ags1.errors import FormatError
+from ags1.iceberg.metadata_document import KEY_ID, properties_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["prune", "rewrap"]
 
 _SHOWN = 20
-_KEY_ID = "encryption.key-id"
 
 
 def rewrap(options: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def rewrap(options: argparse.Namespace) -> int:
         # The calls and checks of a dry run are the same; what is thrown away is the result.
         changed = change.keys.rewrap(table.kms, options.new_key_id, new_kms)
         report: Any = changed.report
-        change.fields["properties"] = {**(change.fields.get("properties") or {}), _KEY_ID: options.new_key_id}
+        change.fields["properties"] = {**(change.fields.get("properties") or {}), KEY_ID: options.new_key_id}
         change.commit(changed)
     _tell_of_rewrap(options, change, report)
     return 0
@@ -86,10 +86,9 @@ class _Change:
         self.fields = dict(self.base.document.fields)
         self.keys = EncryptionKeys(self.base.document.entries())
         self.made: TableState | None = None
-        properties = self.fields.get("properties")
-        if not self.base.document.entries() and not (isinstance(properties, dict) and properties.get(_KEY_ID)):
+        if not self.base.document.entries() and not properties_of(self.fields).get(KEY_ID):
             raise FormatError(
-                f"{location}: the table is not encrypted: it has neither the property {_KEY_ID} nor encryption-keys"
+                f"{location}: the table is not encrypted: it has neither the property {KEY_ID} nor encryption-keys"
             )
 
     def commit(self, keys: EncryptionKeys) -> None:
@@ -196,7 +195,7 @@ def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: s
         say(line)
     if new_key_id is not None:
         for line in (
-            f"A Hive catalog keeps {_KEY_ID} and a hash of the metadata too, and takes neither from a new",
+            f"A Hive catalog keeps {KEY_ID} and a hash of the metadata too, and takes neither from a new",
             "metadata_location: with it, register the table.",
             readers.replace("now", "then"),
         ):

@@ -146,7 +146,7 @@ def properties_of(options: argparse.Namespace) -> dict[str, str]:
 
 @contextlib.contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Show warnings about lengths that nothing vouches for as this command shows warnings, each file's once."""
+    """Show warnings about lengths that nothing authenticates as this command shows warnings, each file's once."""
     import warnings
 
     from ags1.iceberg.file_io import UntrustedLengthWarning

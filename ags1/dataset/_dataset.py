@@ -420,7 +420,7 @@ class Dataset:
         dry_run: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
-        """Verify every file, and encrypt anew from the source what is missing, of another length or not authentic.
+        """Verify every file, and encrypt again from the source what is missing, of another length or not authentic.
 
         A file whose source has changed since is an error: encrypt that instead.
 
@@ -487,7 +487,7 @@ class Dataset:
     def mv(self, source: Path, target: Path, *, replace: bool = False, dry_run: bool = False) -> RunReport:
         """Make a version in which a file or a directory has another path. No object is written.
 
-        Only files that come under another class of keys are encrypted anew.
+        Only files that come under another class of keys are encrypted again.
 
         Parameters
         ----------

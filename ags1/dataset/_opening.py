@@ -64,7 +64,7 @@ def encrypt(
     keys : mapping of str to str, optional
         Patterns of paths with their master keys, such as ``{"tenant=a/**": "alias/a", "**": "alias/lake"}``. The first
         that matches counts. Without the master key of a class, its files cannot be opened, the others can. They replace
-        the patterns of a dataset that is there, and its files that come under another class are encrypted anew;
+        the patterns of a dataset that is there, and its files that come under another class are encrypted again;
         without `keys`, its patterns stay.
     include, exclude : str or sequence of str, optional
         Glob patterns. One without ``/`` is compared with each component of a relative path, one with ``/`` with the

@@ -130,7 +130,7 @@ class RewrapReport:
     old_key_id, new_key_id : str
         Names of the master keys.
     keys : int
-        Key encryption keys that were wrapped anew.
+        Key encryption keys that were wrapped again.
     older_versions : int
         Versions that still have their keys wrapped under the old master key: `expire` removes them.
     unfinished_runs : int

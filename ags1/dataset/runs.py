@@ -11,7 +11,7 @@ from it and from the object's name, which nobody else has:
 
 So no key of a file travels: a worker gets the wrapped run keys and asks the KMS, and whoever commits derives the same
 keys. A later run takes over what an interrupted one has done, by its records. They are written after the data that they
-vouch for is durable, and never changed.
+name is durable, and never changed.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ class Transaction:
             try:
                 made = publish(self.location, version, self.keys, durable=self._durable)
             except FileExistsError:
-                # If it is ours, the answer to our own creation was lost.
+                # If it is ours, the response to our own creation was lost.
                 found = self._published(version.version)
             else:
                 found = None if self._is_stale(made) else made

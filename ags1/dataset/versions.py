@@ -6,7 +6,7 @@
       "uuid": "...",              identity of the dataset
       "version": 7,
       "parent": "9f86d0...",      SHA-256 of v-6.json, or null
-      "run": "4f1c2a9be07d",      who made it: a lost answer of the creation is settled by this
+      "run": "4f1c2a9be07d",      who made it: a lost response to the creation is settled by this
       "operation": "add",
       "created-ms": ...,
       "classes": [...],           patterns, master keys, wrapped keys (ags1.dataset.classes)

@@ -196,7 +196,7 @@ class Snapshots:
     def check_complete(self) -> None:
         """Refuse metadata that names snapshots which it does not list.
 
-        A REST catalog can answer with a part of the snapshots (``snapshots=refs``): what only the others need would
+        A REST catalog can respond with a part of the snapshots (``snapshots=refs``): what only the others need would
         look unused.
         """
         if not self.listed:
@@ -213,7 +213,7 @@ class Snapshots:
         if absent := named - self.key_ids.keys():
             raise FormatError(
                 f"the metadata names snapshot {min(absent)} and does not list it (of {len(absent)} such): it may be a "
-                "catalog's answer with a part of the snapshots. Load all snapshots first"
+                "catalog's response with a part of the snapshots. Load all snapshots first"
             )
 
     def key_id(self, snapshot_id: int) -> str | None:

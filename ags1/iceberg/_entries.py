@@ -147,7 +147,7 @@ class EncryptedKey:
         fields : mapping
             The parsed object.
         raw : callable, optional
-            Gives the JSON text of an unknown field as it stood in the document; without it, it is made anew.
+            Returns the JSON text of an unknown field as it stood in the document; without it, the field is written.
 
         Raises
         ------

@@ -42,7 +42,7 @@ __all__ = ["DataFile", "ScanTask", "plan_scan"]
 
 _DATA_FORMATS = ("parquet", "avro", "orc")
 _NAN = float("nan")
-# Requests under way at once: an object store answers each late.
+# Requests under way at once: an object store responds late to each.
 _READERS = 8
 _FIELDS = [each.name for each in manifest.DATA_FILE_TYPE[3].fields]
 # What is large, and of no use to whoever reads the file.

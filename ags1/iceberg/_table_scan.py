@@ -121,7 +121,7 @@ class EncryptedTableScan:
     def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
         """Register the scan as a table of a DuckDB connection, which is returned.
 
-        Each query scans anew, the columns and rows that it needs, in bounded memory.
+        Each query scans again, the columns and rows that it needs, in bounded memory.
         """
         try:
             import duckdb
@@ -134,7 +134,7 @@ class EncryptedTableScan:
         return connection
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The rows batch by batch, for whatever reads Arrow's stream interface; each call scans anew."""
+        """The rows batch by batch, for whatever reads Arrow's stream interface; each call scans again."""
         return self.to_record_batches().__arrow_c_stream__(requested_schema)
 
     def count(self) -> int:

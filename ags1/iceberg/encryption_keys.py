@@ -339,7 +339,7 @@ class EncryptionKeys:
     # -- changing ----------------------------------------------------------------------------------------------
 
     def rewrap(self, kms: Any, new_table_key_id: str, new_kms: Any = None, *, dry_run: bool = False) -> EncryptionKeys:
-        """Move the hierarchy to another master key: only key encryption keys are wrapped anew, no file changes.
+        """Move the hierarchy to another master key: only key encryption keys are wrapped again, no file changes.
 
         Parameters
         ----------

@@ -359,7 +359,7 @@ class EncryptedInputFile(InputFile):
 
 
 def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any) -> EncryptedFileIO:
-    """The FileIO of a table at a state, which its catalog has read and compared with what it vouches for."""
+    """The FileIO of a table at a state, which its catalog has read and compared with the hash that it keeps."""
     given = {name: text for name, text in properties.items() if name != METADATA_HASH}
     if state.table_key_id is not None:
         given[TABLE_KEY_ID] = state.table_key_id

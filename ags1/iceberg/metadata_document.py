@@ -1,6 +1,6 @@
 """A table's metadata file, as every reader of it here has to see it: the same snapshots, and nothing exchanged.
 
-Nothing in the file protects it. What its catalog vouches for is its hash, and what a manifest list says of its own
+Nothing in the file protects it. Its catalog may keep its hash, and what a manifest list says of its own
 snapshot is authenticated with the list. PyIceberg takes a field under its Python name too, ``manifest_list`` for
 ``manifest-list``, which no other reader sees: such a file is refused. Sources: Iceberg table spec, "Table Metadata
 Fields"; Iceberg Java's HiveTableOperations, for the parameter ``metadata_hash``.

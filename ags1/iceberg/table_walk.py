@@ -26,7 +26,7 @@ from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.file_io import EncryptedFileIO
 from ags1.iceberg.file_keys import KnownFile, known_file, known_manifest
 from ags1.iceberg.manifests import read_entries, read_list
-from ags1.iceberg.metadata_document import check_list, claims_encryption, list_header
+from ags1.iceberg.metadata_document import KEY_ID, check_list, claims_encryption, list_header
 from ags1.keys import KeyMetadata
 
 File = TypeVar("File", bound="TableFile")
@@ -66,7 +66,7 @@ _NOUNS = {
 BLOCK_LENGTH = 1 << 20
 """Of every AGS1 stream in Iceberg: Iceberg Java refuses any other."""
 
-# Requests under way at once: an object store answers each late, and what is read is small.
+# Requests under way at once: an object store responds late to each, and what is read is small.
 _READERS = 8
 STAT_THREADS = 32
 
@@ -269,7 +269,7 @@ class TableWalk:
         self.location = location
         self.document = document
         self.keys = EncryptionKeys(document.entries())
-        key_id = self.properties.get("encryption.key-id")
+        key_id = self.properties.get(KEY_ID)
         self.table_key_id = key_id if isinstance(key_id, str) and key_id else None
         self.encrypted = claims_encryption(document.fields)
         self.snapshots: list[TableSnapshot] = []
@@ -483,7 +483,7 @@ def files_table(found: TableWalk, file_io: EncryptedFileIO, *, sizes: bool = Fal
     Raises
     ------
     FormatError, KeyAccessError, AuthenticationError, OSError
-        A manifest list or manifest could not be read, so that files would be missing in the answer.
+        A manifest list or manifest could not be read, so that files would be missing in the table.
     """
     for each in found:
         if each.error is not None:

@@ -123,7 +123,7 @@ def load_table(
     properties : mapping, optional
         As for :func:`open_table`, beside those of the catalog.
     table_key_id : str, optional
-        As for :func:`open_table`, where the catalog vouches for none: a Hive metastore does.
+        As for :func:`open_table`, where the catalog keeps none: a Hive metastore does.
     kms, length_policy, allow_plaintext
         As for :func:`open_table`.
 
@@ -134,7 +134,7 @@ def load_table(
     FileNotFoundError
         The catalog has no such table.
     KeyAccessError
-        The catalog vouches for another master key than `table_key_id`.
+        The catalog keeps another master key than `table_key_id`.
     FormatError, UnsupportedError, OSError, ValueError
         As for :func:`open_table`.
 
@@ -219,7 +219,7 @@ class EncryptedTable(TableChanges):
         Parameters
         ----------
         state : TableState
-            From its catalog, which may vouch for the master key and the metadata file.
+            From its catalog, which may keep the master key and the hash of the metadata file.
         """
         # A catalog gives out other credentials every time.
         renewed = {} if self.catalog_table is None else self.catalog_table.io_properties

@@ -4,7 +4,7 @@
     no keys, signed footer              all but the metadata of encrypted columns, and nothing of it verified
     some column keys                    the other columns' sizes and modules are not known
 
-Nothing of the data is read but the headers of first pages, and no key or wrapped key is ever part of the answer.
+Nothing of the data is read but the headers of first pages, and no key or wrapped key is ever part of the result.
 """
 
 from __future__ import annotations

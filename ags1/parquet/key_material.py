@@ -4,7 +4,7 @@
 >>> report = rotate_master_keys("aws:?region=eu-central-1", "/lake/people")  # doctest: +SKIP
 
 :func:`rotate_master_keys` works on material that is stored beside the files, which are not touched at all;
-:func:`rewrap_key_metadata` on material in a file, for whoever writes its footer anew.
+:func:`rewrap_key_metadata` on material in a file, for whoever writes its footer again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def rotate_master_keys(
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> RotationReport:
-    """Wrap the data keys of files with external key material anew; neither they nor the Parquet files change.
+    """Wrap the data keys of files with external key material again; neither they nor the Parquet files change.
 
     Each key material file is replaced whole or not at all, and only after its new content was unwrapped again and
     gave the same keys: whoever reads meanwhile finds the old or the new one. After an interruption, run it again.
@@ -136,7 +136,7 @@ def rotate_master_keys(
 
 
 class KeyMetadataRewrapper:
-    """Wraps data keys anew; keys of one master key share a key encryption key, and so the calls to the KMS.
+    """Wraps data keys again; keys of one master key share a key encryption key, and so the calls to the KMS.
 
     The parameters are those of :func:`rotate_master_keys`; with ``double_wrapping=None``, the new material has a key
     encryption key if the old one had. Safe to share between threads.
@@ -164,7 +164,7 @@ class KeyMetadataRewrapper:
         self._new = DataKeyUnwrapper(service, cache_seconds=cache_seconds)
 
     def rewrap_material(self, material: KeyMaterial) -> KeyMaterial:
-        """Wrap the key in some key material anew; KeyAccessError too if the new material does not give the same key."""
+        """Wrap the key in key material again; KeyAccessError too if the new material does not give the same key."""
         key = self._old.unwrap(material)
         new = self._wrappers[material.double_wrapping].wrap(
             key,
@@ -192,7 +192,7 @@ class KeyMetadataRewrapper:
         material = parse_key_metadata(key_metadata)
         if not isinstance(material, KeyMaterial):
             raise ValueError(
-                "this key metadata refers to key material beside the file, where rotate_master_keys wraps it anew"
+                "this key metadata refers to key material beside the file, where rotate_master_keys wraps it again"
             )
         return self.rewrap_material(material).encode(internal=True)
 
@@ -205,7 +205,7 @@ def rewrap_key_metadata(
     double_wrapping: bool | None = None,
     kek_bits: int = 128,
 ) -> bytes:
-    """Key metadata that holds the same data key, wrapped anew, for whoever stores it in the file.
+    """Key metadata that holds the same data key, wrapped again, for whoever stores it in the file.
 
     For several keys use a :class:`KeyMetadataRewrapper`, which asks the KMS less often.
 

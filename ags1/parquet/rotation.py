@@ -1,4 +1,4 @@
-"""Other master keys for a Parquet file that holds its key material itself: only its footer is written anew.
+"""Other master keys for a Parquet file that holds its key material itself: only its footer is written again.
 
     pages, filters, indexes, column metadata    the same bytes at the same offsets
     footer                                      the same but for key metadata; sealed or signed again
@@ -139,7 +139,7 @@ def _unwrapped(rewrapper: KeyMetadataRewrapper, metadata: bytes) -> Key:
     material = parse_key_metadata(metadata)
     if not isinstance(material, KeyMaterial):
         raise KeyAccessError(
-            "its key material is stored beside the file, where rotate_master_keys wraps it anew and leaves the file "
+            "its key material is stored beside the file, where rotate_master_keys wraps it again and leaves the file "
             "alone"
         )
     return rewrapper._old.unwrap(material)

@@ -155,7 +155,7 @@ def forget_archives() -> None:
     """Have the next task of this process find Spark's own archives as they were read before.
 
     Spark invalidates Python's caches before each task. A finder that is there then reads the directory of its archive
-    again, and each package in an archive has one; a finder that is made anew takes the directory that is in memory.
+    again, and each package in an archive has one; a finder that is made again takes the directory that is in memory.
     """
     archives = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     for path, finder in list(sys.path_importer_cache.items()):

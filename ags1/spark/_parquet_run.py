@@ -239,7 +239,7 @@ class Run:
             if first:
                 yield list(work.run(first, lambda files, size: None))
             return
-        # Somebody's function is told of the real work only: its numbers must not begin anew.
+        # Somebody's function is told of the real work only: its numbers must not start over.
         shown = self._progress if isinstance(self._progress, bool) else False
         with closing(self._engine(work, shown).run(chain(first, remaining))) as waves:
             yield from waves

@@ -141,7 +141,7 @@ class Meter:
             files, size = self._of_tasks()
         with self._lock:
             total = self._bytes if self._is_listed else None
-            # It never goes back, though a task that is repeated begins anew.
+            # It never goes back, though a task that is repeated starts over.
             self._done_files = min(self._files, max(self._done_files, self._finished_files, files))
             self._done_bytes = min(self._bytes, max(self._done_bytes, self._finished_bytes, size))
             return self._done_files, self._done_bytes, total

@@ -79,14 +79,14 @@ class StreamReader(DataSourceStreamReader):
     def _refuse_another(self, start: dict[str, Any], now: dict[str, Any]) -> None:
         if start["dataset"] != now["dataset"]:
             raise AuthenticationError(
-                f"{self._options.path[0]} is another dataset than the one that this query has read so far: begin "
-                "anew, with a new checkpoint"
+                f"{self._options.path[0]} is another dataset than the one that this query has read so far: start "
+                "again, with a new checkpoint"
             )
         if now["version"] < start["version"]:
             raise AuthenticationError(
                 f"{self._options.path[0]} has version {now['version']}, but this query has read version "
                 f"{start['version']} of it: an older state of the dataset was put back. Put the newer one back, or "
-                "begin anew, with a new checkpoint"
+                "start again, with a new checkpoint"
             )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -96,7 +96,7 @@ class AuditWork:
     verb: str = "audit"
 
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """Look at some files. What is wrong with one is in what is said of it."""
+        """Look at some files. What is wrong with one is in its record."""
         decryption = decryption_of(None if self.kms is None else kms_client(self.kms))
         places = (self.source if self.is_file else self.source.join(each.path) for each in units)
         entries = [Entry(each.path, place, each.data) for each, place in zip(units, places, strict=True)]

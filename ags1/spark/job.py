@@ -144,7 +144,7 @@ def _write(stream: Any, text: str) -> None:
 
 
 class _Job:
-    """One command, from its session to what is said of it."""
+    """One command, from its session to its last line of output."""
 
     def __init__(self, options: argparse.Namespace, spark: Any) -> None:
         self._options = options

@@ -224,7 +224,7 @@ def _add_dataset_commands(command: _Add) -> None:
         _place("target", "DATASET", "the dataset"),
         "throw away what interrupted runs left at a dataset: their records, and with --kms their objects",
         "workers-kms grace JOB",
-        more="The files stay as they are. To resume a run, by the same command again, costs less than to begin anew.",
+        more="The files stay as they are. To resume a run, by the same command again, costs less than to start over.",
         local=f"vault/ {_LOCAL_KMS}",
         remote=f"s3a://vault {_AWS}",
         function="clean",

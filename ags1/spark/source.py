@@ -137,7 +137,7 @@ class Ags1DataSource(DataSource):
     Python data sources are not told which columns a query needs, so a count decrypts everything: say what is wanted by
     the options ``columns`` and ``content=false``. Filters reach the source by ``pushdown=once``, and only if
     ``spark.sql.python.filterPushdown.enabled`` is true; Spark raises DATA_SOURCE_PUSHDOWN_DISABLED otherwise. Load a
-    DataFrame anew then for each query, and for each side of a join with itself: Spark up to 4.3 gives the splits of
+    DataFrame again then for each query, and for each side of a join with itself: Spark up to 4.3 gives the splits of
     one query to the others that use the same DataFrame, and rows are missing there.
     """
 

@@ -13,7 +13,7 @@ What each backend promises:
                       local                object store                 fsspec
     whole or nothing  rename               last request                 S3, GCS, memory: yes; others when closed
     create if absent  link of a whole file conditional put              no
-    changed content   mtime, length        etag of every answer         no
+    changed content   mtime, length        etag of every response       no
     forked children   yes                  if not used before the fork  as the file system says
 """
 

@@ -31,7 +31,7 @@ def create(location: Location, data: bytes, *, durable: bool = True) -> None:
     Raises
     ------
     FileExistsError
-        Somebody else has the name. A request that was repeated after its answer was lost is recognised by its content.
+        The name is taken. A request that was repeated after its response was lost is recognised by its content.
     OSError
         ENOTSUP: the backend cannot do this. Any other: whether the file exists is unknown; read it to find out.
     """

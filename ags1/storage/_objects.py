@@ -2,7 +2,7 @@
 
 Each call runs on a request thread (:mod:`ags1.storage._requests`), and its faults leave as OSErrors. What obstore does
 not promise is checked here: lengths of ranges (it returns less than was asked for, past the end), the etag of every
-answer, names that it would change.
+response, names that it would change.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _get(location: Location, begin: int, end: int, etag: str | None) -> tuple[An
     data = found.bytes()
     wanted = min(end, int(meta["size"])) - begin
     if len(data) != wanted:
-        # The head of the answer was right, and its body was not.
+        # The head of the response was right, and its body was not.
         text = f"the server sent {len(data)} of {wanted} bytes at {begin}: try again"
         raise OSError(errno.EIO, text, location.text)
     return data, meta
@@ -173,7 +173,7 @@ def create(location: Location, data: bytes) -> None:
             _call(location, lambda: obstore.put(client, key, data, mode="create"))
             return
         except FileExistsError:
-            # A request that was repeated after its answer was lost reports the object that it made itself.
+            # A request that was repeated after its response was lost reports the object that it made itself.
             if not _has(location, data):
                 raise
             return
@@ -356,14 +356,14 @@ class Upload:
             with naming(self._location.text):
                 self._request.result()
         except FileNotFoundError:
-            # The answer to the last request was lost, and when it was repeated, the service did not know the upload.
+            # The response to the last request was lost, and when it was repeated, the service did not know the upload.
             if self._sent and head(self._location)[0] == self._written:
-                text = "the answer to the upload's last request was lost: an object of this length is there, look at it"
+                text = "the response to the last request was lost: an object of this length is there, look at it"
                 raise OSError(errno.EIO, text, self._location.text) from None
             raise
 
     def abort(self) -> None:
-        """Give up: no object appears, and the parts that were stored are removed, where the service still answers."""
+        """Give up: no object appears, and the parts that were stored are removed, where the service still responds."""
         if self._owner != os.getpid() or sys.is_finalizing():
             # The upload's thread is not there any more, and may have held the lock.
             return

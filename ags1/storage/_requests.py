@@ -108,7 +108,7 @@ class Request(Generic[Result]):
             interpreter ends, and the thread has ended before.
         """
         if self._process != os.getpid() and not self._over:
-            raise OSError("this request was begun by the process that this one was forked from: begin it anew")
+            raise OSError("this request was begun by the process that this one was forked from: begin it again")
         if sys.is_finalizing() and not self._over:
             raise OSError("the interpreter ends, and with it the thread of this request")
         with self._done:
@@ -185,7 +185,7 @@ _pool = _Pool()
 
 
 def _forget() -> None:
-    """Begin anew in a forked child: it has none of its parent's threads."""
+    """Start over in a forked child: it has none of its parent's threads."""
     global _ending, _pool
     _ending = threading.Lock()
     _pool = _Pool()

@@ -71,7 +71,7 @@ class PlannedSource(Source):
         self._process = os.getpid()
 
     def _check_process(self) -> None:
-        """Begin anew in a forked child: a thread of the parent may hold the lock, and its requests are never over."""
+        """Start over in a forked child: a thread of the parent may hold the lock, and its requests are never over."""
         if self._process != os.getpid():
             self._begin(self._budget.limit)
 

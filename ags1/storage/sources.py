@@ -5,7 +5,7 @@
     DescriptorSource  known    pread           any       seen by mtime, ctime and length (:meth:`Source.check`)
     FileObjectSource  known    seek and read   one       not seen
     FsspecSource      known    cat_file        many      as far as the file system tells an etag
-    ObjectSource      known    GET of a range  many      seen: every answer has the etag of the first
+    ObjectSource      known    GET of a range  many      seen: every response has the etag of the first
     PipeSource        unknown  forwards only   one       -
 
 A source knows its length in bytes and gives any range of bytes; it knows nothing of formats and keys. All but the pipe
@@ -247,7 +247,7 @@ class DescriptorSource(Source):
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Begin anew in a forked child, which has none of the threads that were reading."""
+        """Start over in a forked child, which has none of the threads that were reading."""
         # A close while another thread reads would let the number be reused for another file.
         self._users = 0
         self._lock = threading.Lock()
@@ -333,7 +333,7 @@ class FileObjectSource(Source):
         self._status = _status_of(file)
 
     def renew(self) -> None:
-        """Begin anew in a forked child."""
+        """Start over in a forked child."""
         self._lock = threading.Lock()
 
     def check(self) -> None:
@@ -398,7 +398,7 @@ class FsspecSource(Source):
             raise OSError(errno.EOPNOTSUPP, text, self.name)
         if len(data) < size:
             text = (
-                f"the server sent {len(data)} of {size} bytes at {offset}: the answer was cut short, or the object "
+                f"the server sent {len(data)} of {size} bytes at {offset}: the response was cut short, or the object "
                 "was replaced by a shorter one"
             )
             raise OSError(errno.EIO, text, self.name)

@@ -46,7 +46,7 @@ def read_whole(location: Location, maximum: int) -> Buffer:
 
 
 def read_identified(location: Location, maximum: int) -> tuple[Buffer, Entry]:
-    """Read all of a file, and what it was like then: in an object store, with the etag of that very answer.
+    """Read all of a file, and what it was like then: in an object store, with the etag of that very response.
 
     Raises
     ------

@@ -199,7 +199,7 @@ def test_several_keys_are_wrapped_anew_with_few_calls() -> None:
 
 @pytest.mark.parametrize("master", [None, "kc2"])
 def test_a_reference_is_not_wrapped_anew(master: str | None) -> None:
-    with pytest.raises(ValueError, match="beside the file, where rotate_master_keys wraps it anew"):
+    with pytest.raises(ValueError, match="beside the file, where rotate_master_keys wraps it again"):
         rewrap_key_metadata(encode_reference("footerKey"), MemoryKms(MASTERS), master)
 
 

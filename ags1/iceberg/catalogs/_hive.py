@@ -51,7 +51,7 @@ class HiveTable(PointerTable):
         self._database, self._table = catalog.identifier_to_database_and_table(identifier)
 
     def load(self) -> TableState:
-        """Ask the metastore for the table, read the metadata file that it names, and compare what it vouches for."""
+        """Ask the metastore for the table, read the metadata file that it names, and compare that with its hash."""
         with self._connected() as client:
             parameters = self._get(client).parameters
         key_id, metadata_hash = parameters.get(KEY_ID) or None, parameters.get(_HASH) or None
@@ -75,7 +75,7 @@ class HiveTable(PointerTable):
         return TableState(state.metadata_location, state.document, key_id, metadata_hash)
 
     def state_of(self, location: str, written: NewMetadata) -> TableState:
-        """The state with what this catalog vouches for from then on."""
+        """The state with the master key and the hash that this catalog has from then on."""
         key_id = properties_of(written.document.fields).get(KEY_ID) or None
         return TableState(location, written.document, key_id, None if key_id is None else written.metadata_hash)
 

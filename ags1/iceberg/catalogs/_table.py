@@ -32,7 +32,7 @@ class TableState:
     document : Document
         Its metadata.
     table_key_id : str or None
-        The master key that the catalog itself vouches for; None if it vouches for nothing.
+        The master key that the catalog itself keeps; None if it keeps none.
     metadata_hash : str or None
         What the catalog says that the hash of the metadata file is, which was compared.
     """
@@ -200,7 +200,7 @@ class PointerTable(CatalogTable):
         self._sent = True
 
     def state_of(self, location: str, written: NewMetadata) -> TableState:
-        """The state that a commit makes; what the catalog vouches for is the catalog's to say."""
+        """The state that a commit makes; the catalog adds the master key and hash that it keeps."""
         return TableState(location, written.document)
 
     @contextlib.contextmanager

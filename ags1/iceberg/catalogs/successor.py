@@ -121,7 +121,7 @@ def successor(
 ) -> NewMetadata:
     """Make the metadata file that follows the one at `location`, which has `base` in it.
 
-    The log and the time in `fields` are made anew. Without a `name`, it is the next number with a random UUID. A
+    The log and the time in `fields` are new. Without a `name`, it is the next number with a random UUID. A
     FormatError says that the base has no time of its last update, or a log that is none.
     """
     before = _milliseconds(base, "last-updated-ms")

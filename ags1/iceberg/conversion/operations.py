@@ -152,9 +152,9 @@ def rekey_table(
         The new master key; by default the one that it has.
     data_keys : bool
         Encrypt every file with a new key, under a new key encryption key: what to do where keys leaked. Without it
-        only key encryption keys are wrapped anew, in one commit, and whoever has the key of a file keeps it. A run
+        only key encryption keys are wrapped again, in one commit, and whoever has the key of a file keeps it. A run
         that was killed is resumed under another master key, with the keys that it made; under the one that the table
-        has it begins anew, because leaked keys could have forged its journal.
+        has it starts over, because leaked keys could have forged its journal.
     data_key_length : int, optional
         Bytes of the new keys of files: 16, 24 or 32.
     expire : bool
@@ -350,7 +350,7 @@ def _refuse_other_key(state: TableState, key_id: str) -> None:
 
 
 def _changed_metadata(table: CatalogTable, kms: Any, change: Change) -> ConversionReport:
-    """Change what the metadata says, and wrap its key encryption keys anew, without touching a file."""
+    """Change what the metadata says, and wrap its key encryption keys again, without touching a file."""
     conversion = Conversion(table, kms, change)
 
     def attempt(state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:
