@@ -119,7 +119,7 @@ def open(
     text = mode in _READING_TEXT or mode in _WRITING_TEXT
     if not text and mode not in _READING and mode not in _WRITING:
         raise ValueError(
-            f"mode must be 'rb', 'wb', 'r' or 'w' (or 'rt', 'wt'), got {mode!r}: a stream can be read, or written from its start"
+            f"mode must be 'rb', 'wb', 'r' or 'w' (or 'rt', 'wt'), got {mode!r}: a stream is read, or written whole"
         )
     if text:
         # Before anything is opened.
