@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["from_base64", "from_hex", "key_of_variable", "load_key", "parse_key", "read_key_file"]
+__all__ = ["from_base64", "from_hex", "key_of_variable", "load_key", "looks_like_key", "parse_key", "read_key_file"]
 
 _SIZES = (16, 24, 32)
 _LARGEST = 4096
@@ -108,12 +108,16 @@ def _warn(text: str) -> None:
     warnings.warn(text, stacklevel=4)
 
 
-def _refuse_key(text: str, wanted: str) -> None:
-    """Say what is wrong when the key itself was given, without repeating it."""
+def looks_like_key(text: str) -> bool:
+    """Whether what should be a name is the text of a key itself, and no file has that name."""
     data = text.encode("utf-8", "surrogateescape")
     decoded = from_hex(data) or from_base64(data)
-    if decoded is not None and len(decoded) in _SIZES and not os.path.lexists(text):
-        del data, decoded, text
+    return decoded is not None and len(decoded) in _SIZES and not os.path.lexists(text)
+
+
+def _refuse_key(text: str, wanted: str) -> None:
+    if looks_like_key(text):
+        del text
         raise ValueError(f"{wanted}, but this looks like a key itself: give that to ags1.Key")
 
 

@@ -50,6 +50,7 @@ LEVELS = {
     "keys": 4,
     "_backend": 4,
     "storage": 3,
+    "_metadata_files": 4,
     "_cipher": 4,
     "_reading": 5,
     "_text": 5,

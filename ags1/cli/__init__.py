@@ -40,6 +40,7 @@ _PHRASES = (
         "(--password-file, or AGS1_KMS_PASSWORD) or a --key-file",
     ),
     ("a key file: give it as key_file", "a key file: give it as --key-file"),
+    ("if it is a key, give it as one", "if it is a key, give it as --key-file"),
     ("give one of password, password_file and key_file", "give one of --password-file and --key-file"),
     ("give it in footer_key, or a key_retriever", "give it with --footer-key or --key-for"),
     ("give it in column_keys, or a key_retriever", "give it with --column-key or --key-for"),

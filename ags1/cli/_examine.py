@@ -10,10 +10,11 @@ from collections.abc import Callable
 from ags1 import layout
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, EXIT_IO
+from ags1._metadata_files import SUFFIX
 from ags1._words import counted, size_text
 from ags1.cli import describe, say, warn
 from ags1.cli._keys import Keys
-from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, shown
+from ags1.cli._paths import STANDARD, Job, expand, shown
 from ags1.cli._report import Reporter, in_time
 from ags1.cli._standard import standard_input
 from ags1.cli._transfer import recorded, work_through

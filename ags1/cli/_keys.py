@@ -8,17 +8,14 @@ import stat
 
 from ags1._command_line import UsageError
 from ags1._gcm import Key
-from ags1._key_files import from_base64, from_hex, key_of_variable, parse_key, read_key_file
+from ags1._key_files import key_of_variable, looks_like_key, parse_key, read_key_file
+from ags1._metadata_files import SUFFIX, decode_metadata, metadata_beside, text_of_prefix
 from ags1.cli import say, warn
-from ags1.cli._paths import SUFFIX, base_name
 from ags1.cli._standard import refuse_terminal, write_out
-from ags1.errors import FormatError, KeyAccessError
+from ags1.errors import KeyAccessError
 from ags1.keys import KeyMetadata
 
-__all__ = ["KEY_METADATA_SUFFIX", "Keys", "aad_prefix", "keygen", "read_metadata", "write_private"]
-
-KEY_METADATA_SUFFIX = ".key-metadata"
-_SIZES = (16, 24, 32)
+__all__ = ["Keys", "aad_prefix", "keygen", "read_metadata", "write_private"]
 
 
 class Keys:
@@ -77,14 +74,16 @@ class Keys:
 
     def _from_metadata(self, where: str, path: str, name: str) -> KeyMetadata:
         if os.path.isdir(where):
-            return self._decoded(_metadata_in(where, path, name))
+            if not name:
+                raise UsageError(f"standard input has no name to look for in {where}: give one file as --key-metadata")
+            return self._decoded(metadata_beside(where, path, name))
         if self._metadata is None:
             _refuse_key_as_name(where, "--key-metadata", "the name of a file")
             self._metadata = self._decoded(where)
         return self._metadata
 
     def _decoded(self, path: str) -> KeyMetadata:
-        return _decode_metadata(self._read(path), path)
+        return decode_metadata(self._read(path), path)
 
     def _read(self, path: str) -> bytes:
         data, mode = read_key_file(path)
@@ -104,40 +103,20 @@ def _note(text: str) -> None:
     warn(f"ags1: warning: {text}")
 
 
-def _metadata_in(directory: str, path: str, name: str) -> str:
-    """Where a directory has a file's key metadata: under its name, else under the longest end of its path."""
-    if not name:
-        raise UsageError(f"standard input has no name to look for in {directory}: give one file as --key-metadata")
-    # The name of a file that was given by itself is only the last part, which others may share.
-    candidates = [name] if "/" in name else []
-    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
-    candidates += ["/".join(parts[start:]) for start in range(len(parts))]
-    for candidate in [*candidates, name]:
-        found = os.path.join(directory, candidate + KEY_METADATA_SUFFIX)
-        if os.path.exists(found):
-            return found
-    raise KeyAccessError(
-        f"there is no key metadata for {path}: no {os.path.join(directory, name)}{KEY_METADATA_SUFFIX}"
-    )
-
-
 def read_metadata(path: str) -> KeyMetadata | None:
     """The key metadata in a file, None if the file is missing or holds none."""
     try:
-        return _decode_metadata(read_key_file(path)[0], path)
+        return decode_metadata(read_key_file(path)[0], path)
     except KeyAccessError:
         return None
 
 
 def _refuse_key_as_name(text: str, option: str, wanted: str) -> None:
     """Say what is wrong when the key itself was given, without repeating it."""
-    data = text.encode("utf-8", "surrogateescape")
-    decoded = from_hex(data) or from_base64(data)
-    if decoded is not None and len(decoded) in _SIZES and not os.path.lexists(text):
+    if looks_like_key(text):
         raise UsageError(
-            f"{option} needs {wanted}, but was given what looks like a key: other users can see the "
-            "arguments, so do not "
-            "use this key"
+            f"{option} needs {wanted}, but was given what looks like a key: other users can see the arguments, so do "
+            "not use this key"
         )
 
 
@@ -148,8 +127,7 @@ def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
         return text or b""
     if not name and ("{name}" in text or "{path}" in text):
         raise UsageError("standard input and output have no name: give --aad-prefix without {name} and {path}")
-    path = name.removesuffix(SUFFIX)
-    return os.fsencode(text.replace("{name}", base_name(path)).replace("{path}", path))
+    return os.fsencode(text_of_prefix(text, name.removesuffix(SUFFIX)))
 
 
 def keygen(options: argparse.Namespace) -> int:
@@ -190,16 +168,3 @@ def write_private(path: str, data: bytes, *, replace: bool) -> None:
     with AtomicFile(path, mode=0o600) as output:
         output.write(data)
         output.commit(durable=True)
-
-
-def _decode_metadata(data: bytes, path: str) -> KeyMetadata:
-    if not data.startswith(b"\x01"):
-        text = data.strip()
-        data = from_hex(text) or from_base64(text) or data
-    try:
-        return KeyMetadata.decode(data)
-    except FormatError as error:
-        if len(data) in _SIZES:
-            # What the error says of the bytes could be said of a key.
-            raise KeyAccessError(f"{path} holds no key metadata; if it is a key, give it as --key-file") from None
-        raise KeyAccessError(f"{path} holds no key metadata: {error}") from None

@@ -8,6 +8,7 @@ import stat
 from collections import namedtuple
 
 from ags1._command_line import UsageError
+from ags1._metadata_files import SUFFIX
 from ags1.cli import warn
 from ags1.cli._standard import standard_input
 
@@ -15,10 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-__all__ = ["STANDARD", "SUFFIX", "Found", "Job", "base_name", "expand", "is_url", "pair_up", "shown", "size_of"]
+__all__ = ["STANDARD", "Found", "Job", "base_name", "expand", "is_url", "pair_up", "shown", "size_of"]
 
 STANDARD = "-"
-SUFFIX = ".ags1"
 _TEMPORARY = ".ags1-tmp"
 _GLOB = frozenset("*?[")
 

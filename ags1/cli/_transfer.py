@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from ags1._command_line import UsageError
 from ags1._exit_codes import exit_code, worst_code
+from ags1._metadata_files import KEY_METADATA_SUFFIX, SUFFIX
 from ags1._open import open as open_stream
 from ags1._words import counted
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
-from ags1.cli._keys import KEY_METADATA_SUFFIX, Keys, aad_prefix, read_metadata, write_private
-from ags1.cli._paths import STANDARD, SUFFIX, Job, expand, is_url, pair_up, shown, size_of
+from ags1.cli._keys import Keys, aad_prefix, read_metadata, write_private
+from ags1.cli._paths import STANDARD, Job, expand, is_url, pair_up, shown, size_of
 from ags1.cli._report import Reporter, in_time
 from ags1.cli._standard import copy_out, refuse_terminal, standard_input, standard_output
 from ags1.errors import KeyAccessError

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ags1._metadata_files import text_of_prefix
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.sources import place_of
 from ags1.errors import Ags1Error, FormatError
@@ -124,10 +125,7 @@ def prefix_of(given: str | bytes, name: str) -> bytes:
     """The AAD prefix of one file."""
     if isinstance(given, bytes):
         return given
-    # In one go, because a file may be called {name} itself.
-    pieces = given.split("{path}")
-    filled = [piece.replace("{name}", name.rpartition("/")[2]) for piece in pieces]
-    return name.join(filled).encode("utf-8", "surrogateescape")
+    return text_of_prefix(given, name).encode("utf-8", "surrogateescape")
 
 
 # -- files ---------------------------------------------------------------------------------------------------------

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import ags1.dataset as datasets
+from ags1._metadata_files import KEY_METADATA_SUFFIX
 from ags1.dataset.selection import Filter
 from ags1.dataset.versions import latest_number
 from ags1.spark._locations import locate
 from ags1.spark._sealing import kms_client, kms_reference
 from ags1.spark._source_directories import is_hidden
-from ags1.spark._source_keys import KEY_METADATA_SUFFIX, FileKeys
+from ags1.spark._source_keys import FileKeys
 from ags1.spark._source_options import SourceOptions
 from ags1.spark.decoders import Plain
 from ags1.storage import Location, list_files, match, status

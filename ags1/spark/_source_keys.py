@@ -11,14 +11,13 @@ import os
 
 from ags1._gcm import Key
 from ags1._key_files import from_base64, from_hex, parse_key, read_key_file
-from ags1.errors import FormatError, KeyAccessError
+from ags1._metadata_files import SUFFIX, decode_metadata, metadata_beside, text_of_prefix
+from ags1.errors import KeyAccessError
 from ags1.keys import KeyMetadata
 from ags1.spark._source_options import SourceOptions
 
-__all__ = ["KEY_METADATA_SUFFIX", "FileKeys"]
+__all__ = ["FileKeys"]
 
-KEY_METADATA_SUFFIX = ".key-metadata"
-_SUFFIX = ".ags1"
 _SIZES = (16, 24, 32)
 
 
@@ -41,7 +40,7 @@ class FileKeys:
         No message shows what a variable or a file holds.
         """
         if self.several:
-            return _decoded(_read(_beside(self._where, path, name)), path)
+            return decode_metadata(_read(metadata_beside(self._where, path, name)), path)
         if self._found is None:
             self._found = self._load()
         found = self._found
@@ -61,9 +60,7 @@ class FileKeys:
     def _aad_prefix(self, name: str) -> bytes:
         if self._options.aad_prefix_hex:
             return bytes.fromhex(self._options.aad_prefix_hex)
-        path = name.removesuffix(_SUFFIX)
-        text = self._options.aad_prefix
-        return os.fsencode(text.replace("{name}", path.rpartition("/")[2]).replace("{path}", path))
+        return os.fsencode(text_of_prefix(self._options.aad_prefix, name.removesuffix(SUFFIX)))
 
     def __repr__(self) -> str:
         return "<ags1.spark.FileKeys, redacted>"
@@ -84,36 +81,11 @@ def _read(path: str) -> bytes:
         raise KeyAccessError(f"{error}; every executor needs it under this path") from None
 
 
-def _beside(directory: str, path: str, name: str) -> str:
-    """Where a directory has a file's key metadata: under its name, else under the longest end of its path."""
-    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
-    for candidate in [name, *("/".join(parts[start:]) for start in range(len(parts)))]:
-        found = os.path.join(directory, candidate + KEY_METADATA_SUFFIX)
-        if os.path.exists(found):
-            return found
-    raise KeyAccessError(
-        f"there is no key metadata for {path}: no {os.path.join(directory, name)}{KEY_METADATA_SUFFIX}"
-    )
-
-
 def _parsed(data: bytes, where: str, *, raw: bool) -> KeyMetadata:
     """A key in raw bytes, hexadecimal or base64, or key metadata in any of them."""
     text = data.strip()
     for each in (data if raw else b"", from_hex(text) or b"", from_base64(text) or b""):
         if each.startswith(b"\x01") and len(each) not in _SIZES:
-            return _decoded(each, where)
+            return decode_metadata(each, where)
     # Here nobody reads warnings of bytes that could be text too.
     return KeyMetadata(Key(parse_key(data, where, raw=raw, note=lambda remark: None)))
-
-
-def _decoded(data: bytes, where: str) -> KeyMetadata:
-    if not data.startswith(b"\x01"):
-        text = data.strip()
-        data = from_hex(text) or from_base64(text) or data
-    try:
-        return KeyMetadata.decode(data)
-    except FormatError as error:
-        if len(data) in _SIZES:
-            # What the error says of the bytes could be said of a key.
-            raise KeyAccessError(f"{where} holds no key metadata") from None
-        raise KeyAccessError(f"{where} holds no key metadata: {error}") from None

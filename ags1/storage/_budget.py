@@ -74,9 +74,3 @@ class Budget:
         with self._process.lock:
             self.taken -= size
             self._process.taken -= size
-
-    def give_all(self) -> None:
-        """Give back whatever is left."""
-        with self._process.lock:
-            self._process.taken -= self.taken
-            self.taken = 0

@@ -35,6 +35,8 @@ __all__ = ["Upload", "copy", "create", "delete", "get", "get_beginning", "head",
 # S3 and GCS take no more parts than this; the smallest that S3 takes is 5 MiB.
 _MOST_PARTS = 10_000
 PART_LENGTH = 8 << 20
+# On their way together.
+_PARTS_AT_ONCE = 4
 # For the request that removes the parts of an upload.
 _ABORT_SECONDS = 5.0
 _REFUSED_RANGE = ("416", "InvalidRange", "non-partial")
@@ -263,18 +265,16 @@ class Upload:
     ----------
     expected : int, optional
         Bytes that will be written, if that is known: parts are larger where 10,000 of the usual size are too few.
-    at_once : int
-        Parts on their way at once.
     """
 
-    def __init__(self, location: Location, expected: int | None = None, at_once: int = 4) -> None:
+    def __init__(self, location: Location, expected: int | None) -> None:
         self._location = location
         self._client = client_of(location)
         self._key = key_of(location)
         self._part = PART_LENGTH if expected is not None else 2 * PART_LENGTH
         while expected is not None and self._part * (_MOST_PARTS - 1) < expected:
             self._part *= 2
-        self._at_once = max(1, at_once * PART_LENGTH // self._part)
+        self._at_once = max(1, _PARTS_AT_ONCE * PART_LENGTH // self._part)
         self._written = 0
         self._pieces: deque[Buffer] = deque()
         self._held = 0

@@ -410,14 +410,13 @@ class ObjectSource(Source):
 
     is_remote = True
 
-    def __init__(self, location: Location, size: int | None = None) -> None:
+    def __init__(self, location: Location) -> None:
         import ags1.storage._objects as _objects
 
         self.name = location.text
         self._location = location
         self._get = _objects.get
-        wanted = _BEGINNING if size is None else max(1, min(size, _BEGINNING))
-        self._beginning, self.size, self.etag, self.modified = _objects.get_beginning(location, wanted)
+        self._beginning, self.size, self.etag, self.modified = _objects.get_beginning(location, _BEGINNING)
 
     def read(self, offset: int, size: int) -> Buffer:
         """The range, in memory of the client's; what opening fetched is not fetched again."""

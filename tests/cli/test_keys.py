@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import os
 import stat
@@ -254,6 +255,11 @@ def test_a_prefix_that_is_not_hexadecimal_is_refused(run: Run, work: Path) -> No
         2,
         "ags1: argument --aad-prefix-hex: 'xyz' is not hexadecimal (see `ags1 encrypt --help`)\n",
     )
+
+
+def test_a_name_like_a_placeholder_is_only_a_name() -> None:
+    options = argparse.Namespace(aad_prefix="{path}:{name}")
+    assert _keys.aad_prefix(options, "{name}/{path}.ags1") == b"{name}/{path}:{path}"
 
 
 @pytest.mark.parametrize(
