@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 from ags1._command_options import BUNDLES, EXCLUSIVE, OPTIONS
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     Hint: TypeAlias = Callable[[str], str | None]
 
-__all__ = ["CommandParser", "Formatter", "UsageError", "add_options", "option_name"]
+__all__ = ["CommandParser", "Formatter", "UsageError", "add_options", "no_file_left", "option_name"]
 
 # Text is hard to read in longer lines.
 _WIDEST = 100
@@ -29,6 +30,13 @@ JSON, one object a line:
 
 class UsageError(Exception):
     """The arguments make no sense together."""
+
+
+def no_file_left(source: str, include: Sequence[str] | None, exclude: Sequence[str] | None) -> str | None:
+    """What to say where no file is left to work on: None without patterns, because nothing was misspelt then."""
+    patterns = [f"--include {shlex.quote(each)}" for each in include or ()]
+    patterns += [f"--exclude {shlex.quote(each)}" for each in exclude or ()]
+    return f"{source}: no file is left by {' '.join(patterns)}: correct the patterns" if patterns else None
 
 
 class CommandParser(argparse.ArgumentParser):

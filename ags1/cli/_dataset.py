@@ -8,8 +8,8 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
-from ags1._command_line import UsageError
-from ags1._exit_codes import exit_code, worst_code
+from ags1._command_line import UsageError, no_file_left
+from ags1._exit_codes import EXIT_USAGE, exit_code, worst_code
 from ags1._words import counted, size_text
 from ags1.cli import describe, say, warn
 from ags1.cli._kms import client_of, new_client_of
@@ -140,13 +140,24 @@ def _run(
             found, reporter = stack.enter_context(opened(options, words))
         report = work(found, reporter.progress_of(options.vault))
     seconds = time.monotonic() - started
+    unmatched = _unmatched(options, report)
     if options.json:
-        say(json.dumps(_record(options, report, seconds)))
+        say(json.dumps(_record(options, report, seconds) | ({"error": unmatched} if unmatched else {})))
     else:
         if not options.quiet:
             _tell(options, words[1], report, seconds)
         _warn_of(options, report)
-    return worst_code([exit_code(error) for _, error in report.errors])
+        if unmatched:
+            warn(f"ags1: {unmatched}")
+    return EXIT_USAGE if unmatched else worst_code([exit_code(error) for _, error in report.errors])
+
+
+def _unmatched(options: argparse.Namespace, report: RunReport) -> str | None:
+    """What is wrong if the patterns left nothing to do and nothing that is done already."""
+    if report.done or report.unchanged or report.resumed or report.removed or report.errors:
+        return None
+    source = getattr(options, "source", options.vault)
+    return no_file_left(source, getattr(options, "include", None), getattr(options, "exclude", None))
 
 
 def _record(options: argparse.Namespace, report: RunReport, seconds: float) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def encrypt(
         without `keys`, its patterns stay.
     include, exclude : str or sequence of str, optional
         Glob patterns. One without ``/`` is compared with each component of a relative path, one with ``/`` with the
-        whole path.
+        whole path. If they leave no file, that is no error: the report counts none.
     delete : bool
         Leave files out of the new version that the source has no more.
     threads : int, optional

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 import ags1.spark
-from ags1._command_line import UsageError
+from ags1._command_line import UsageError, no_file_left
 from ags1._exit_codes import (
     EXIT_DATA,
     EXIT_INTERRUPTED,
@@ -173,7 +173,15 @@ class _Job:
         self._check_source()
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
         result: Result = getattr(ags1.spark, function)(self._session(), **arguments)
+        # What was left out is told, and is not nothing.
+        if not (result.counts or result.notes) and (unmatched := self._unmatched()):
+            return self.failed(unmatched, EXIT_USAGE, result)
         return self._tell(result)
+
+    def _unmatched(self) -> str | None:
+        """What is wrong where there was no file."""
+        arguments = self._arguments
+        return no_file_left(str(arguments.get("source")), arguments.get("include"), arguments.get("exclude"))
 
     def close(self) -> None:
         """Stop the session, if it is this job's."""
@@ -412,6 +420,8 @@ class _Job:
 
         for wave in gathered(units(), slots):
             found.add_wave(wave)
+        if not (found.files or found.errors) and (unmatched := self._unmatched()):
+            return self.failed(unmatched, EXIT_USAGE)
         if self._options.json:
             self._say_json({"command": self._command, "error": None, **found.record()})
         else:

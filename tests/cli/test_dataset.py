@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -99,6 +100,38 @@ def test_add_puts_files_under_a_prefix_and_dry_runs_change_nothing(vault: Path, 
     assert files_below(vault) == before
     assert run("dataset", "add", "vault", "plain", "--prefix", "more", "--no-durable").code == 0
     assert run("dataset", "cat", "vault", "more/plain").raw == PLAIN
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["", "dry"])
+@pytest.mark.parametrize(
+    ("command", "source"),
+    [
+        (["decrypt", "vault", "back"], "vault"),
+        (["add", "vault", "tree", "--prefix", "more"], "tree"),
+        (["encrypt", "tree", "vault", "--key-id", "lake"], "tree"),
+    ],
+    ids=lambda each: each[0],
+)
+def test_patterns_that_leave_no_file_do_not_pass_for_success(
+    command: list[str], source: str, dry_run: list[str], vault: Path, run: Run
+) -> None:
+    before = run("dataset", "ls", "vault", "-r").out
+    for patterns in (["--include", "dya=7/*"], ["--exclude", "*"], ["--include", "a.txt", "--exclude", "a*"]):
+        refused = f"{source}: no file is left by {shlex.join(patterns)}: correct the patterns"
+        done = run("dataset", *command, *dry_run, *patterns)
+        assert (done.code, done.err) == (2, f"ags1: {refused}\n")
+        quiet = run("dataset", *command, *dry_run, *patterns, "--quiet")
+        assert (quiet.code, quiet.out, quiet.err) == (2, "", f"ags1: {refused}\n")
+        told = run("dataset", *command, *dry_run, *patterns, "--json")
+        assert (told.code, json.loads(told.out)["error"]) == (2, refused)
+    assert run("dataset", *command, *dry_run, "--include", "a.txt").code == 0
+    assert run("dataset", *command, *dry_run, "--include", "a.txt").code == 0, "what is done already counts"
+    assert before in run("dataset", "ls", "vault", "-r").out
+
+
+def test_without_patterns_nothing_to_do_is_success(vault: Path, run: Run) -> None:
+    Path("nothing").mkdir()
+    assert run("dataset", "add", "vault", "nothing").code == 0
 
 
 def test_files_are_removed_and_moved_and_older_versions_have_them(vault: Path, run: Run) -> None:

@@ -167,6 +167,13 @@ def test_a_plan_of_local_files_needs_no_spark(job: Job, source: Path) -> None:
     assert text == "files   2, 5 B; the largest has 5 B\ntasks   2 on 2 slots; the largest has 5 B\n"
 
 
+def test_a_plan_of_which_patterns_leave_nothing_is_no_plan(job: Job, source: Path) -> None:
+    refused = f"{source}: no file is left by --include '*.bim': correct the patterns"
+    assert job("plan", source, "--include", "*.bim") == Answer(2, "", f"ags1: {refused}\n")
+    shown = job("plan", source, "--include", "*.bim", "--json")
+    assert (shown.code, shown.record) == (2, {"command": "plan", "ok": False, "error": refused})
+
+
 def test_a_plan_of_nothing_is_no_plan(job: Job, tmp_path: Path) -> None:
     answer = job("plan", tmp_path / "missing")
     assert (answer.code, answer.out) == (4, "")
@@ -334,6 +341,9 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     assert refused.code == 3
     assert "is under the master key 'lake2', but 'lake' is expected" in refused.err
 
+    nothing = spark_job("decrypt", vault, plain, "--exclude", "*", "--quiet")
+    assert nothing == Answer(2, "", f"ags1: {vault}: no file is left by --exclude '*': correct the patterns\n")
+    assert not contents(plain)
     assert spark_job("decrypt", vault, plain, "--exclude", "empty").code == 0
     assert contents(plain) == {name: data for name, data in FILES.items() if name != "empty"}
     assert spark_job("clean", vault).out.endswith(f"ags1 clean: removed 0 leftovers of {vault}\n")
