@@ -7,7 +7,6 @@ import io
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Any
 
 __all__ = ["TextWriter", "check_text_options"]
@@ -46,9 +45,7 @@ class TextWriter(io.TextIOWrapper):
         """Give up: nothing appears under the path."""
         self._writer.abort()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
         """Close after a body that succeeded, abort after one that raised."""
         if kind is None:
             self.close()

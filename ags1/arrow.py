@@ -31,8 +31,6 @@ except ImportError as error:
     raise ImportError("ags1.arrow needs pyarrow: pip install 'ags1[arrow]'") from error
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 __all__ = [
@@ -649,7 +647,5 @@ class IpcFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()

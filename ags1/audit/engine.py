@@ -178,16 +178,16 @@ class _Audit:
                 text = f"{share} are not encrypted, more than the {100 * most:g} % of plaintext.max_share"
                 report.add("violation", "too-much-plaintext", self._location.text, text)
         if policy.keys_allowed is not None:
-            unnamed = [each for each in report.files if _key_is_unknown(each, report)]
+            unnamed = [
+                each
+                for each in report.files
+                if each.protection in ("encrypted", PARTLY) and not each.keys and not report.groups[each.group].keys
+            ]
             if unnamed:
                 text = (
                     f"{counted(len(unnamed), 'encrypted file')} of no dataset and no table do not say under which key"
                 )
                 report.add("note", "key-not-known", unnamed[0].name, f"{text}, such as {unnamed[0].name}")
-
-
-def _key_is_unknown(file: AuditedFile, report: AuditReport) -> bool:
-    return file.protection in ("encrypted", PARTLY) and not file.keys and not report.groups[file.group].keys
 
 
 def _group_of(name: str, index: Mapping[str, int]) -> int:

@@ -48,7 +48,7 @@ class Document:
 
     def __init__(self, metadata: Metadata) -> None:
         self._text: str | None = None
-        self._encode = _same
+        self._encode = str
         if isinstance(metadata, Mapping):
             self._fields: dict[str, Any] = dict(metadata)
             return
@@ -250,7 +250,7 @@ def _read(path: str | os.PathLike[str]) -> bytes:
 
 
 def _decoded(data: bytes) -> tuple[str, Any]:
-    encode = _to_utf8
+    encode: Callable[[str], bytes] = str.encode
     if data[:2] == _GZIP_MAGIC:
         encode = _to_gzip
         try:
@@ -264,14 +264,6 @@ def _decoded(data: bytes) -> tuple[str, Any]:
         return data.decode("utf-8"), encode
     except UnicodeDecodeError as error:
         raise FormatError(f"table metadata is not UTF-8: byte {error.start}") from None
-
-
-def _same(text: str) -> str:
-    return text
-
-
-def _to_utf8(text: str) -> bytes:
-    return text.encode("utf-8")
 
 
 def _to_gzip(text: str) -> bytes:

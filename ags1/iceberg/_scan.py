@@ -123,7 +123,9 @@ class EncryptedArrowScan(ArrowScan):
         field_ids |= dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
         columns = FurtherColumns(self._projected_schema, self._table_metadata, field_ids)
         passing, left = [], None if groups else self._limit
-        with closing(self._with_schema(columns.schema)._batches(task, positions)) as batches:
+        # Without a limit: rows are taken away from what this reads.
+        whole = EncryptedArrowScan(self._table_metadata, self._io, columns.schema, self._filter)
+        with closing(whole._batches(task, positions)) as batches:
             for batch in batches:
                 batch = self._passing(batch, columns)
                 if batch.num_rows == 0:
@@ -148,10 +150,6 @@ class EncryptedArrowScan(ArrowScan):
         if passing == batch.num_rows:
             return batch
         return batch.filter(mask) if passing else batch.slice(0, 0)
-
-    def _with_schema(self, schema: Schema) -> EncryptedArrowScan:
-        """The same scan for other columns, and without a limit: rows are taken away from what it reads."""
-        return EncryptedArrowScan(self._table_metadata, self._io, schema, self._filter)
 
     def _deleted_positions(
         self, tasks: list[ScanTask], at_once: int

@@ -346,14 +346,11 @@ def _renamed(record: dict[str, Any], names: _Names) -> dict[Any, Any]:
 def _without(schema: Any, field_ids: frozenset[int]) -> Any:
     """The schema without the fields with these ids."""
     if isinstance(schema, list):
-        return [_without(each, field_ids) for each in schema if not _has_id(each, field_ids)]
+        kept = [each for each in schema if not (isinstance(each, dict) and each.get("field-id") in field_ids)]
+        return [_without(each, field_ids) for each in kept]
     if isinstance(schema, dict):
         return {name: _without(each, field_ids) for name, each in schema.items()}
     return schema
-
-
-def _has_id(field: Any, field_ids: frozenset[int]) -> bool:
-    return isinstance(field, dict) and field.get("field-id") in field_ids
 
 
 def partition_of(schema: dict[str, Any]) -> dict[str, Any]:

@@ -183,7 +183,10 @@ class _Audit:
         self._check_table()
         self._check_snapshots()
         self._check_keys()
-        self._check_files()
+        files = list(self._found)
+        for file, size in zip(files, in_parallel(self._look, files, STAT_THREADS), strict=True):
+            self._check_file(file)
+            self._check_size(file, size)
 
     # -- the table -------------------------------------------------------------------------------------------
 
@@ -351,12 +354,6 @@ class _Audit:
         self._warning("key-length", subject, text)
 
     # -- files -----------------------------------------------------------------------------------------------
-
-    def _check_files(self) -> None:
-        files = list(self._found)
-        for file, size in zip(files, in_parallel(self._look, files, STAT_THREADS), strict=True):
-            self._check_file(file)
-            self._check_size(file, size)
 
     def _look(self, file: TableFile) -> int | Exception:
         try:

@@ -281,7 +281,10 @@ class FileChecker:
             refusal = self.refusal(file)
             if refusal is not None:
                 raise refusal
-            checked = self._check_plaintext(file, len(input_file))
+            size, expected = len(input_file), file.length_hint
+            if expected is not None and size != expected:
+                raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
+            checked = Checked(plaintext=True)
             if file.vectors:
                 with input_file.plaintext(known) as plain:
                     self._check_vectors(file, plain, checked)
@@ -295,12 +298,6 @@ class FileChecker:
 
         deleted_positions(plain, file.vectors)
         checked.problems = footer_contradictions(plain, file.vectors)[:_NAMED_IN_FILE]
-
-    def _check_plaintext(self, file: TableFile, size: int) -> Checked:
-        expected = file.length_hint
-        if expected is not None and size != expected:
-            raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
-        return Checked(plaintext=True)
 
     def _check_stream(self, file: TableFile, input_file: EncryptedInputFile, progress: Progress | None) -> Checked:
         from ags1.verify import verify_file

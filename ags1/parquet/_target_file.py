@@ -165,7 +165,7 @@ class TargetFile:
             levels_inside=encryption is not None and encryption.data_page_v2 == "arrow",
             threads=self._threads,
         )
-        move_chunks(source, chunks(), self._output, conversion, advance or _ignore)
+        move_chunks(source, chunks(), self._output, conversion, advance or (lambda count: None))
         self._row_groups += len(pending)
         for settle in (self._settle_pages, self._write_bloom_filter, self._keep_indexes):
             for found in pending:
@@ -318,10 +318,6 @@ class TargetFile:
                 structure.remove(field)
         else:
             structure.remove(ColumnChunk.META_DATA)
-
-
-def _ignore(count: int) -> None:
-    pass
 
 
 def _fitting(number: int, name: str) -> int:

@@ -171,10 +171,6 @@ def _to_batch(rows: list[Outcome]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], ["outcomes"])
 
 
-def _from_table(table: pa.Table) -> list[Outcome]:
-    return [Outcome(*row) for data in table.column(0) for row in pickle.loads(data.as_buffer())]
-
-
 def check_choice(value: object, choices: tuple[str, ...], what: str) -> None:
     """Refuse an argument that is not one of a few words."""
     if value not in choices:
@@ -268,7 +264,7 @@ class Engine:
                 return []
             frame = self._session.spark.range(0, len(bins), 1, len(bins)).mapInArrow(partial(_run_bins, task), _SCHEMA)
             table = frame.toArrow()
-        outcomes = _from_table(table)
+        outcomes = [Outcome(*row) for data in table.column(0) for row in pickle.loads(data.as_buffer())]
         refused = next((each for each in outcomes if each.path == _NO_FILE), None)
         if refused is not None:
             raise KeyAccessError(

@@ -304,7 +304,9 @@ class Upload:
             self._pieces.append(piece)
             self._held += size
             if self._request is None and self._held >= self._part:
-                self._request = _start_alone(self._put_parts)
+                # It waits for others, so it has a thread of its own.
+                self._request = Request(self._put_parts)
+                threading.Thread(target=self._request.run, name="ags1-upload", daemon=True).start()
             self._condition.notify_all()
             while self._request is not None and self._held > self._part and not self._over and not self._aborted:
                 self._condition.wait()
@@ -375,10 +377,3 @@ class Upload:
             if self._request is not None:
                 # A process that ended now would leave the parts behind; a service that is stalled keeps no one.
                 self._condition.wait_for(lambda: self._over, _ABORT_SECONDS)
-
-
-def _start_alone(call: Callable[[], Result]) -> Request[Result]:
-    """Begin a call that waits for others on a thread that nothing else needs."""
-    request = Request(call)
-    threading.Thread(target=request.run, name="ags1-upload", daemon=True).start()
-    return request

@@ -68,7 +68,7 @@ class RestTable(CatalogTable):
             raise self._conflict(base.metadata_location, found.metadata_location)
         requirements = requirements_of(before, fields)
         if not any(each["snapshot"].get("key-id") for each in updates.snapshots):
-            if _replaces_keys(updates):
+            if any(each["action"] == "remove-encryption-key" for each in updates.first):
                 # A server that removes the old entry and loses the new one would lock everybody out.
                 found = self._try_keys(found)
             after = self._send(found, requirements, updates.all)
@@ -267,10 +267,6 @@ class RestTable(CatalogTable):
 
 
 _CONTENT = ("snapshots", "refs", "encryption-keys", "current-snapshot-id", "snapshot-log")
-
-
-def _replaces_keys(updates: Updates) -> bool:
-    return any(each["action"] == "remove-encryption-key" for each in updates.first)
 
 
 def _requirements_now(requirements: list[Update], now: TableState) -> list[Update]:

@@ -49,7 +49,8 @@ def merged(
     ValueError
         A property is no number.
     """
-    bins = _bins([each for each in listed if _may_merge(each, new)], number_property(properties, _SIZE, _USUAL_SIZE))
+    alike = [each for each in listed if each["content"] == DATA and each["partition_spec_id"] == new.spec_id]
+    bins = _bins(alike, number_property(properties, _SIZE, _USUAL_SIZE))
     enabled = properties.get(_ENABLED, "true").lower() == "true"
     least = max(2, number_property(properties, _COUNT, _USUAL_COUNT))
     for number, each in enumerate(reversed(bins)):
@@ -62,10 +63,6 @@ def merged(
                     replaced.add(of["manifest_path"])
         if entries:
             yield new.like(entries), replaced
-
-
-def _may_merge(listed: Listed, new: Manifest) -> bool:
-    return bool(listed["content"] == DATA and listed["partition_spec_id"] == new.spec_id)
 
 
 def _bins(listed: list[dict[str, Any]], target: int) -> list[list[dict[str, Any]]]:

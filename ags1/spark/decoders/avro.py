@@ -70,7 +70,7 @@ class _Avro(Decoder):
             schema_of(_schema_json(header, file.name), file.name)
         # Only what is wanted becomes Arrow.
         have = pa.schema(list(found.arrow))
-        fields = [have.field(index) for index in _indices(have, schema)]
+        fields = [have.field(index) for name in schema.names if (index := find(have, name)) is not None]
         head = container_start({**header.metadata, "avro.schema": json.dumps(found.plain).encode()}, header.marker)
         container: Any = _Container(head, header.marker, iter_blocks(reader, start, end))
         try:
@@ -88,10 +88,6 @@ class _Avro(Decoder):
             ) from None
         if container.error is not None:
             raise container.error
-
-
-def _indices(have: pa.Schema, wanted: pa.Schema) -> list[int]:
-    return [index for index in (find(have, name) for name in wanted.names) if index is not None]
 
 
 def _batch(records: list[Any], fields: list[pa.Field], found: _Type) -> pa.RecordBatch:
