@@ -235,7 +235,6 @@ def _resolved(names: str) -> Iterator[str]:
 
 
 def _setting_of(name: str) -> tuple[str, dict[str, Any]]:
-    """The section and the settings of an option."""
     for section, options in OPTIONS.items():
         if name in options:
             return section, dict(options[name])

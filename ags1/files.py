@@ -233,7 +233,6 @@ def _name_of(file: Any) -> str | None:
 def _encrypt_source(
     source: Source, output: Output, cipher: BlockCipher, length: int, progress: Progress | None, budget: int | None
 ) -> None:
-    """Seal all of a source into an output."""
     size = source.size
     output.reserve(length)
     output.write(layout.write_header(cipher.block_length))
@@ -267,7 +266,6 @@ def _encrypt_source(
 
 
 def _decrypt_plaintext(plaintext: Plaintext, output: Output, progress: Progress | None) -> None:
-    """Open all of a stream into an output."""
     size, cipher = plaintext.size, plaintext.cipher
     output.reserve(size)
     if not size:

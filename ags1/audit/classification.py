@@ -285,7 +285,6 @@ def _is_key_metadata(found: AuditedFile, head: bytes) -> bool:
 
 
 def _text(head: bytes) -> str | None:
-    """The text that it is; None if it is none."""
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     try:
         # A character may be cut at the end.

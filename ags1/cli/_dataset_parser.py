@@ -52,7 +52,6 @@ def command_parser(only: str | None = None) -> CommandParser:
 
 
 def _add_writing(action: _Action) -> None:
-    """Add the actions that make a version."""
     action(
         "encrypt",
         "_dataset:encrypt",
@@ -146,7 +145,6 @@ ags1 dataset expire vault/ --keep 1 --older-than 0s""",
 
 
 def _add_reading(action: _Action) -> None:
-    """Add the actions that only read."""
     action(
         "ls",
         "_dataset_show:ls",

@@ -164,7 +164,6 @@ def _print_stream(record: dict[str, Any]) -> None:
 
 
 def _picture(record: dict[str, Any]) -> str:
-    """Draw the stream as a person would on paper."""
     full, last = f"[12|{record['block_length']:,}|16]", f"[12|{record['last_block_length']:,}|16]"
     blocks = record["blocks"]
     if blocks == 1:

@@ -152,7 +152,6 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _local_path(options: argparse.Namespace) -> str:
-    """Path of the keystore that --kms names."""
     url = options.kms or ""
     if not url.lower().startswith("local:"):
         raise UsageError(

@@ -171,8 +171,6 @@ class _Transfer:
         self._words = (words[0], " or ".join(past))
 
     def run(self, operation_of: Callable[[Job], FileOperation]) -> int:
-        """Do it; `operation_of` returns what is done with a Parquet file."""
-
         def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
             return self._one(job, operation_of, progress)
 
@@ -285,7 +283,6 @@ class _Recorded(FileOperation):
         self._target = target
 
     def run(self, source: str, target: Any, name: str, **options: Any) -> None:
-        """Do the work."""
         output = _MetadataFile(self._path, self._metadata, True)
         try:
             self._work.run(source, target, name, **options)

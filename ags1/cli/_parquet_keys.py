@@ -98,7 +98,6 @@ class _Prefix:
             self.of("name")
 
     def of(self, name: str) -> bytes:
-        """Of the file of this name."""
         prefix = aad_prefix(self._options, name)
         if not prefix:
             raise UsageError("an empty AAD prefix is none for some readers: leave it out, or give one")

@@ -109,7 +109,6 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def _expected(options: argparse.Namespace) -> ExpectedFiles | None:
-    """The set that the options describe."""
     from pathlib import Path
 
     given = options.expected
@@ -126,7 +125,6 @@ def _expected(options: argparse.Namespace) -> ExpectedFiles | None:
 def _say_total(
     options: argparse.Namespace, outcomes: list[str], missing: list[str], unexpected: list[tuple[str, str]]
 ) -> None:
-    """What all files together are."""
     outcome = DAMAGED if missing or unexpected else worst_outcome(outcomes)
     counts = {each: outcomes.count(each) for each in (AUTHENTIC, DAMAGED, NOT_PROTECTED, NOT_CHECKED)}
     if options.json:

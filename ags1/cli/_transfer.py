@@ -356,7 +356,6 @@ class _MetadataFile:
         self.abort()
 
     def abort(self) -> None:
-        """Remove what is pending."""
         if self._pending is not None:
             os.unlink(self._pending)
             self._pending = None

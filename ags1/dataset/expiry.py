@@ -193,7 +193,6 @@ class _Expiry:
         return rubbish
 
     def _remove_empty(self, names: Iterable[str]) -> None:
-        """Remove directories that have nothing in them any more."""
         if not self.location.is_local:
             return
         above = {name.rpartition("/")[0] for name in names}

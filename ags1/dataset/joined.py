@@ -150,7 +150,6 @@ class _Parts:
             raise
 
     def close(self) -> None:
-        """Close what is open."""
         with self._lock.lock:
             opened = list(self._open.values())
             self._open.clear()

@@ -474,7 +474,6 @@ def _new(found: Iterator[Change]) -> Iterator[str]:
 
 
 def _is_same(one: Entry | None, other: Entry | None) -> bool:
-    """Whether two entries are the same file with the same content."""
     if one is None or other is None:
         return one is other
     return one.path == other.path and [part.name for part in one.parts] == [part.name for part in other.parts]

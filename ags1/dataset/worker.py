@@ -227,7 +227,6 @@ class Worker:
         raise NotImplementedError
 
     def _tell(self, done: int) -> None:
-        """Tell of a large file as it goes."""
         if self._progress is not None:
             self._progress(done)
 

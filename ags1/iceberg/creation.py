@@ -102,7 +102,6 @@ def create_table(
 
 
 def _location(catalog: Any, identifier: str | tuple[str, ...]) -> str:
-    """Where a table of this name goes."""
     if catalog is None:
         assert isinstance(identifier, str)
         path = local_path(identifier)

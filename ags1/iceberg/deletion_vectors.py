@@ -119,7 +119,6 @@ def deleted_positions(file: Any, vectors: Iterable[DeletionVector]) -> dict[Dele
 
 
 def _size_of(file: Any) -> int:
-    """Bytes of an open file."""
     end: int = file.seek(0, io.SEEK_END)
     return end
 

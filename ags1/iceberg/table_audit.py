@@ -164,8 +164,6 @@ def audit(found: TableWalk, file_io: EncryptedFileIO, *, clock: Callable[[], flo
 
 
 class _Audit:
-    """One run over one table."""
-
     def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: AuditReport, now_ms: int) -> None:
         self._found = found
         self._io = file_io
@@ -179,7 +177,6 @@ class _Audit:
         self._shut: set[str | None] = set()
 
     def run(self) -> None:
-        """Look at everything."""
         self._check_table()
         self._check_snapshots()
         self._check_keys()
@@ -276,7 +273,6 @@ class _Audit:
         return entry.timestamp is not None or bool(keys.below(entry.key_id)) or by == self._found.table_key_id
 
     def _check_kek(self, kek: EncryptedKey, under: list[EncryptedKey], dropped: set[str]) -> bool:
-        """Whether its entries can be opened."""
         key_id, by = kek.key_id, kek.encrypted_by_id or ""
         name = f"key encryption key {shown(key_id)}"
         expected = self._found.table_key_id

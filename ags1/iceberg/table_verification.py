@@ -380,13 +380,10 @@ def table_faults(found: TableWalk, allow_plaintext: bool) -> Iterator[tuple[Exce
 
 
 class _Verification:
-    """One run over one table."""
-
     def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: TableVerifyReport) -> None:
         self._found, self._io, self._report = found, file_io, report
 
     def run(self, threads: int, progress: Progress | None) -> None:
-        """Check everything."""
         found, report = self._found, self._report
         for fault, snapshot_ids in table_faults(found, self._io.allow_plaintext):
             report.add_failure(_failure(found.location, "table", fault, 0, snapshot_ids))
@@ -447,8 +444,6 @@ def _failure(path: str, kind: str, fault: Exception, failed: int, snapshot_ids: 
 
 
 class _Source:
-    """The stored bytes of a file, closed afterwards."""
-
     def __init__(self, input_file: EncryptedInputFile) -> None:
         self._source = input_file.source()
 

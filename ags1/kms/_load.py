@@ -92,7 +92,6 @@ class _Query:
         self.pairs = dict(pairs)
 
     def arguments(self, known: dict[str, Callable[[str], Any]], options: dict[str, Any]) -> dict[str, Any]:
-        """Arguments for the constructor."""
         found = {}
         for name, text in self.pairs.items():
             if name not in known:
@@ -107,7 +106,6 @@ class _Query:
 
 
 def _service(scheme: str, path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
-    """Make the client of a service in the network."""
     import ags1.kms
 
     name, form, known = _SERVICES[scheme]

@@ -105,7 +105,6 @@ def _check_mac(mac_data: Any, content: bytes, password: str) -> None:
 
 
 def _secret(bag: Any, password: str) -> bytes:
-    """The key in a secret bag."""
     from pyasn1_modules import rfc5208
 
     if str(bag["secretTypeId"]) != _SHROUDED_KEY:

@@ -32,11 +32,9 @@ def pyarrow_client(client: KeyManagementClient) -> Any:
             self._key_cache = client._key_cache
 
         def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
-            """Wrap a key and encode it."""
             return base64.b64encode(self._client.wrap_key(key_bytes, master_key_identifier))
 
         def unwrap_key(self, wrapped_key: str | bytes, master_key_identifier: str) -> bytes:
-            """Decode a wrapped key and unwrap it."""
             try:
                 wrapped = base64.b64decode(wrapped_key, validate=True)
             except (binascii.Error, ValueError):

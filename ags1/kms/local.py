@@ -349,7 +349,6 @@ class _Given:
         return key
 
     def protect(self) -> _keystore.Protection:
-        """The protection for a new keystore."""
         key = self.key()
         if key is not None:
             return _keystore.Protection.by_key(key)

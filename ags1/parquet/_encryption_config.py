@@ -438,7 +438,6 @@ class _GivenKeys:
 def _given_columns(
     column_keys: object, column_key_metadata: object
 ) -> tuple[ColumnNames | None, list[tuple[Key, bytes | None]]]:
-    """The configured names, and key and key metadata of each."""
     if column_keys is None:
         if column_key_metadata is not None:
             raise ValueError("column_key_metadata needs column_keys: without them no column has a key of its own")
@@ -459,7 +458,6 @@ def _given_columns(
 
 
 def _columns_by_master_key(given: object, key_id: Callable[[object, str], str]) -> tuple[ColumnNames | None, list[str]]:
-    """The configured names, and the master key of each."""
     if given is None:
         return None, []
     if not isinstance(given, Mapping):

@@ -66,7 +66,6 @@ def _between_files(
 
 
 def _land(conversion: Conversion, moving: PageList, output: Output, advance: Callable[[int], None]) -> None:
-    """Wait for the pages that are under way, if any are."""
     if moving.count:
         output.position = conversion.wait()
         stored = moving.stored

@@ -242,7 +242,6 @@ class TargetFile:
         metadata.set(ColumnMetaData.BLOOM_FILTER_LENGTH, I32, self._output.position - offset)
 
     def _protect(self, target: _TargetChunk, module_type: int, data: bytes) -> Buffer:
-        """The bytes of a module as they are stored."""
         key = target.column_key
         if key is None:
             return data

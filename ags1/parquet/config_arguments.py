@@ -96,7 +96,6 @@ class HoldsKeys:
         return "redacted"
 
     def _with(self, **changes: object) -> Self:
-        """The same with other values of some slots."""
         made = type(self).__new__(type(self))
         for name in self.__slots__:
             setattr(made, name, changes.get(name, getattr(self, name)))

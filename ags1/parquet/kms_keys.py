@@ -98,7 +98,6 @@ class KeyService:
         return key_cache_of(self._client)
 
     def _stored(self, wrapped: str, field: str) -> str | bytes:
-        """A wrapped key as the client takes it."""
         if self._of_text:
             return wrapped
         try:

@@ -260,7 +260,6 @@ class _Files:
         self._given = [self.normal(path) for path in given]
 
     def normal(self, path: Any) -> str:
-        """A path as this file system has it."""
         text = _text(path)
         if self._remote is not None:
             return str(self._remote._strip_protocol(text))
@@ -311,7 +310,6 @@ class _Files:
         return [info.path for info in self.base.get_file_info(kept) if info.is_file] if kept else []
 
     def view(self, path: str, **arguments: Any) -> ParquetView:
-        """The plaintext view of a file."""
         if self._local:
             return ParquetView(path, **arguments)
         if self._remote is not None:

@@ -429,7 +429,6 @@ def _run(
 
 
 def _classified(files: list[Entry], threads: int | None) -> list[tuple[Entry, str, str]]:
-    """What to do with each file, and why."""
     known = {each.name for each in files}
     at_once, _ = _shares(files, threads)
     return list(in_parallel(lambda each: (each, *classify(each.location, each.name, known)), files, at_once))

@@ -216,8 +216,6 @@ class _ChunkState:
 
 
 class _Verification:
-    """One run over one file."""
-
     def __init__(
         self,
         file: SourceFile,
@@ -254,7 +252,6 @@ class _Verification:
         self._unusable: set[tuple[tuple[str, ...] | None, bytes | None]] = set()
 
     def run(self) -> None:
-        """Check everything."""
         report, file = self._report, self._file
         footer = file.footer
         report.name, report.size, report.algorithm = file.name, footer.size, footer.algorithm

@@ -121,7 +121,6 @@ def _kind(session: Session, catalog: str, settings: dict[str, str]) -> str:
 
 
 def _translated(session: Session, catalog: str, kind: str, settings: dict[str, str]) -> dict[str, str]:
-    """The settings with PyIceberg's names."""
     found = {name: text for name, text in settings.items() if name not in ("type", "catalog-impl", "io-impl")}
     path_style = found.pop("s3.path-style-access", None)
     if path_style is not None:
@@ -143,7 +142,6 @@ def _translated(session: Session, catalog: str, kind: str, settings: dict[str, s
 
 
 def _of_jdbc(catalog: str, settings: dict[str, str]) -> str:
-    """SQLAlchemy's URL for one of JDBC's."""
     url = settings["uri"].removeprefix("jdbc:")
     if url.startswith("sqlite:"):
         path = url.removeprefix("sqlite:").removeprefix("file:")

@@ -77,8 +77,6 @@ def convert(
 
 
 class _Tasks:
-    """Runs a conversion's files as tasks of Spark."""
-
     def __init__(self, spark: Any, work: TableMoving, parallelism: int | None, progress: Any) -> None:
         self._spark, self._work = spark, work
         self._parallelism, self._progress = parallelism, progress
@@ -86,7 +84,6 @@ class _Tasks:
     def perform(
         self, tasks: list[FileTask], work_key: WorkKey | None, places: Places, directory: Location
     ) -> Iterator[FileResult]:
-        """What the engine takes instead of its threads."""
         # One object, which is pickled once for each Spark task.
         job = Job(places, work_key, directory)
         units = [Unit(each.source, each.length, (each, job)) for each in sorted(tasks, key=lambda each: each.source)]

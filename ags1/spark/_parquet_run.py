@@ -275,7 +275,6 @@ class _Spool:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
 
     def fill(self, units: Iterable[Unit]) -> None:
-        """Put files down, behind those that there are."""
         self._file.seek(0, os.SEEK_END)
         for each in units:
             pickle.dump(each, self._file)

@@ -355,7 +355,6 @@ _READ, _STREAM, _WRITE = _known(SourceOptions), _known(StreamOptions), _known(Wr
 
 
 def _values(cls: Any, options: Mapping[str, str]) -> dict[str, Any]:
-    """What the options say, by the names of fields."""
     known = _known(cls)
     found: dict[str, str] = {}
     for name, text in options.items():

@@ -210,7 +210,6 @@ class _Files:
         self._done: list[Done] = []
 
     def write_all(self, parts: Iterator[tuple[str, pa.RecordBatch]]) -> None:
-        """Write the rows of several directories."""
         for directory, batch in parts:
             self.write(directory, batch)
 
@@ -253,7 +252,6 @@ class _Files:
         return self._done
 
     def abort(self) -> None:
-        """Throw away what is open and what is finished."""
         for file in self._open.values():
             file.abort()
         self._open = {}
@@ -293,6 +291,5 @@ class _File:
         return length
 
     def abort(self) -> None:
-        """Leave no file."""
         self.encoder.abort()
         self.writer.abort()

@@ -172,7 +172,6 @@ class _Decrypting:
         self._begun: dict[str, tuple[Entry, str]] = {}
 
     def run(self) -> None:
-        """Decrypt all."""
         try:
             self._run()
         finally:
@@ -280,7 +279,6 @@ class _Records:
         return f"{self._location.name}/file-{random_bytes(8).hex()}"
 
     def write(self, done: list[tuple[str, int]]) -> None:
-        """Record some files."""
         if not done:
             return
         self._count += 1

@@ -166,7 +166,6 @@ class _Encrypting:
         self._files: dict[str, EncryptUnit] = {}
 
     def note(self, path: str, size: int, error: Exception | None) -> None:
-        """Take a file that no task is given."""
         if error is None:
             row = Outcome(path, plaintext_length=size, file_length=encrypted_length(size), status="skipped")
         else:

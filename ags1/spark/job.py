@@ -157,7 +157,6 @@ class _Job:
         self._own: Any = None
 
     def run(self) -> int:
-        """Do it; return the exit code."""
         function: str = self._options.function
         if function == "plan":
             return self._plan(**self._arguments)
@@ -445,7 +444,6 @@ class _Plan:
         self.errors: list[tuple[str, str]] = []
 
     def counted(self, size: int, units: list[Unit]) -> list[Unit]:
-        """Count a file, whose units these are."""
         self.files += 1
         self.bytes += size
         self.largest_file = max(self.largest_file, size)

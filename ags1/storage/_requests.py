@@ -127,8 +127,6 @@ class Request(Generic[Result]):
 
 
 class _Pool:
-    """The threads of this process."""
-
     def __init__(self) -> None:
         # Taken by itself: an interrupt inside Condition.__enter__ would leave it locked for ever.
         self._lock = threading.Lock()

@@ -28,8 +28,6 @@ _PASSED = 16
 
 
 class _Piece:
-    """A range under way or fetched."""
-
     __slots__ = ("begin", "end", "number", "passed", "request", "touched", "unread")
 
     def __init__(self, begin: int, end: int) -> None:

@@ -191,7 +191,6 @@ class _Lock:
         self._id: int | None = None
 
     def acquire(self) -> None:
-        """Wait for the lock."""
         from hive_metastore.ttypes import (
             CheckLockRequest,
             LockComponent,
@@ -239,7 +238,6 @@ class _Lock:
             ) from error
 
     def release(self) -> None:
-        """Give the lock back, if it is held."""
         from hive_metastore.ttypes import UnlockRequest
         from thrift.Thrift import TException
 

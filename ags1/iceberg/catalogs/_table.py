@@ -124,14 +124,12 @@ class CatalogTable(abc.ABC):
         """
 
     def _conflict(self, base: str, found: str) -> ConflictError:
-        """The error of a commit that came too late."""
         return ConflictError(
             f"{self.name}: somebody else has committed: the table has {found} now, and this commit was made from "
             f"{base}. Nothing was changed: load the table and do it again"
         )
 
     def _taken(self) -> ConflictError:
-        """The error of a new table whose name is not free."""
         return ConflictError(
             f"{self.name}: the catalog has something of this name already: choose another, or drop that"
         )

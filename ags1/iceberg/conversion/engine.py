@@ -212,7 +212,6 @@ class Conversion:
             journal.flush()
 
     def _workers(self, tasks: list[FileTask]) -> tuple[int, int]:
-        """Files at once, and threads for each."""
         cpus = self.threads or usable_cpus()
         ends = self.places.of_source(tasks[0].source), self.places.of_target(tasks[0].target)
         # While some wait for the disk, others are encrypted; a store lets them wait longer.

@@ -209,7 +209,6 @@ class _DataFile:
         return written + expected >= self._layout.target_size
 
     def flush(self) -> None:
-        """Write the rows that wait."""
         if not self._batches:
             return
         layout = self._layout
@@ -241,7 +240,6 @@ class _DataFile:
         return Entry(ADDED, 0, None, None, file)
 
     def abort(self) -> None:
-        """Leave nothing of it."""
         self._writer.abort()
 
 

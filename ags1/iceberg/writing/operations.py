@@ -86,7 +86,6 @@ def _key(partition: dict[int, Any]) -> tuple[Any, ...]:
 
 
 def _visible_rows(table: Any, ref: str, paths: set[str]) -> int:
-    """Rows of data files that are not deleted."""
     scan = table.scan(columns=[POSITION_NAME], ref=ref)
     found: int = 0
     partly = []

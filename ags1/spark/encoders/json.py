@@ -50,7 +50,6 @@ def _lines(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _objects(names: Sequence[str], columns: list[pa.Array], count: int) -> pa.Array:
-    """A JSON object for each row."""
     fields = []
     for name, column in zip(names, columns, strict=True):
         values = _json_of(column)
