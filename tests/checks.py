@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -450,6 +451,32 @@ def open_descriptors() -> int:
         with contextlib.suppress(FileNotFoundError):
             found += os.readlink(f"/proc/self/fd/{name}").startswith("/")
     return found
+
+
+def interrupted(function: Callable[[], object], moment: int, *files: str) -> bool:
+    """Run a function and raise KeyboardInterrupt at a moment of it, counted from 0; whether it lasted until then.
+
+    Moments are where the interpreter looks for signals: when a function of these files begins, and when a native one
+    that it has called is over.
+    """
+    left = moment
+
+    def watch(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal left
+        if event in ("call", "c_return") and frame.f_code.co_filename in files:
+            left -= 1
+            if left < 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    try:
+        sys.setprofile(watch)
+        function()
+    except KeyboardInterrupt:
+        assert left < 0
+    finally:
+        sys.setprofile(None)
+    return left < 0
 
 
 def in_threads(functions: Iterable[Callable[[], Any]]) -> list[Any]:

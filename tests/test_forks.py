@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import signal
 from collections.abc import Callable
@@ -13,11 +14,27 @@ from typing import Any
 import pytest
 
 import ags1
+from ags1 import _forks
 from ags1.parquet import ParquetView
-from tests.checks import HANG_SECONDS, KEY
+from tests.checks import HANG_SECONDS, KEY, interrupted
 from tests.parquet.view_files import NAME, decryption, encrypted
 
 DATA = bytes(range(256)) * 1000
+
+
+def test_an_interrupt_leaves_no_lock_taken() -> None:
+    each = _forks.ForkSafeLock()
+
+    def use() -> None:
+        with each.lock:
+            assert each.lock.locked()
+
+    for moment in itertools.count():
+        was_interrupted = interrupted(use, moment, __file__, _forks.__file__)
+        assert not each.lock.locked()
+        if not was_interrupted:
+            break
+    assert moment >= 3, "nothing was interrupted"
 
 
 def _child_reads(locks: list[Any], read: Callable[[], bytes], expected: bytes) -> None:

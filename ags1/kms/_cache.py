@@ -32,13 +32,13 @@ MAX_ENTRIES = 10_000
 
 
 class _Flight:
-    """A key that one thread asks for while others wait."""
+    """A key that one thread asks for, with the lock, while others wait for that."""
 
-    __slots__ = ("done", "failure", "leader", "value")
+    __slots__ = ("__weakref__", "failure", "is_led", "lock", "value")
 
-    def __init__(self, leader: int) -> None:
-        self.leader = leader
-        self.done = threading.Event()
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.is_led = False
         self.value: Any = None
         self.failure: KeyAccessError | None = None
 
@@ -86,30 +86,37 @@ class KeyCache:
             The greatest age that this caller accepts; what it has made is not kept if that is 0.
         """
         limit = self.seconds if seconds is None else min(seconds, self.seconds)
-        me = threading.get_ident()
-        while True:
-            with self._lock:
-                found = self._find(name, limit)
-                if found is not None:
-                    return found  # type: ignore[no-any-return]
-                flight = self._flights.get(name)
-                leads = flight is None
-                if flight is None:
-                    flight = self._flights[name] = _Flight(me)
-                    # Too old for this caller: the client's own unwrap_key must not find it either.
-                    self._kept.pop(name, None)
-                epoch = self._epoch
-            if leads:
-                return self._lead(flight, name, make, limit, epoch)
-            if flight.leader == me:
-                # A client's own unwrap_key, inside the call that a table or a file makes.
-                return make()
-            flight.done.wait()
+        with self._lock:
+            found = self._find(name, limit)
+            if found is not None:
+                return found  # type: ignore[no-any-return]
+            flight = self._flights.get(name)
+            if flight is None or flight.value is not None or flight.failure is not None:
+                flight = self._flights[name] = _Flight()
+                # Too old for this caller: the client's own unwrap_key must not find it either.
+                self._kept.pop(name, None)
+            epoch = self._epoch
+        # Whatever interrupts who asks, the lock is open afterwards, and the next that waited for it asks.
+        with flight.lock:
             if flight.failure is not None:
                 raise type(flight.failure)(str(flight.failure))
             if flight.value is not None:
                 return flight.value  # type: ignore[no-any-return]
-            # The thread that asked was interrupted, which says nothing of the key.
+            if flight.is_led:
+                # A client's own unwrap_key, inside the call that a table or a file makes.
+                return make()
+            try:
+                flight.is_led = True
+                value = make()
+                with self._lock:
+                    self._keep(name, value, limit, epoch)
+                    flight.value = value
+                return value
+            except KeyAccessError as error:
+                flight.failure = error
+                raise
+            finally:
+                flight.is_led = False
 
     def put(self, name: Hashable, value: object) -> None:
         """Keep a key that was just made."""
@@ -142,7 +149,8 @@ class KeyCache:
         """Start empty, in a child that has one thread: it has neither its parent's keys nor its locks."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
-        self._flights: dict[Hashable, _Flight] = {}
+        # They end with the calls that take part in them.
+        self._flights: weakref.WeakValueDictionary[Hashable, _Flight] = weakref.WeakValueDictionary()
 
     def __len__(self) -> int:
         with self._lock:
@@ -154,22 +162,6 @@ class KeyCache:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an ags1.kms.KeyCache cannot be pickled or copied: it holds keys")
-
-    def _lead(self, flight: _Flight, name: Hashable, make: Callable[[], T], limit: float, epoch: int) -> T:
-        try:
-            value = make()
-            flight.value = value
-            with self._lock:
-                self._keep(name, value, limit, epoch)
-            return value
-        except KeyAccessError as error:
-            flight.failure = error
-            raise
-        finally:
-            with self._lock:
-                if self._flights.get(name) is flight:
-                    del self._flights[name]
-            flight.done.set()
 
     def _find(self, name: Hashable, limit: float) -> Any:
         made, value = self._kept.get(name, (0.0, None))

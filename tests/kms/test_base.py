@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import copy
+import functools
+import itertools
 import os
 import pickle
 import threading
@@ -17,7 +19,7 @@ import pytest
 import ags1
 from ags1 import kms
 from ags1.kms import _base, _cache
-from tests.checks import KEY, KEYS, OTHER_KEY, in_child, in_threads, pattern, run_python
+from tests.checks import KEY, KEYS, OTHER_KEY, in_child, in_threads, interrupted, pattern, run_python
 from tests.kms.loopback import FakeTime
 
 CommonArguments = dict[str, Any]
@@ -299,17 +301,19 @@ def test_threads_that_waited_for_a_failure_get_it_and_do_not_ask_again_one_by_on
 
         count = 0
 
-        def __init__(self, leader: int) -> None:
-            super().__init__(leader)
-            wait = self.done.wait
+        def __init__(self) -> None:
+            super().__init__()
+            self.own, self.lock = self.lock, self
 
-            def counted(timeout: float | None = None) -> bool:
-                Watched.count += 1
-                if Watched.count == 7:
-                    waiting.set()
-                return wait(600)
+        def __enter__(self) -> None:
+            Watched.count += 1
+            # The eighth is the one that asks.
+            if Watched.count == 8:
+                waiting.set()
+            self.own.acquire()
 
-            self.done.wait = counted  # type: ignore[method-assign]
+        def __exit__(self, *_: object) -> None:
+            self.own.release()
 
     def ask() -> str:
         arrived.wait(600)
@@ -347,9 +351,22 @@ def test_an_interrupted_call_does_not_leave_others_waiting(client: CountingKms) 
     client.before = interrupt
     with pytest.raises(KeyboardInterrupt):
         client.unwrap_key(KEY, "lake")
-    assert not client._key_cache._flights
     client.before = lambda: None
-    assert client.unwrap_key(KEY, "lake") == KEY[::-1]
+    assert in_threads([lambda: client.unwrap_key(KEY, "lake")] * 4) == [KEY[::-1]] * 4
+    assert client.calls == ["unwrap"] * 2
+
+
+@pytest.mark.parametrize("seconds", [0, 100])
+def test_an_interrupt_anywhere_in_the_cache_does_not_leave_others_waiting(seconds: float) -> None:
+    for moment in itertools.count():
+        cache = _cache.KeyCache(seconds)
+        get = functools.partial(cache.get, "name", lambda: ags1.Key(KEY))
+        was_interrupted = interrupted(get, moment, _cache.__file__)
+        assert all(isinstance(found, ags1.Key) for found in in_threads([get] * 3))
+        assert (get() is get()) == (seconds > 0)
+        if not was_interrupted:
+            break
+    assert moment > 5, "nothing was interrupted"
 
 
 # -- faults --------------------------------------------------------------------------------------------------
