@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,10 @@ LONG = (
     "test_examples",
 )
 _ROOT = Path(__file__).parent
+
+# A shell has what it runs in the background ignore Ctrl-C. The children of tests, which inherit that, are to obey it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in each run, however slow the machine is: a change fails by what it changed. Those of
 # --hypothesis-profile=default are others each time.

@@ -13,7 +13,19 @@ import pytest
 import ags1
 from ags1._gathered import Gathered, Helper
 from tests import reference
-from tests.checks import KEY, KEYS, MIB, OVERHEAD, PREFIX, count_of_messages, in_child, nonces_of, pattern, run_python
+from tests.checks import (
+    HANG_SECONDS,
+    KEY,
+    KEYS,
+    MIB,
+    OVERHEAD,
+    PREFIX,
+    count_of_messages,
+    in_child,
+    nonces_of,
+    pattern,
+    run_python,
+)
 
 MAX_BLOCKS = (1 << 31) - 1
 HEADER = bytes(8)
@@ -195,7 +207,7 @@ def test_a_forked_child_never_waits_for_its_parents_windows(how: str) -> None:
         def child() -> bytes:
             # In native code no handler of Python's would run.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(60)
+            signal.alarm(HANG_SECONDS)
             while windows:
                 window = windows.pop()
                 if how in ("wait", "stop"):

@@ -93,5 +93,6 @@ def files_below(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def a_machine_that_is_never_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines say how long something took where that was long enough to tell: no test of other words depends on it."""
-    monkeypatch.setattr("ags1.cli._report._RATE_AFTER_SECONDS", float("inf"))
+    """Lines say how long something took, and how far it is, where it is slow: no test of other words depends on it."""
+    for name in ("_RATE_AFTER_SECONDS", "_LINE_EVERY_SECONDS"):
+        monkeypatch.setattr(f"ags1.cli._report.{name}", float("inf"))

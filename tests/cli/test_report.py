@@ -62,6 +62,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The reporter's only clock."""
     found = Clock()
     monkeypatch.setattr(_report, "time", found)
+    monkeypatch.setattr(_report, "_LINE_EVERY_SECONDS", 10.0)
     return found
 
 

@@ -441,7 +441,7 @@ def test_a_child_forked_in_between_neither_waits_nor_crashes(tmp_path: Path) -> 
             child = os.fork()
             if child == 0:
                 status = 1
-                signal.alarm(20)
+                signal.alarm(HANG_SECONDS)
                 try:
                     if kind == "wait":
                         try:

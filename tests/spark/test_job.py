@@ -34,7 +34,7 @@ from ags1.spark._engine import Outcome
 from ags1.spark._errors import raise_for
 from ags1.spark.job import main
 from ags1.spark.job_session import SparkFailed, as_error
-from tests.checks import pattern
+from tests.checks import HANG_SECONDS, pattern
 from tests.parquet import corpus
 from tests.spark.sessions import LOCAL, environment, need_spark, prepare
 from tests.spark.trees import objects, unfinished, versions
@@ -557,7 +557,7 @@ def test_an_interrupted_run_leaves_no_version_and_its_record(
     variables = environment(prepare(tmp_path / "session", LOCAL), storage_environment)
     variables["PYTHONPATH"] += os.pathsep + str(tmp_path / "modules")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(90)
+        server.settimeout(HANG_SECONDS)
         named = {"of": kms_url, "port": server.getsockname()[1], "first": tmp_path / "first"}
         # One task after another, each in a new process, which asks the KMS: that of the second file waits for it.
         process = subprocess.Popen(

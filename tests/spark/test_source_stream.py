@@ -23,7 +23,8 @@ from ags1.spark._source_stream import StreamReader, stream_reader_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.spark.conftest import Storage
+    from tests.checks import HANG_SECONDS
+from tests.spark.conftest import Storage
 
 LIMITED = hasattr(_source_stream, "AdmittingStreamReader")
 
@@ -63,7 +64,7 @@ class Lake:
 
         writer = reader.load(self.path).writeStream.foreachBatch(keep)
         query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(HANG_SECONDS)
         return batches
 
 
