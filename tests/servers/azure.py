@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -57,8 +55,8 @@ class AzureServer:
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, directory: str | os.PathLike[str] | None = None) -> Iterator[AzureServer]:
-        """Start a server for as long as the context lasts; it keeps its objects in `directory`, or a temporary one.
+    def start(cls) -> Iterator[AzureServer]:
+        """Start a server for as long as the context lasts, with its objects in a temporary directory.
 
         Raises
         ------
@@ -69,10 +67,7 @@ class AzureServer:
         """
         script = install()
         with contextlib.ExitStack() as stack:
-            if directory is None:
-                directory = tempfile.mkdtemp(prefix="ags1-azure-")
-                stack.callback(shutil.rmtree, directory, ignore_errors=True)
-            where = os.fspath(directory)
+            where = stack.enter_context(tempfile.TemporaryDirectory(prefix="ags1-azure-", ignore_cleanup_errors=True))
 
             def command(port: int) -> list[str]:
                 options = ["--location", where, "--silent", "--disableTelemetry", "--skipApiVersionCheck"]

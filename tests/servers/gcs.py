@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shutil
 import sys
 import tempfile
 import urllib.error
@@ -48,8 +46,8 @@ class GcsServer:
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, directory: str | os.PathLike[str] | None = None) -> Iterator[GcsServer]:
-        """Start a server for as long as the context lasts; it keeps its objects in `directory`, or a temporary one.
+    def start(cls) -> Iterator[GcsServer]:
+        """Start a server for as long as the context lasts, with its objects in a temporary directory.
 
         Raises
         ------
@@ -60,10 +58,7 @@ class GcsServer:
         """
         program = install()
         with contextlib.ExitStack() as stack:
-            if directory is None:
-                directory = tempfile.mkdtemp(prefix="ags1-gcs-")
-                stack.callback(shutil.rmtree, directory, ignore_errors=True)
-            where = os.fspath(directory)
+            where = stack.enter_context(tempfile.TemporaryDirectory(prefix="ags1-gcs-", ignore_cleanup_errors=True))
 
             def command(port: int) -> list[str]:
                 options = [

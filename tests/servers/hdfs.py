@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,8 +49,8 @@ class HdfsServer:
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, directory: str | os.PathLike[str] | None = None) -> Iterator[HdfsServer]:
-        """Start a cluster for as long as the context lasts; it keeps its blocks in `directory`, or a temporary one.
+    def start(cls) -> Iterator[HdfsServer]:
+        """Start a cluster for as long as the context lasts, with its blocks in a temporary directory.
 
         Raises
         ------
@@ -63,12 +61,10 @@ class HdfsServer:
         """
         built = install()
         with contextlib.ExitStack() as stack:
-            if directory is None:
-                directory = tempfile.mkdtemp(prefix="ags1-hdfs-")
-                stack.callback(shutil.rmtree, directory, ignore_errors=True)
-            options = ["-Xmx512m", "-XX:+UseSerialGC", f"-Dtest.build.data={os.fspath(directory)}"]
+            where = stack.enter_context(tempfile.TemporaryDirectory(prefix="ags1-hdfs-", ignore_cleanup_errors=True))
+            options = ["-Xmx512m", "-XX:+UseSerialGC", f"-Dtest.build.data={where}"]
             # It ends when its standard input is closed, and so it does if this process is killed.
-            jvm = stack.enter_context(Jvm(built, _MAIN_CLASS, START_SECONDS, options, [os.fspath(directory)]))
+            jvm = stack.enter_context(Jvm(built, _MAIN_CLASS, START_SECONDS, options, [where]))
             try:
                 port, web_port = map(int, jvm.answer().split())
             except (PeerFailure, ValueError) as error:
