@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from ags1._arrow_threads import tasks_counter, wait_for_arrow
+from ags1._arrow_threads import lend, tasks_counter, wait_for_arrow
 from tests.checks import HANG_SECONDS, KEY, run_python
 
 
@@ -37,6 +37,8 @@ def test_tasks_of_arrows_threads_are_counted() -> None:
     wait_for_arrow()
     assert tasks() == 0
     file = _Slow(b"a,b\n" + b"12,34\n" * 10_000)
+    # Where nothing is lent it does not wait for long.
+    lend(file)
     options = pa.csv.ReadOptions(block_size=8000)
     reading = threading.Thread(target=pa.csv.read_csv, args=[file], kwargs={"read_options": options})
     reading.start()

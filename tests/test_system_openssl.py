@@ -70,7 +70,7 @@ def run(linked: Path, code: str, configuration: Path | None = None) -> subproces
     if configuration is not None:
         env["OPENSSL_CONF"] = str(configuration)
     return subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=linked, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", code], env=env, cwd=linked, capture_output=True, text=True, check=False, timeout=600
     )
 
 

@@ -127,7 +127,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
     small, large = lake(directory / "small", 1, 10), lake(directory / "large", MANIFESTS, FILES // MANIFESTS)
 
     def measure(what: str) -> tuple[int, int]:
-        found, grown = run_python(MEASURE, small, large, what, timeout=300).split()
+        found, grown = run_python(MEASURE, small, large, what).split()
         return int(found), int(grown)
 
     return measure

@@ -338,5 +338,4 @@ def test_what_is_only_claimed_takes_no_memory(tmp_path: Path) -> None:
             hostile.refused(kind, data, directory, expected)
         """,
         str(tmp_path),
-        timeout=120,
     )
