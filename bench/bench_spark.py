@@ -145,10 +145,7 @@ def test_mixed_tree(
     subjects = {"ags1": Subject(over_spark, after=away), "one process": Subject(here, after=away)}
     run = interleave(subjects, warm_up=2)
     question = f"Spark: {direction} {mixed.words}"
-    note = NOTE
-    if direction == "verify":
-        note += "; nothing is written, so all is over in half a second, and to start Spark's tasks takes 0.3 s of it"
-    record(run, figure(run, question, "one process", kind="peer", target=TARGET, nbytes=mixed.nbytes, note=note))
+    record(run, figure(run, question, "one process", kind="peer", target=TARGET, nbytes=mixed.nbytes, note=NOTE))
 
 
 @pytest.mark.parametrize("direction", ["encrypt", "decrypt"])

@@ -151,6 +151,18 @@ class Items:
             self._made[index] = found
         return found
 
+    def object_names(self) -> list[str]:
+        """Names of the objects of a leaf's files, in their order; no item is made for them."""
+        if not self._fields:
+            return [part.name for item in self if isinstance(item, Entry) for part in item.parts]
+        try:
+            names = [part[0] for each in self._fields for part in each["parts"]]
+        except (TypeError, IndexError):
+            names = [None]
+        if not all(isinstance(each, str) for each in names):
+            raise FormatError(f"{self._name}: an entry has a field that is missing or of a wrong type")
+        return names
+
     def at_or_before(self, key: bytes) -> int:
         """Index of the last item that begins at or before a key; -1 if there is none."""
         return bisect_right(self.keys, key) - 1
@@ -274,7 +286,7 @@ class Manifests:
     def files(self, root: Node | None, prefix: str = "") -> Iterator[Entry]:
         """The files whose paths begin with `prefix`, in order; leaves are read ahead."""
         key = sort_key(prefix)
-        leaves = self._leaves(root, key, key)
+        leaves = self.leaves(root, key, key)
         return self._within(
             map(self.children, leaves) if self.location.is_local else in_order(self.children, leaves, at_once=_AHEAD),
             key, key,
@@ -290,7 +302,7 @@ class Manifests:
                     return
                 yield item
 
-    def _leaves(self, node: Node | None, key: bytes, prefix: bytes) -> Iterator[Node]:
+    def leaves(self, node: Node | None, key: bytes = b"", prefix: bytes = b"") -> Iterator[Node]:
         """The leaves that may have files from a key on whose paths begin with `prefix`."""
         if node is None or node.last < key or (node.first > key and not node.first.startswith(prefix)):
             return
@@ -303,7 +315,7 @@ class Manifests:
             assert isinstance(child, Node)
             if child.first > key and not child.first.startswith(prefix):
                 return
-            yield from self._leaves(child, key, prefix)
+            yield from self.leaves(child, key, prefix)
 
     def has_below(self, root: Node | None, directory: str) -> bool:
         """Whether there are files below a directory."""
@@ -323,7 +335,7 @@ class Manifests:
             yield name, None
             # "0" follows "/" directly. Nothing is read ahead: what is below the next name may be jumped over too.
             behind, inside = sort_key(f"{prefix}{name}0"), sort_key(prefix)
-            files = self._within(map(self.children, self._leaves(root, behind, inside)), behind, inside)
+            files = self._within(map(self.children, self.leaves(root, behind, inside)), behind, inside)
             entry = next(files, None)
 
     def object_names(self, root: Node | None, known: set[str]) -> Iterator[str]:
@@ -337,11 +349,13 @@ class Manifests:
         known.add(root.name)
         yield root.name
         # Each leaf is read once.
-        for item in self.children(root, keep=root.level > 0):
-            if isinstance(item, Node):
-                yield from self.object_names(item, known)
-            else:
-                yield from (part.name for part in item.parts)
+        below = self.children(root, keep=root.level > 0)
+        if root.level == 0:
+            yield from below.object_names()
+            return
+        for item in below:
+            assert isinstance(item, Node)
+            yield from self.object_names(item, known)
 
 
 def _last(item: Item) -> bytes:

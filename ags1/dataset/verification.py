@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ags1.files import Progress
 
-    Perform = Callable[[Iterator[Entry]], Generator[Outcome, None, None]]
+    Perform = Callable[[View], Generator[Outcome, None, None]]
 
 __all__ = ["verify"]
 
@@ -51,8 +51,8 @@ def verify(
 ) -> TreeReport:  # fmt: skip
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
 
-    The KMS gives the keys of other versions' manifests: what those name is not foreign. `perform` has the entries
-    verified somewhere else than in threads of this process, and yields their outcomes.
+    The KMS gives the keys of other versions' manifests: what those name is not foreign. `perform` has the files
+    verified somewhere else than in threads of this process, and yields the outcomes of those entries that failed.
     """
     return _Verification(view, kms).run(threads, progress, perform)
 
@@ -75,11 +75,11 @@ class _Verification:
                 progress(done + more, total)
 
         tell(0)
-        entries = self.view.manifests.files(self.view.root)
         if perform is not None:
-            outcomes = perform(entries)
+            outcomes = perform(self.view)
         else:
             worker = VerifyWorker(self.view.location, self.view.keys, progress=tell)
+            entries = self.view.manifests.files(self.view.root)
             outcomes = execute(worker, entries, threads=threads, on_error="collect")
         with closing(outcomes):
             for outcome in outcomes:

@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 __all__ = [
     "FATAL",
     "SMALL",
-    "DecryptUnit",
     "DecryptWorker",
     "EncryptUnit",
     "EncryptWorker",
     "Outcome",
+    "ReadUnit",
     "VerifyWorker",
     "Worker",
     "batches",
@@ -95,18 +95,19 @@ class EncryptUnit(NamedTuple):
     whole: int = -1
 
 
-class DecryptUnit(NamedTuple):
-    """A range of a big file, decrypted into a file that :meth:`LocalTarget.begin` has made. It holds no open key.
+class ReadUnit(NamedTuple):
+    """A range of a big file, to be decrypted or verified. It holds no open key.
 
     `entry` has the objects only that have some of the range, which begins at `first` of those, where a block does, and
-    at `start` of the file; `into` is the name of what it is written into, relative to the target.
+    at `start` of the file; `into` is the name, relative to the target, of the file that :meth:`LocalTarget.begin` has
+    made for its plaintext.
     """
 
     entry: Entry
     first: int
     size: int
     start: int
-    into: str
+    into: str = ""
 
     @property
     def stored(self) -> int:
@@ -115,10 +116,10 @@ class DecryptUnit(NamedTuple):
         return sum(lengths[1:] if self.first else lengths)
 
 
-def cut_entry(entry: Entry, part_bytes: int, into: str) -> list[DecryptUnit]:
+def cut_entry(entry: Entry, part_bytes: int, into: str = "") -> list[ReadUnit]:
     """Ranges of a file of about `part_bytes` each, which begin where a block of one of its objects does."""
     blocks = max(1, part_bytes // DEFAULT_BLOCK_LENGTH)
-    units: list[DecryptUnit] = []
+    units: list[ReadUnit] = []
     parts: list[Part] = []
     first = size = start = 0
     for part in entry.parts:
@@ -126,12 +127,12 @@ def cut_entry(entry: Entry, part_bytes: int, into: str) -> list[DecryptUnit]:
         while not parts or parts[-1] is not part or done < part.plaintext_length:
             room = (blocks - -(-size // DEFAULT_BLOCK_LENGTH)) * DEFAULT_BLOCK_LENGTH
             if not room:
-                units.append(DecryptUnit(replace(entry, parts=tuple(parts)), first, size, start, into))
+                units.append(ReadUnit(replace(entry, parts=tuple(parts)), first, size, start, into))
                 parts, first, size, start = [], done, 0, start + size
                 continue
             count = min(part.plaintext_length - done, room)
             parts, size, done = [*parts, part], size + count, done + count
-    return [*units, DecryptUnit(replace(entry, parts=tuple(parts)), first, size, start, into)]
+    return [*units, ReadUnit(replace(entry, parts=tuple(parts)), first, size, start, into)]
 
 
 class Outcome(NamedTuple):
@@ -380,7 +381,10 @@ class EncryptWorker(Worker):
 
 
 class ReadingWorker(Worker):
-    """What decrypting and verifying have in common. Units are entries; every block of them is authenticated."""
+    """What decrypting and verifying have in common. Units are entries, or ranges of a big one.
+
+    Every block of them is authenticated.
+    """
 
     def __init__(
         self, dataset: Location, keys: ClassKeys, *, threads: int = 1, progress: Callable[[int], object] | None = None
@@ -389,9 +393,11 @@ class ReadingWorker(Worker):
         self._dataset = dataset
         self._keys = keys
 
-    def size_of(self, entry: Entry) -> int:
-        """Bytes of plaintext; a file of several objects is never a small one."""
-        return entry.plaintext_length if len(entry.parts) == 1 else max(entry.plaintext_length, SMALL + 1)
+    def size_of(self, unit: Entry | ReadUnit) -> int:
+        """Bytes of plaintext; a range, or a file of several objects, is never a small file."""
+        if isinstance(unit, ReadUnit):
+            return max(unit.size, SMALL + 1)
+        return unit.plaintext_length if len(unit.parts) == 1 else max(unit.plaintext_length, SMALL + 1)
 
     def _small(self, entries: list[Entry]) -> list[Outcome]:
         started = time.monotonic()
@@ -450,8 +456,9 @@ class ReadingWorker(Worker):
         """Do with the plaintexts of small files what they are for; return what failed."""
         raise NotImplementedError
 
-    def _parts(self, entry: Entry) -> Generator[Plaintext, None, None]:
-        """The plaintext of each object of a file."""
+    def _parts(self, unit: ReadUnit) -> Generator[tuple[Plaintext, int, int], None, None]:
+        """The plaintext of each object of a range, and the offsets in it between which the range has it."""
+        entry, first, left = unit.entry, unit.first, unit.size
         # All keys first: one that cannot be had is known before anything is done.
         keys = [self._keys.open(entry.key_class, part) for part in entry.parts]
         for part, key in zip(entry.parts, keys, strict=True):
@@ -459,9 +466,11 @@ class ReadingWorker(Worker):
                 plaintext = open_part(self._dataset, part, key, threads=self._threads)
             except FileNotFoundError:
                 raise self._missing(part) from None
+            end = min(plaintext.size, first + left)
             with closing(plaintext.source):
-                yield plaintext
+                yield plaintext, first, end
                 plaintext.source.check()
+            first, left = 0, left - (end - first)
 
     def _pieces(self, plaintext: Plaintext, first: int, end: int) -> Iterator[bytes]:
         """The plaintext of a large object from the beginning of a block, many requests at once."""
@@ -477,6 +486,10 @@ class ReadingWorker(Worker):
             yield from opened
 
 
+def _as_range(unit: Entry | ReadUnit) -> ReadUnit:
+    return unit if isinstance(unit, ReadUnit) else ReadUnit(unit, 0, unit.plaintext_length, 0)
+
+
 def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> Sequence[memoryview]:
     return decrypt_many(
         data,
@@ -490,8 +503,8 @@ def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> Sequence[memoryvi
 class DecryptWorker(ReadingWorker):
     """Decrypts files of a dataset into a directory or below a URL, under their paths and with their modes.
 
-    Each appears whole, in place of what had its path; nothing is written through a link or into a special file. Units
-    are entries, or ranges of a big file, each of which writes its place of a file that has no path yet.
+    Each appears whole, in place of what had its path; nothing is written through a link or into a special file. A
+    range of a big file writes its place of a file that has no path yet.
     """
 
     def __init__(
@@ -512,27 +525,19 @@ class DecryptWorker(ReadingWorker):
 
             return list(attempts(write, list(zip(entries, found, strict=True)), remote=not target.is_local))
 
-    def size_of(self, unit: Entry | DecryptUnit) -> int:
-        """Bytes of plaintext; a range is never a small file."""
-        return super().size_of(unit) if isinstance(unit, Entry) else max(unit.size, SMALL + 1)
-
-    def _large(self, unit: Entry | DecryptUnit) -> tuple[tuple[str, int], ...]:
-        if isinstance(unit, Entry):
-            unit = DecryptUnit(unit, 0, unit.plaintext_length, 0, "")
-        entry, first, left = unit.entry, unit.first, unit.size
-        with open_target(self._target) as target, closing(self._parts(entry)) as parts:
+    def _large(self, unit: Entry | ReadUnit) -> tuple[tuple[str, int], ...]:
+        unit = _as_range(unit)
+        with open_target(self._target) as target, closing(self._parts(unit)) as parts:
             if unit.into:
                 assert isinstance(target, LocalTarget)
                 output = target.fill(unit.into, unit.start)
             else:
-                output = target.open(entry.path, left, entry.mode)
+                output = target.open(unit.entry.path, unit.size, unit.entry.mode)
             with output:
-                for plaintext in parts:
-                    end = min(plaintext.size, first + left)
+                for plaintext, first, end in parts:
                     self._copy(plaintext, output, first, end, unit.start)
-                    first, left = 0, left - (end - first)
                 output.commit()
-        return ((entry.path, unit.size),)
+        return ((unit.entry.path, unit.size),)
 
     def _copy(self, plaintext: Plaintext, output: Output, first: int, end: int, start: int) -> None:
         """Copy what a range has of an object; `start` is that of the range in the file."""
@@ -560,23 +565,22 @@ class VerifyWorker(ReadingWorker):
     def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
         return [each if isinstance(each, Exception) else None for each in found]
 
-    def _large(self, entry: Entry) -> tuple[tuple[str, int], ...]:
-        start = 0
-        with closing(self._parts(entry)) as parts:
-            for plaintext in parts:
-                self._check(plaintext, start)
-                start += plaintext.size
-        return ((entry.path, entry.plaintext_length),)
+    def _large(self, unit: Entry | ReadUnit) -> tuple[tuple[str, int], ...]:
+        unit, done = _as_range(unit), 0
+        with closing(self._parts(unit)) as parts:
+            for plaintext, first, end in parts:
+                for count in self._checked(plaintext, first, end):
+                    done += count
+                    self._tell(done)
+        return ((unit.entry.path, unit.size),)
 
-    def _check(self, plaintext: Plaintext, start: int) -> None:
+    def _checked(self, plaintext: Plaintext, first: int, end: int) -> Iterator[int]:
+        """Authenticate an object from one offset to another; yield the lengths of the pieces."""
         if plaintext.source.is_remote:
-            for data in self._pieces(plaintext, 0, plaintext.size):
-                start += len(data)
-                self._tell(start)
+            yield from map(len, self._pieces(plaintext, first, end))
             return
-        window = min(_CHECKED, plaintext.size)
-        with memoryview(bytearray(window)) as memory:
-            for done in range(0, plaintext.size, _CHECKED):
-                count = min(_CHECKED, plaintext.size - done)
+        with memoryview(bytearray(min(_CHECKED, end - first))) as memory:
+            for done in range(first, end, _CHECKED):
+                count = min(_CHECKED, end - done)
                 plaintext.open_whole(done // plaintext.block_length, memory[:count])
-                self._tell(start + done + count)
+                yield count

@@ -1,6 +1,7 @@
 """Decryption and verification in a task: the workers of :mod:`ags1.dataset`.
 
 A unit has an entry of the manifest, or a range of one, whose keys are sealed; the task gets the keys of the classes.
+Or it names a leaf of the manifests, and the task reads that: no key of a manifest travels.
 Entries travel as plain tuples: there are many, and to pickle an object of a class costs ten times as much.
 """
 
@@ -12,19 +13,25 @@ from dataclasses import dataclass
 
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import Entry, Part
-from ags1.dataset.worker import DecryptUnit, DecryptWorker, VerifyWorker
+from ags1.dataset.manifests import Manifests, Node
+from ags1.dataset.names import sort_key
+from ags1.dataset.transaction import open_root
+from ags1.dataset.versions import Version
+from ags1.dataset.worker import DecryptWorker, ReadUnit, VerifyWorker
 from ags1.dataset.worker import Outcome as Done
+from ags1.errors import Ags1Error
 from ags1.spark._encrypt_work import Told
 from ags1.spark._engine import Outcome
+from ags1.spark._errors import error_of
 from ags1.spark._planning import Unit
-from ags1.spark._sealing import class_keys
+from ags1.spark._sealing import class_keys, kms_client, of_process
 from ags1.storage import Location, Unsynced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["DecryptWork", "VerifyWork", "packed"]
+__all__ = ["DecryptWork", "VerifyWork", "packed", "rows_of"]
 
 
 def packed(entry: Entry) -> tuple[Any, ...]:
@@ -34,7 +41,7 @@ def packed(entry: Entry) -> tuple[Any, ...]:
 
 
 def _unpacked(data: Any) -> Any:
-    if isinstance(data, DecryptUnit):
+    if isinstance(data, ReadUnit):
         return data
     path, parts, key_class, version, mode = data
     return Entry(path, tuple(Part(*each) for each in parts), key_class, version, None, mode)
@@ -48,13 +55,13 @@ def _row(unit: Unit, done: Done, where: str) -> Outcome:
         error = FileNotFoundError(errno.ENOENT, text, unit.path)
     if error is not None:
         return Outcome.failed(unit, error, target=where, seconds=done.seconds)
-    stored = done.unit.stored if isinstance(done.unit, DecryptUnit) else done.unit.file_length
+    stored = done.unit.stored if isinstance(done.unit, ReadUnit) else done.unit.file_length
     return Outcome(unit.path, where, unit.size, stored, seconds=done.seconds, start=unit.start)
 
 
 @dataclass
 class DecryptWork:
-    """Decrypts files of a dataset into a tree. The ``data`` of a unit is its packed entry, or a DecryptUnit.
+    """Decrypts files of a dataset into a tree. The ``data`` of a unit is its packed entry, or a ReadUnit.
 
     The classes hold wrapped keys only.
     """
@@ -88,18 +95,68 @@ class DecryptWork:
 
 @dataclass
 class VerifyWork:
-    """Authenticates files of a dataset. The ``data`` of a unit is a packed entry with all parts of a file, or some."""
+    """Authenticates files of a version of a dataset.
+
+    The ``data`` of a unit is a ReadUnit or a packed entry. A unit without any is a leaf of the version's manifests, by
+    its first path: the task reads it, and the ``detail`` of its row has what came of each file, in tuples that
+    :func:`rows_of` makes rows of.
+    """
 
     source: Location
-    classes: tuple[KeyClass, ...]
+    version: Version
     kms: str
     verb: str = "verify"
 
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
         """Verify some files."""
         told = Told(tell)
-        worker = VerifyWorker(self.source, class_keys(self.classes, self.kms, self.source), progress=told.within)
+        keys = class_keys(self.version.classes, self.kms, self.source)
+        worker = VerifyWorker(self.source, keys, progress=told.within)
+        manifests = Manifests(self.source, self.version.uuid)
+        for unit in units:
+            if unit.data is None:
+                yield self._leaf(unit, manifests, worker, told)
+        rest = [unit for unit in units if unit.data is not None]
         above = self.source.text.rstrip("/")
-        for unit, done in zip(units, worker.run(_unpacked(unit.data) for unit in units), strict=True):
+        for unit, done in zip(rest, worker.run(_unpacked(unit.data) for unit in rest), strict=True):
             told.past(unit.size, is_file=unit.start == 0)
-            yield _row(unit, done, f"{above}/{done.unit.parts[0].name}")
+            entry = done.unit.entry if isinstance(done.unit, ReadUnit) else done.unit
+            yield _row(unit, done, f"{above}/{entry.parts[0].name}")
+
+    def _leaf(self, unit: Unit, manifests: Manifests, worker: VerifyWorker, told: Told) -> Outcome:
+        try:
+            leaf = next(manifests.leaves(self._root(manifests), sort_key(unit.path)))
+            entries = list(manifests.children(leaf, keep=False))
+        except (Ags1Error, OSError) as error:
+            return Outcome.failed(unit, error)
+        above = self.source.text.rstrip("/")
+        verified, failed = [], []
+        for done in worker.run(entries):
+            entry: Entry = done.unit
+            size, where = entry.plaintext_length, f"{above}/{entry.parts[0].name}"
+            told.past(size)
+            if done.error is None:
+                verified.append((entry.path, where, size, entry.file_length, done.seconds))
+            else:
+                failed.append(_row(Unit(entry.path, size), done, where))
+        return Outcome(unit.path, detail=(verified, failed), files=len(entries))
+
+    def _root(self, manifests: Manifests) -> Node | None:
+        """The root of the version's manifests: in each process, the KMS is asked once for its key."""
+        name = ("root", self.kms, self.source, self.version.digest)
+        return of_process(name, lambda: open_root(manifests, self.version, kms_client(self.kms)))
+
+
+def rows_of(leaf: Outcome) -> list[Outcome]:
+    """A row for each file of a leaf; if it could not be read, raise why: nothing else could be verified either."""
+    if leaf.status == "error":
+        raise error_of(leaf)
+    failed: list[Outcome]
+    verified, failed = leaf.detail
+    rows = [
+        Outcome(path, where, size, stored, attempt=leaf.attempt, seconds=seconds)
+        for path, where, size, stored, seconds in verified
+    ]
+    for each in failed:
+        each.attempt = leaf.attempt
+    return rows + failed

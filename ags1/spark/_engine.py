@@ -29,7 +29,7 @@ import pyarrow as pa
 from ags1._gcm import random_bytes
 from ags1._words import size_text
 from ags1.errors import KeyAccessError
-from ags1.spark._planning import PART_BYTES, Unit, bin_count, gathered, pack
+from ags1.spark._planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
 from ags1.spark._progress import Counters, Meter, Teller, open_meter
 from ags1.spark._sealing import Opener, Sealer
 from ags1.spark._sessions import Session
@@ -43,7 +43,7 @@ else:
 __all__ = ["Engine", "Outcome", "Work", "check_arguments", "check_choice", "forget_archives"]
 
 _WAVES_AT_ONCE = 2
-_BATCH_ROWS = 4_000
+_BATCH_FILES = 4_000
 _NO_FILE = ""
 """Path of the row of a task that could not begin."""
 # Pickled, some in a row: names that are no UTF-8 stay what they are, and Spark has one value to convert.
@@ -74,6 +74,8 @@ class Outcome:
         Of the unit.
     detail : object
         What the work wants to tell the driver besides; it can be pickled.
+    files : int
+        Files that `detail` tells of.
     """
 
     path: str
@@ -87,6 +89,7 @@ class Outcome:
     seconds: float = 0.0
     start: int = 0
     detail: Any = None
+    files: int = 1
 
     @classmethod
     def failed(cls, unit: Any, error: BaseException, **more: Any) -> Outcome:
@@ -136,13 +139,15 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     for number in numbers:
         tell = Teller(task.counters, task.first_bin + number)
         rows: list[Outcome] = []
+        files = 0
         try:
             for outcome in task.work.run(task.units(number), tell):
                 outcome.attempt = attempt
                 rows.append(outcome)
-                if len(rows) >= _BATCH_ROWS:
+                files += outcome.files
+                if files >= _BATCH_FILES:
                     yield _to_batch(rows)
-                    rows = []
+                    rows, files = [], 0
         except KeyAccessError as error:
             # Another attempt would be refused as this one was.
             rows.append(Outcome(_NO_FILE, status="error", error=str(error), kind=type(error).__name__))
@@ -232,7 +237,7 @@ class Engine:
                     if wave is None:
                         meter.listed()
                     else:
-                        meter.expect(_files(wave), sum(unit.size for unit in wave))
+                        meter.expect(sum(map(files_of, wave)), sum(unit.size for unit in wave))
                         waiting.append(pool.submit(self._run_wave, wave, counters, meter))
                     while waiting and (wave is None or len(waiting) >= _WAVES_AT_ONCE):
                         yield waiting.popleft().result()
@@ -256,7 +261,7 @@ class Engine:
             payloads.append(data if self._seal is None else self._seal.seal(data, b"%s %d" % (label, number)))
         opener = None if self._seal is None else self._seal.opener
         task = _Task(self._work, label, payloads, opener, counters.path, first_bin)
-        count, size = _files(wave), sum(unit.size for unit in wave)
+        count, size = sum(map(files_of, wave)), sum(unit.size for unit in wave)
         meter.begun(len(bins), count, size)
         text = f"ags1 {self._work.verb}: {count:,} files, {size_text(size)} in {len(bins):,} tasks"
         with self._session.described(self._group, text):
@@ -276,7 +281,3 @@ class Engine:
             raise RuntimeError(f"{len(wave)} units were given to tasks, which returned {len(outcomes)}")
         meter.finished(count, size)
         return outcomes
-
-
-def _files(units: list[Unit]) -> int:
-    return sum(1 for unit in units if unit.start == 0)

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["PART_BYTES", "Unit", "bin_count", "cut", "gathered", "pack", "plan", "weight_of"]
+__all__ = ["PART_BYTES", "Unit", "bin_count", "cut", "files_of", "gathered", "pack", "plan", "weight_of"]
 
 PART_BYTES = 256 << 20
 """Plaintext bytes of a range, by default."""
@@ -52,6 +52,8 @@ class Unit(NamedTuple):
         Plaintext offset of the range in its file.
     whole : int
         Plaintext bytes of the file that this is a range of; -1 if the unit is the file.
+    files : int
+        Files that it has, from that of `path` on.
     """
 
     path: str
@@ -59,6 +61,7 @@ class Unit(NamedTuple):
     data: Any = None
     start: int = 0
     whole: int = -1
+    files: int = 1
 
 
 def cut(path: str, size: int, part_bytes: int) -> Iterator[Unit]:
@@ -70,22 +73,32 @@ def cut(path: str, size: int, part_bytes: int) -> Iterator[Unit]:
 _UNKNOWN = SourceIdentity(0)
 
 
-def weight_of(unit: Unit) -> int:
+def files_of(unit: Any) -> int:
+    """Files that begin in a unit: none in a later range of one."""
+    if unit.start:
+        return 0
+    return unit.files if isinstance(unit, Unit) else 1
+
+
+def weight_of(unit: Any) -> int:
     """What a unit costs, in bytes: opening, creating and renaming a file cost as much as some of its bytes."""
-    return unit.size + _FILE_WEIGHT
+    size: int = unit.size
+    return size + (files_of(unit) or 1) * _FILE_WEIGHT
 
 
 def gathered(units: Iterable[Any], slots: int) -> Iterator[list[Any]]:
     """Units in waves, in their order."""
     wave: list[Any] = []
-    enough, weight = _FIRST_WAVE_UNITS, 0
+    enough, files, weight = _FIRST_WAVE_UNITS, 0, 0
     for unit in units:
-        full = len(wave) >= enough or weight >= _WAVE_WEIGHT * slots
+        full = files >= enough or weight >= _WAVE_WEIGHT * slots
         # The ranges of a file stay in one wave.
         if full and unit.path != wave[-1].path:
             yield wave
-            wave, weight, enough = [], 0, min(_WAVE_UNITS, enough * _WAVE_GROWTH)
+            wave, files, weight, enough = [], 0, 0, min(_WAVE_UNITS, enough * _WAVE_GROWTH)
         wave.append(unit)
+        # Their outcomes are in the driver's memory together.
+        files += files_of(unit) or 1
         weight += weight_of(unit)
     if wave:
         yield wave

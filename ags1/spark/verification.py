@@ -1,16 +1,17 @@
 """Verify a dataset over a cluster: every block of every file, and what is there that should not be.
 
-ags1.dataset.verification   --entries-->  engine  --tasks authenticate-->  what failed, and how
-judges, lists, compares
+ags1.dataset.verification   --leaves-->   engine  --tasks read entries,-->  what failed, and how
+judges, lists, compares                             authenticate files
+
+A leaf of the manifests that has much to verify is read here, and its big files are cut into ranges.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import replace
 
 from ags1.dataset.entries import Entry
 from ags1.dataset.reports import Problem
@@ -18,7 +19,8 @@ from ags1.dataset.verification import verify
 from ags1.dataset.versions import latest_number, read_version
 from ags1.dataset.views import View
 from ags1.dataset.worker import Outcome as Done
-from ags1.spark._decrypt_work import VerifyWork, packed
+from ags1.dataset.worker import cut_entry
+from ags1.spark._decrypt_work import VerifyWork, packed, rows_of
 from ags1.spark._engine import Engine, Outcome, check_arguments
 from ags1.spark._errors import error_of
 from ags1.spark._locations import locate
@@ -97,13 +99,13 @@ def verify_files(
     started = time.monotonic()
     recorder = Recorder(spark, "verify")
     with open_dataset(here, kms, expected_version, key_id) as dataset:
-        work = VerifyWork(here, dataset.classes, kms)
+        version, client = read_version(here, dataset.version), kms_client(kms)
         engine = Engine(
-            spark, work, parallelism=parallelism, progress=progress, seal=sealer_of(dataset, kms), part_bytes=part_bytes
-        )
-        client = kms_client(kms)
+            spark, VerifyWork(here, version, kms), parallelism=parallelism, progress=progress,
+            seal=sealer_of(dataset, kms), part_bytes=part_bytes,
+        )  # fmt: skip
         verifying = _Verifying(engine, recorder)
-        view = View.of(here, read_version(here, dataset.version), client)
+        view = View.of(here, version, client)
         report = verify(view, client, perform=verifying.perform)
         recorder.result.version = dataset.version
         recorder.add(verifying.row(here, each) for each in report.problems)
@@ -128,28 +130,42 @@ class _Verifying:
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
         self._engine = engine
         self._recorder = recorder
+        # Of files that are no part of a leaf's unit.
         self._entries: dict[str, Entry] = {}
         # Of files that failed: what they are is judged when all others are known.
         self._failed: dict[str, Outcome] = {}
 
-    def perform(self, entries: Iterator[Entry]) -> Generator[Done, None, None]:
-        """Have entries verified; see :func:`ags1.dataset.verification.verify`."""
-        with closing(self._units(entries)) as units, closing(self._engine.run(units)) as waves:
+    def perform(self, view: View) -> Generator[Done, None, None]:
+        """Have all files verified; see :func:`ags1.dataset.verification.verify`."""
+        with closing(self._units(view)) as units, closing(self._engine.run(units)) as waves:
             for rows in waves:
                 for path, each in by_file(rows).items():
-                    entry = self._entries.pop(path)
-                    row = joined(each, entry.plaintext_length)
-                    if row.status == "error":
-                        self._failed[path] = row
-                        yield Done(entry, None, error_of(row), row.seconds)
-                    else:
-                        self._recorder.add([row])
-                        yield Done(entry, ((path, row.plaintext_length),), None, row.seconds)
+                    entry = self._entries.pop(path, None)
+                    for row in rows_of(each[0]) if entry is None else [joined(each, entry.plaintext_length)]:
+                        if row.status == "error":
+                            self._failed[row.path] = row
+                            found = entry or view.manifests.find(view.root, row.path)
+                            yield Done(found, None, error_of(row), row.seconds)
+                        else:
+                            self._recorder.add([row])
 
-    def _units(self, entries: Iterator[Entry]) -> Generator[Unit, None, None]:
-        for entry in entries:
-            self._entries[entry.path] = entry
-            yield from _cut(entry, self._engine.part_bytes)
+    def _units(self, view: View) -> Generator[Unit, None, None]:
+        """Leaves of manifests, which tasks read; of those with much to verify, each file or its ranges."""
+        part_bytes = self._engine.part_bytes
+        for leaf in view.manifests.leaves(view.root):
+            if leaf.plaintext_bytes <= part_bytes:
+                path = leaf.first.decode("utf-8", "surrogateescape")
+                yield Unit(path, leaf.plaintext_bytes, files=leaf.file_count)
+                continue
+            for entry in view.manifests.children(leaf):
+                assert isinstance(entry, Entry)
+                self._entries[entry.path] = entry
+                size = entry.plaintext_length
+                if size <= part_bytes:
+                    yield Unit(entry.path, size, packed(entry))
+                    continue
+                for each in cut_entry(entry, part_bytes):
+                    yield Unit(entry.path, each.size, each, each.start, size)
 
     def row(self, location: Location, problem: Problem) -> Outcome:
         """A row for what is wrong."""
@@ -157,17 +173,3 @@ class _Verifying:
         found.error, found.kind = f"{problem.kind}: {problem.detail}", problem.kind
         found.status = "left out" if problem.is_harmless else "error"
         return found
-
-
-def _cut(entry: Entry, part_bytes: int) -> Iterator[Unit]:
-    """Units of a file: some of its parts each, about so many bytes of plaintext."""
-    whole = entry.plaintext_length
-    if len(entry.parts) == 1 or whole <= part_bytes:
-        yield Unit(entry.path, whole, packed(entry))
-        return
-    start = size = first = 0
-    for index, part in enumerate(entry.parts, 1):
-        size += part.plaintext_length
-        if size >= part_bytes or index == len(entry.parts):
-            yield Unit(entry.path, size, packed(replace(entry, parts=entry.parts[first:index])), start, whole)
-            start, size, first = start + size, 0, index

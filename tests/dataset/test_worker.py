@@ -553,5 +553,32 @@ def test_a_range_whose_blocks_are_not_authentic_is_refused(tmp_path: Path, work:
     path.write_bytes(data)
     with open_target(Location(tmp_path / "out")) as target:
         target.begin("name", entry.plaintext_length, None)
-    outcomes = [work.decrypter(Location(tmp_path / "out")).work([unit])[0] for unit in cut_entry(entry, MIB, "name")]
-    assert [type(each.error) for each in outcomes] == [type(None), type(None), AuthenticationError]
+    ranges = cut_entry(entry, MIB, "name")
+    for outcomes in (
+        [work.decrypter(Location(tmp_path / "out")).work([unit])[0] for unit in ranges],
+        work.verify(ranges),
+    ):
+        assert [type(each.error) for each in outcomes] == [type(None), type(None), AuthenticationError]
+
+
+@pytest.mark.parametrize("vault", ["local", "memory"])
+@pytest.mark.parametrize("part_bytes", [MIB, 2 * MIB, 64 * MIB])
+def test_ranges_authenticate_each_block_once(tmp_path: Path, vault: str, part_bytes: int) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/big").write_bytes(pattern(7 * MIB + 3))
+    work = Work(Location(tmp_path / "raw"), Location(tmp_path / "vault") if vault == "local" else memory())
+    (entry,) = work.encrypt(part_bytes)
+    units = cut_entry(entry, 3 * MIB)
+    assert [outcome.done for outcome in work.verify(units)] == [(("big", unit.size),) for unit in units]
+    if vault == "memory":
+        return
+    block = MIB + 28
+    for part in entry.parts:
+        path = tmp_path / "vault" / part.name
+        for index in range(-(-part.plaintext_length // MIB)):
+            data = path.read_bytes()
+            changed = bytearray(data)
+            changed[8 + index * block + 100 % (len(data) - 8 - index * block)] ^= 1
+            path.write_bytes(changed)
+            assert sum(isinstance(each.error, AuthenticationError) for each in work.verify(units)) == 1
+            path.write_bytes(data)

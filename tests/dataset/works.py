@@ -13,7 +13,7 @@ from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import Run
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
-from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, Outcome, VerifyWorker, cut
+from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, Outcome, ReadUnit, VerifyWorker, cut
 from ags1.storage import Location
 
 
@@ -87,9 +87,9 @@ class Work:
         """The worker that does it."""
         return DecryptWorker(self.vault, target, self.keys, progress=progress)
 
-    def verify(self, entries: Iterable[Entry], threads: int = 1) -> list[Outcome]:
-        """Verify entries."""
-        return list(execute(VerifyWorker(self.vault, self.keys), entries, threads=threads, on_error="collect"))
+    def verify(self, units: Iterable[Entry | ReadUnit], threads: int = 1) -> list[Outcome]:
+        """Verify entries, or ranges of them."""
+        return list(execute(VerifyWorker(self.vault, self.keys), units, threads=threads, on_error="collect"))
 
 
 def error_of(outcome: Outcome) -> Exception:

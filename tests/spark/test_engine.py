@@ -105,6 +105,14 @@ def test_a_wave_is_some_seconds_of_work() -> None:
     assert [len(wave) for wave in gathered(units, 2)] == [16, 16, 16, 16]
 
 
+def test_a_wave_has_so_many_files_that_their_outcomes_fit_into_memory() -> None:
+    units = [Unit(f"{index:03}", 512, files=512) for index in range(512)]
+    waves = [sum(unit.files for unit in wave) for wave in gathered(units, 10_000)]
+    assert sum(waves) == 512 * 512
+    assert waves[0] <= 16_000 + 512
+    assert max(waves) <= 100_000 + 512
+
+
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 8))
 def test_the_ranges_of_a_file_stay_in_one_wave(counts: list[int], most: int) -> None:
     units: list[Unit] = []

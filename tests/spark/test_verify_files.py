@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,10 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset
-from ags1.dataset.names import new_object_name, new_run
+from ags1.dataset.names import new_object_name, new_run, sort_key
 from ags1.dataset.transaction import Transaction
+from ags1.dataset.versions import read_version
+from ags1.dataset.views import View
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark._sealing import kms_client
 from ags1.storage import Location
@@ -39,7 +42,10 @@ EXPECTED: Tree = {**CONTENTS, STRANGE: b"a name that is no UTF-8", "other.bin": 
 
 
 @pytest.fixture
-def vault(tmp_path: Path, kms_url: str) -> Path:
+def vault(tmp_path: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # Many leaves: tasks read those of small files, the driver those of large ones.
+    monkeypatch.setattr("ags1.dataset.manifests.FAN_OUT", 8)
+    monkeypatch.setattr("ags1.dataset.manifests._SMALL", 2)
     raw = write_tree(tmp_path / "raw", EXPECTED)
     dataset.encrypt(raw, tmp_path / "vault", kms_url, "lake").close()
     return tmp_path / "vault"
@@ -129,6 +135,41 @@ def test_a_dataset_under_another_key_or_of_another_version_is_refused(
         ags1.spark.verify_files(spark, vault.parent / "nothing", kms=kms_url, progress=False)
     with pytest.raises(TypeError, match="kms must be a URL"):
         ags1.spark.verify_files(spark, vault, kms=7, progress=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["many/050", "huge.bin"])
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_a_damaged_manifest_ends_the_verification_as_it_does_locally(
+    path: str, damage: str, spark: SparkSession, vault: Path, kms_url: str
+) -> None:
+    version = read_version(Location(vault), 1)
+    view = View.of(Location(vault), version, kms_client(kms_url))
+    leaf = next(view.manifests.leaves(view.root, sort_key(path)))
+    place = vault / leaf.name
+    if damage == "changed":
+        data = bytearray(place.read_bytes())
+        data[40] ^= 1
+        place.write_bytes(data)
+    else:
+        place.unlink()
+    kind = AuthenticationError if damage == "changed" else FileNotFoundError
+    with dataset.open(vault, kms_url) as opened, pytest.raises(kind, match=re.escape(leaf.name)):
+        opened.verify()
+    with pytest.raises(kind, match=re.escape(leaf.name)):
+        ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=PART, progress=False)
+
+
+def test_every_file_has_its_row_whoever_read_its_manifest(spark: SparkSession, vault: Path, kms_url: str) -> None:
+    places = objects(vault, kms_url)
+    for part_bytes in (PART, 1 << 30):
+        result = ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=part_bytes, progress=False)
+        rows = {row["target"]: row for row in result.table().to_pylist()}
+        for path, data in EXPECTED.items():
+            row = rows.pop(str(places[path][0]))
+            assert row["plaintext_length"] == len(data)
+            assert row["file_length"] == sum(place.stat().st_size for place in places[path])
+            assert (row["status"], row["error"], row["attempt"]) == ("ok", None, 0)
+        assert rows == {}
 
 
 # -- maintenance ---------------------------------------------------------------------------------------------
