@@ -35,23 +35,26 @@ PLAIN = pattern(300)
 STREAM = ags1.encrypt(PLAIN, SECRET, block_length=100)
 
 
-def spellings(key: bytes) -> list[str]:
-    """Pieces of a key in the ways in which programs print bytes."""
+def spellings(key: bytes, size: int) -> list[str]:
+    """Pieces of a key, of so many bytes, in the ways in which programs print bytes."""
     found = []
-    for start in range(len(key) - 3):
-        piece = key[start : start + 4]
+    for start in range(len(key) - size + 1):
+        piece = key[start : start + size]
         found += [
             piece.hex(), piece.hex(" "), piece.hex(":"), piece.hex(","), repr(piece)[2:-1], str(list(piece))[1:-1],
             str(int.from_bytes(piece, "big")), str(int.from_bytes(piece, "little")), piece.decode("latin-1"),
         ]  # fmt: skip
-    for start in range(0, len(key) - 5, 3):
-        found.append(base64.b64encode(key[start : start + 6]).decode())
+    whole = -(-size // 3) * 3
+    for start in range(0, len(key) - whole + 1, 3):
+        found.append(base64.b64encode(key[start : start + whole]).decode())
     return found
 
 
 def assert_silent(text: str, key: bytes = SECRET) -> None:
     folded = text.lower()
-    assert not [each for each in spellings(key) if each in text or each.lower() in folded]
+    # Four bytes of a key that is another in each run are somewhere in a long text by chance, once in a hundred runs.
+    size = 4 if key in 2 * SECRET else 8
+    assert not [each for each in spellings(key, size) if each in text or each.lower() in folded]
 
 
 def test_the_check_itself_finds_keys() -> None:
