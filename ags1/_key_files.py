@@ -47,22 +47,22 @@ def key_of_variable(name: str) -> bytes:
     return parse_key(value.encode("utf-8", "surrogateescape"), f"the environment variable {name}", raw=False)
 
 
-def read_key_file(path: str) -> tuple[bytes, int]:
-    """Contents and mode of a key file.
+def read_key_file(path: str, kind: str = "key file") -> tuple[bytes, int]:
+    """Contents and mode of a small file with a secret; `kind` is what messages call it.
 
     Raises
     ------
     KeyAccessError
-        It cannot be read, or is too large for a key file.
+        It cannot be read, or is too large.
     """
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_LARGEST + 1)
     except OSError as error:
-        raise KeyAccessError(f"the key file {path} cannot be read: {error.strerror}") from error
+        raise KeyAccessError(f"the {kind} {path} cannot be read: {error.strerror}") from error
     if len(data) > _LARGEST:
-        raise KeyAccessError(f"{path} is no key file: it has more than {_LARGEST} bytes")
+        raise KeyAccessError(f"{path} is no {kind}: it has more than {_LARGEST} bytes")
     return data, mode
 
 

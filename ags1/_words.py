@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["counted", "printable", "size_text", "table_lines"]
+__all__ = ["counted", "printable", "size_text", "table_lines", "with_name"]
 
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
     """A number of things: "1 version", "2,000 versions"."""
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
+
+
+def with_name(name: str, text: str) -> str:
+    """A message that names a file, once."""
+    return text if name in text else f"{name}: {text}"
 
 
 def size_text(size: float) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ags1 import _batch, codec, layout
@@ -23,7 +24,6 @@ from ags1.codec import NumberedPrefixes
 from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.stream import Writer
 
 try:
     import pyarrow as pa
@@ -416,7 +416,6 @@ def encrypt_table(
     TypeError, ValueError, LimitError, BackendError
         As :func:`ags1.encrypt`.
     """
-    _check_table(table)
     sink = pa.BufferOutputStream()
     write_ipc_stream(table, sink, key, aad_prefix=aad_prefix, block_length=block_length, threads=threads)
     return sink.getvalue()
@@ -484,17 +483,16 @@ def write_ipc_stream(
     ValueError, LimitError, OSError
         As :class:`ags1.Writer`. Nothing appears under a path then.
     """
-    _check_table(table)
-    writer = open(
+    return _write(
+        table,
         target,
-        "wb",
+        partial(pa.ipc.new_stream, options=options),
         key=key,
         key_metadata=key_metadata,
         aad_prefix=aad_prefix,
         block_length=block_length,
         threads=threads,
     )
-    return _write(table, writer, pa.ipc.new_stream, options)
 
 
 def write_ipc_file(
@@ -509,34 +507,31 @@ def write_ipc_file(
     options: Any = None,
 ) -> KeyMetadata:
     """Write record batches as an Arrow IPC file (Feather V2), encrypted. See :func:`write_ipc_stream`."""
-    _check_table(table)
-    writer = open(
+    return _write(
+        table,
         target,
-        "wb",
+        partial(pa.ipc.new_file, options=options),
         key=key,
         key_metadata=key_metadata,
         aad_prefix=aad_prefix,
         block_length=block_length,
         threads=threads,
     )
-    return _write(table, writer, pa.ipc.new_file, options)
 
 
-def _check_table(table: Any) -> None:
-    """Refuse what cannot be written before a target is opened for it."""
+def _write(table: Any, target: Any, new: Any, **arguments: Any) -> KeyMetadata:
+    # What cannot be written is refused before a target is opened for it.
     if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
         raise TypeError(f"a pyarrow Table, RecordBatch or RecordBatchReader is needed, not {type(table).__name__}")
-
-
-def _write(table: Any, writer: Writer, new: Any, options: Any) -> KeyMetadata:
-    with writer:
-        with new(pa.PythonFile(writer, mode="w"), table.schema, options=options) as sink:
+    with open(target, "wb", **arguments) as writer:
+        with new(pa.PythonFile(writer, mode="w"), table.schema) as sink:
             if isinstance(table, pa.RecordBatchReader):
                 for batch in table:
                     sink.write_batch(batch)
             else:
                 sink.write(table)
-    return writer.key_metadata
+    written: KeyMetadata = writer.key_metadata
+    return written
 
 
 def open_ipc_stream(

@@ -55,7 +55,7 @@ class KeyMetadata:
         self, encryption_key: KeyLike, aad_prefix: Buffer | None = None, file_length: int | None = None
     ) -> None:
         self._encryption_key = encryption_key if isinstance(encryption_key, Key) else Key(encryption_key)
-        self._aad_prefix = None if aad_prefix is None else _to_bytes(aad_prefix, "aad_prefix")
+        self._aad_prefix = None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix")
         if file_length is not None:
             if isinstance(file_length, bool) or not isinstance(file_length, int):
                 raise TypeError(f"file_length must be an integer or None, not {type(file_length).__name__}")
@@ -111,7 +111,7 @@ class KeyMetadata:
         FormatError
             Another version, a key of a wrong size, a negative or overlong number. No message contains key bytes.
         """
-        fields = _Fields(_to_bytes(data, "key metadata"))
+        fields = _Fields(as_octets(data, "key metadata"))
         # From here on no local variable holds the key's bytes, which tools that print tracebacks would show.
         del data
         usual = fields.usual()
@@ -233,7 +233,8 @@ class _Fields:
         return length
 
 
-def _to_bytes(data: Buffer, name: str) -> bytes:
+def as_octets(data: Buffer, name: str) -> bytes:
+    """The bytes of a buffer; an error names the argument."""
     if isinstance(data, bytes):
         return data
     if isinstance(data, str):

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ags1._words import with_name
 from ags1.dataset.sources import open_regular
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
@@ -140,9 +141,8 @@ def look(entry: Entry, decryption: DecryptionConfig | None = None) -> AuditedFil
 
 
 def _naming(entry: Entry, error: Exception) -> str:
-    """What went wrong, with the file's name once."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-    return text if entry.name in text else f"{entry.name}: {text}"
+    return with_name(entry.name, text)
 
 
 def _classify(found: AuditedFile, head: bytes, entry: Entry, decryption: DecryptionConfig | None) -> None:

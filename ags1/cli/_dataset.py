@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ags1._command_line import UsageError, no_file_left
 from ags1._exit_codes import EXIT_USAGE, exit_code, worst_code
-from ags1._words import counted, size_text
+from ags1._words import counted, size_text, with_name
 from ags1.cli import describe, say, warn
 from ags1.cli._kms import client_of, new_client_of
 from ags1.cli._report import Reporter, in_time
@@ -210,8 +210,7 @@ def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
         for path, note in report.notes:
             warn(f"ags1: warning: {path}: {note}")
     for path, failure in report.errors[:limit]:
-        text = describe(failure)
-        warn(f"ags1: {text if path in text else f'{path}: {text}'}")
+        warn(f"ags1: {with_name(path, describe(failure))}")
     if limit is not None and len(report.errors) > limit:
         warn(f"ags1: ... and {counted(len(report.errors) - limit, 'file')} more (--verbose names them all)")
 

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 
 from ags1._exit_codes import exit_code
-from ags1._words import counted
+from ags1._words import counted, with_name
 from ags1.cli import describe, say, warn
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading
@@ -32,8 +32,7 @@ def inspect(options: argparse.Namespace) -> int:
             if isinstance(each, Exception):
                 code = code or exit_code(each)
                 kinds["unreadable"] += 1
-                text = describe(each)
-                text = text if path in text else f"{path}: {text}"
+                text = with_name(path, describe(each))
                 if options.json:
                     say(json.dumps({"file": path, "error": text}))
                 else:

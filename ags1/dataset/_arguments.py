@@ -7,15 +7,13 @@ import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from ags1.storage import Location
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Path: TypeAlias = str | bytes | os.PathLike[str]
 
-__all__ = ["check_run", "inside", "kms_client", "relative"]
+__all__ = ["check_run", "kms_client", "relative"]
 
 
 @contextmanager
@@ -42,15 +40,6 @@ def relative(path: Path) -> str:
     """A path as the manifest has it."""
     clean = posixpath.normpath(os.fsdecode(path).lstrip("/"))
     return "" if clean == "." else clean
-
-
-def inside(outer: Location, inner: Location) -> str | None:
-    """Where in one place another one lies: "" if they are the same, None if it does not."""
-    if (outer.scheme, outer.container) != (inner.scheme, inner.container):
-        return None
-    above, below = (os.path.realpath(each.path) if each.is_local else each.path for each in (outer, inner))
-    above, below = (f"{each.strip('/')}/".lstrip("/") for each in (above, below))
-    return below[len(above) :].rstrip("/") if below.startswith(above) else None
 
 
 def check_run(on_error: str, threads: int | None) -> None:

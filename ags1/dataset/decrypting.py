@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from ags1.dataset._arguments import inside
 from ags1.dataset.execution import execute
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import open_target
 from ags1.dataset.views import View
 from ags1.dataset.worker import DecryptWorker
-from ags1.storage import Location, Unsynced
+from ags1.storage import Location, Unsynced, inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

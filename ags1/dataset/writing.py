@@ -21,7 +21,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from ags1.dataset._arguments import inside
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
 from ags1.dataset.names import CONTROL, RUNS, Twins, check_path, new_object_name
@@ -33,7 +32,7 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
 from ags1.errors import ConflictError, FormatError, KeyAccessError
 from ags1.layout import encrypted_length
-from ags1.storage import Location, iterate_files
+from ags1.storage import Location, inside, iterate_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from ags1._parallel import in_parallel
-from ags1._words import counted, printable
+from ags1._words import counted, printable, with_name
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.iceberg.file_io import EncryptedFileIO, plaintext_length_of
@@ -439,6 +439,4 @@ def _with_count(message: str, under: list[EncryptedKey]) -> str:
 
 
 def _naming(path: str, error: Exception) -> str:
-    """What went wrong, with the file's name once."""
-    text = str(error) or type(error).__name__
-    return text if path in text else f"{path}: {text}"
+    return with_name(path, str(error) or type(error).__name__)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ags1._blocks import usable_cpus
 from ags1._parallel import SharedProgress, in_parallel
-from ags1._words import counted, printable
+from ags1._words import counted, printable, with_name
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.files import Progress
 from ags1.iceberg.file_io import EncryptedFileIO, EncryptedInputFile
@@ -436,9 +436,7 @@ class _Verification:
 
 
 def _failure(path: str, kind: str, fault: Exception, failed: int, snapshot_ids: tuple[int, ...]) -> FileFailure:
-    text = str(fault) or type(fault).__name__
-    if path not in text:
-        text = f"{path}: {text}"
+    text = with_name(path, str(fault) or type(fault).__name__)
     outcome = NOT_PROTECTED if getattr(fault, "not_protected", False) else outcome_of(fault)
     return FileFailure(path, kind, type(fault).__name__, text, failed, snapshot_ids, outcome)
 

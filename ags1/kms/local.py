@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from ags1._gcm import Key
-from ags1._key_files import parse_key
+from ags1._key_files import parse_key, read_key_file
 from ags1._secrets import Secret
 from ags1._typing import KeyLike
 from ags1.errors import KeyAccessError
@@ -26,7 +26,6 @@ __all__ = ["PASSWORD_VARIABLE", "LocalKms"]
 PASSWORD_VARIABLE = "AGS1_KMS_PASSWORD"
 _ICEBERG_PASSWORD_VARIABLE = "KEYSTORE_PASSWORD"
 _ICEBERG_PATH_PROPERTY = "kms.client.keystore.path"
-_LARGEST_SECRET = 4096
 
 
 class LocalKms(KeyManagementClient):
@@ -359,15 +358,10 @@ class _Given:
 
 
 def _read_secret(path: Path, kind: str) -> bytes:
-    name = os.fspath(path)
     try:
-        with open(name, "rb") as file:
-            data = file.read(_LARGEST_SECRET + 1)
-    except OSError as error:
-        raise Refusal(f"the {kind} {name} cannot be read: {error.strerror}") from None
-    if len(data) > _LARGEST_SECRET:
-        raise Refusal(f"{name} is no {kind}: it has more than {_LARGEST_SECRET} bytes")
-    return data
+        return read_key_file(os.fspath(path), kind)[0]
+    except KeyAccessError as error:
+        raise Refusal(str(error)) from None
 
 
 def _as_keys(keys: Mapping[str, KeyLike] | None) -> dict[str, Key]:

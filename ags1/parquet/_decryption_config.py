@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ags1._gcm import Key
 from ags1._typing import Buffer, KeyLike
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
-from ags1.keys import KeyMetadata
+from ags1.keys import KeyMetadata, as_octets
 from ags1.parquet._columns import ColumnNames, named_values
 from ags1.parquet.config_arguments import (
     ALGORITHMS,
@@ -17,7 +17,6 @@ from ags1.parquet.config_arguments import (
     as_flag,
     as_key,
     as_key_metadata,
-    as_octets,
     dotted,
     one_of,
     with_text,

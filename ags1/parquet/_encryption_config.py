@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ags1._gcm import Key, random_bytes
 from ags1._typing import Buffer, KeyLike
-from ags1.keys import KeyMetadata
+from ags1.keys import KeyMetadata, as_octets
 from ags1.parquet._columns import ColumnNames, named_values, names_in_list
 from ags1.parquet._decryption_config import DecryptionConfig
 from ags1.parquet.config_arguments import (
@@ -17,7 +17,6 @@ from ags1.parquet.config_arguments import (
     as_flag,
     as_key,
     as_key_metadata,
-    as_octets,
     dotted,
     one_of,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ags1._buffer import BufferView
 from ags1._gcm import Key
 from ags1._typing import Buffer, KeyLike
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
@@ -26,7 +25,6 @@ __all__ = [
     "as_flag",
     "as_key",
     "as_key_metadata",
-    "as_octets",
     "dotted",
     "one_of",
     "with_text",
@@ -44,16 +42,6 @@ def as_key(key: KeyLike, what: str) -> Key:
         return key if isinstance(key, Key) else Key(key)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{what}: {error}") from None
-
-
-def as_octets(data: Buffer, what: str) -> bytes:
-    """Return the bytes of a buffer; an error names the argument."""
-    if isinstance(data, bytes):
-        return data
-    if isinstance(data, str):
-        raise TypeError(f"{what} must be a bytes-like object, not str; encode it first")
-    BufferView(data).release()
-    return memoryview(data).tobytes()
 
 
 def as_flag(value: object, what: str) -> bool:

@@ -7,6 +7,7 @@ import re
 
 import ags1.errors as errors
 import ags1.kms as kms
+from ags1._words import with_name
 from ags1.spark._engine import Outcome
 from ags1.spark._results import Result
 
@@ -26,9 +27,7 @@ def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool
 
     It is RuntimeError if the class is neither this package's nor Python's. The exception has the attribute ``result``.
     """
-    text = outcome.error or ""
-    if outcome.path not in text:
-        text = f"{outcome.path}: {text}"
+    text = with_name(outcome.path, outcome.error or "")
     if keeps:
         text += ". What was done is kept: run it again to go on, or with on_error='collect' to do the others."
     raised = _made(outcome, f"{verb}: {text}")

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["inside", "locate"]
+__all__ = ["locate"]
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _AZURE = frozenset({"abfs", "abfss", "az", "wasb", "wasbs"})
@@ -107,19 +107,6 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
         return Location(url.rstrip("/"), _azure_options(container, get))
     keyfile = get("google.cloud.auth.service.account.json.keyfile")
     return Location(url.rstrip("/"), {"service_account_path": keyfile} if keyfile else None)
-
-
-def inside(outer: Location, inner: Location) -> str | None:
-    """Where in one tree another one lies: "" if they are the same, None if it does not."""
-    if (outer.scheme, outer.container) != (inner.scheme, inner.container) or _endpoint(outer) != _endpoint(inner):
-        return None
-    above, below = (os.path.realpath(each.path) if each.is_local else each.path.strip("/") for each in (outer, inner))
-    above = f"{above.rstrip('/')}/" if above else ""
-    return f"{below}/"[len(above) :].rstrip("/") if f"{below}/".startswith(above) else None
-
-
-def _endpoint(location: Location) -> Any:
-    return location.storage_options.get("fs.s3a.endpoint")
 
 
 def _is_chained(url: str) -> bool:

@@ -27,7 +27,7 @@ from ags1.parquet.operations import OTHER, refuse_others
 from ags1.parquet.verify_report import NOT_PROTECTED
 from ags1.spark._engine import Engine, Outcome, check_choice
 from ags1.spark._errors import raise_for
-from ags1.spark._locations import inside, locate
+from ags1.spark._locations import locate
 from ags1.spark._parquet_work import (
     LEFT_OUT,
     Copying,
@@ -41,7 +41,7 @@ from ags1.spark._parquet_work import (
 from ags1.spark._planning import Unit
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import kms_client
-from ags1.storage import Location, PipeSource, open_source
+from ags1.storage import Location, PipeSource, inside, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from ags1.storage.listing import (
     remove,
     status,
 )
-from ags1.storage.location import Location, is_url, located
+from ags1.storage.location import Location, inside, is_url, located
 from ags1.storage.outputs import FsspecOutput, Output, open_output
 from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
@@ -71,6 +71,7 @@ __all__ = [
     "file_system_of",
     "guarded",
     "in_order",
+    "inside",
     "is_directory",
     "is_url",
     "iterate_files",

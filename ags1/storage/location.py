@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["Location", "is_url", "located"]
+__all__ = ["Location", "inside", "is_url", "located"]
 
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "local": "file"}
 OBJECT_STORES = frozenset({"s3", "gs", "az", "abfss"})
@@ -152,3 +152,13 @@ def located(file: Any, storage_options: Mapping[str, Any] | None) -> Any:
     if storage_options is None or hasattr(file, "read") or not isinstance(file, (str, os.PathLike)):
         return file
     return Location(file, storage_options)
+
+
+def inside(outer: Location, inner: Location) -> str | None:
+    """Where in one place another one lies: "" if they are the same, None if it does not."""
+    # Spark's sessions give buckets of one name endpoints of their own.
+    if len({(each.scheme, each.container, each.storage_options.get("fs.s3a.endpoint")) for each in (outer, inner)}) > 1:
+        return None
+    above, below = (os.path.realpath(each.path) if each.is_local else each.path for each in (outer, inner))
+    above, below = (f"{each.strip('/')}/".lstrip("/") for each in (above, below))
+    return below[len(above) :].rstrip("/") if below.startswith(above) else None

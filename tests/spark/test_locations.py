@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ags1.spark import _locations
-from ags1.spark._locations import inside, locate
-from ags1.storage import Location
+from ags1.spark._locations import locate
+from ags1.storage import Location, inside
 
 SECRET = "wJalr/XUtnFEMI"
 
