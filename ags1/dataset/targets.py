@@ -297,14 +297,6 @@ class _File(Output):
         self._base = base
         self.name = self.path = path
 
-    def _write(self, data: memoryview) -> None:
-        done = 0
-        while done < len(data):
-            try:
-                done += os.pwrite(self.descriptor, data[done:], self.position + done)
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, self.path) from None
-
     def reserve(self, size: int) -> None:
         """Take the disk space; the whole of it is written later."""
         _descriptors.reserve(self.descriptor, size, self.path)

@@ -220,7 +220,6 @@ class TableSnapshot:
     Attributes
     ----------
     snapshot_id : int
-    parent_id : int or None
     timestamp_ms : int or None
         Milliseconds since 1970.
     operation : str or None
@@ -230,11 +229,10 @@ class TableSnapshot:
         None where the metadata names none, as old tables of format version 1 do.
     """
 
-    __slots__ = ("key_id", "manifest_list", "operation", "parent_id", "snapshot_id", "timestamp_ms")
+    __slots__ = ("key_id", "manifest_list", "operation", "snapshot_id", "timestamp_ms")
 
     def __init__(self, fields: dict[str, Any], manifest_list: ReadFile | None) -> None:
         self.snapshot_id: int = fields["snapshot-id"]
-        self.parent_id: int | None = fields.get("parent-snapshot-id")
         self.timestamp_ms: int | None = fields.get("timestamp-ms")
         summary = fields.get("summary")
         self.operation: str | None = summary.get("operation") if isinstance(summary, dict) else None

@@ -103,7 +103,14 @@ class Output:
         self.abort()
 
     def _write(self, data: memoryview) -> None:
-        raise NotImplementedError
+        # What has no descriptor writes in its own way.
+        assert self.descriptor is not None
+        done = 0
+        while done < len(data):
+            try:
+                done += os.pwrite(self.descriptor, data[done:], self.position + done)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self.name) from None
 
     def _commit(self, durable: bool) -> None:
         raise NotImplementedError
@@ -163,14 +170,6 @@ class LocalOutput(Output):
         self.name = atomic.name
         self.descriptor: int = atomic.descriptor
         self._reserved = False
-
-    def _write(self, data: memoryview) -> None:
-        done = 0
-        while done < len(data):
-            try:
-                done += os.pwrite(self.descriptor, data[done:], self.position + done)
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, self.name) from None
 
     def reserve(self, size: int) -> None:
         """Take the disk space; what is not written is given back by the commit."""

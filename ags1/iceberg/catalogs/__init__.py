@@ -60,7 +60,9 @@ def catalog_table(
     if catalog is None:
         from ags1.iceberg.catalogs.file import FileTable
 
-        return FileTable(_as_location(identifier), properties)
+        if not isinstance(identifier, str):
+            raise ValueError(f"without a catalog a table is a path or URL, not {identifier!r}")
+        return FileTable(identifier, properties)
     return _in_catalog(_loaded(catalog), identifier, properties)
 
 
@@ -120,9 +122,3 @@ def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], properties: Map
         f"{type(catalog).__name__} is no catalog that can be committed to here: these are PyIceberg's HiveCatalog, "
         "GlueCatalog, SqlCatalog and RestCatalog, or None with a metadata file"
     )
-
-
-def _as_location(identifier: str | tuple[str, ...]) -> str:
-    if not isinstance(identifier, str):
-        raise ValueError(f"without a catalog a table is a path or URL, not {identifier!r}")
-    return identifier
