@@ -46,7 +46,6 @@ def opened(
 
 
 def encrypt(options: argparse.Namespace) -> int:
-    """Encrypt a directory into a dataset."""
     from ags1 import dataset as datasets
 
     if not options.key_id and "**" not in (options.keys or ()):
@@ -69,8 +68,6 @@ def encrypt(options: argparse.Namespace) -> int:
 
 
 def add(options: argparse.Namespace) -> int:
-    """Add files to a dataset."""
-
     def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
         return vault.add(
             options.source, prefix=options.prefix, resume=options.resume, durable=options.durable,
@@ -81,8 +78,6 @@ def add(options: argparse.Namespace) -> int:
 
 
 def rm(options: argparse.Namespace) -> int:
-    """Make a version without some files."""
-
     def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
         return vault.rm(*options.files, dry_run=options.dry_run)
 
@@ -90,8 +85,6 @@ def rm(options: argparse.Namespace) -> int:
 
 
 def mv(options: argparse.Namespace) -> int:
-    """Make a version in which files have other paths."""
-
     def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
         return vault.mv(options.path, options.new_path, replace=options.replace, dry_run=options.dry_run)
 
@@ -99,8 +92,6 @@ def mv(options: argparse.Namespace) -> int:
 
 
 def repair(options: argparse.Namespace) -> int:
-    """Encrypt again what is missing or not authentic."""
-
     def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
         return vault.repair(options.source, prefix=options.prefix, progress=progress, dry_run=options.dry_run)
 
@@ -108,8 +99,6 @@ def repair(options: argparse.Namespace) -> int:
 
 
 def decrypt(options: argparse.Namespace) -> int:
-    """Decrypt a dataset into a directory."""
-
     def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
         return vault.decrypt(
             options.plain, durable=options.durable, dry_run=options.dry_run, progress=progress, **_choice(options)
@@ -245,7 +234,6 @@ def rewrap(options: argparse.Namespace) -> int:
 
 
 def expire(options: argparse.Namespace) -> int:
-    """Remove old versions and what no version needs."""
     with opened(options, ("removing", "removed")) as (vault, _):
         report = vault.expire(
             keep=options.keep, older_than=options.older_than, grace=options.grace, give_up=options.give_up,

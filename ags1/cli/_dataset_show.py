@@ -24,7 +24,6 @@ __all__ = ["cat", "classes", "diff", "ls", "verify", "versions"]
 
 
 def ls(options: argparse.Namespace) -> int:
-    """List files."""
     with opened(options) as (vault, reporter):
         path = options.path.strip("/")
         if path and path in vault.files:
@@ -48,7 +47,6 @@ def ls(options: argparse.Namespace) -> int:
 
 
 def cat(options: argparse.Namespace) -> int:
-    """Decrypt files to standard output."""
     if len(options.files) > 1 and (options.offset or options.bytes is not None):
         raise UsageError("--offset and --bytes are for one file, but there are many")
     output = standard_output()
@@ -62,7 +60,6 @@ def cat(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Authenticate every file."""
     started = time.monotonic()
     with opened(options, ("verifying", "verified")) as (vault, reporter):
         report = vault.verify(threads=options.threads, progress=reporter.progress_of(options.vault))
@@ -103,7 +100,6 @@ def _code_of(problem: Problem) -> int:
 
 
 def classes(options: argparse.Namespace) -> int:
-    """List the classes of keys."""
     with opened(options) as (vault, _):
         found = vault.classes
     width = max(len(each.pattern or "-") for each in found)
@@ -117,7 +113,6 @@ def classes(options: argparse.Namespace) -> int:
 
 
 def versions(options: argparse.Namespace) -> int:
-    """List the versions that are kept."""
     with opened(options) as (vault, _):
         found = vault.versions()
         uuid = vault.uuid
@@ -135,7 +130,6 @@ def versions(options: argparse.Namespace) -> int:
 
 
 def diff(options: argparse.Namespace) -> int:
-    """Say what differs between two versions."""
     with opened(options) as (vault, reporter):
         for before, after in reporter.rows(vault.diff(options.before, options.after)):
             entry = after if after is not None else before

@@ -104,8 +104,6 @@ class Reporter:
         self.close()
 
     def progress_of(self, name: str) -> Callable[[int, int | None], None]:
-        """Make the progress callback for one file."""
-
         def progress(done: int, total: int | None) -> None:
             with self._lock:
                 self._sum += done - self._done.get(name, 0)

@@ -165,7 +165,6 @@ class _Json:
         """Nothing stands before the rows of a file."""
 
     def write(self, names: list[str], rows: list[Row]) -> None:
-        """One line for each row."""
         for row in rows:
             say(json.dumps(dict(zip(names, row, strict=True))))
 
@@ -186,7 +185,6 @@ class _Csv:
         """Nothing stands before the rows of a file but the header."""
 
     def write(self, names: list[str], rows: list[Row]) -> None:
-        """The header, if it is new, and one line for each row."""
         if names != self._names:
             self._names = names
             self._writer.writerow(names)
@@ -223,7 +221,6 @@ class _Table:
         self._widths = None
 
     def write(self, names: list[str], rows: list[Row]) -> None:
-        """One line for each row, and the names before the first."""
         self._names = names
         if not rows:
             return

@@ -55,7 +55,6 @@ def _bytes_of(stream: Any, name: str) -> Any:
 
 
 def write_out(data: bytes) -> None:
-    """Write bytes to standard output."""
     output = standard_output()
     output.write(data)
     output.flush()

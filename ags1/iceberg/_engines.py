@@ -154,7 +154,6 @@ class ScanDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """Of the scan."""
         return self._arrow
 
     def scanner(

@@ -51,7 +51,6 @@ class EncryptWork:
     verb: str = "encrypt"
 
     def run(self, units: list[EncryptUnit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """Encrypt some units."""
         told, unsynced = Told(tell), Unsynced(self.target)
         keys = self.opener.keys()
         worker = EncryptWorker(self.source, self.target, keys, progress=told.within)

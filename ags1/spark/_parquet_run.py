@@ -152,7 +152,6 @@ class Run:
         allow_unauthenticated_pages: bool = False,
         expected: Expected | None = None,
     ) -> Result:
-        """Verify."""
         _check_threads(threads)
         wanted = None if expected is None else ExpectedFiles(expected)
         required = as_names(require_encrypted, "require_encrypted")

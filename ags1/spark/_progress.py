@@ -124,12 +124,10 @@ class Meter:
         self._is_listed = True
 
     def begun(self, tasks: int, files: int, size: int) -> None:
-        """A wave begins."""
         with self._lock:
             self._waves.append((tasks, files, size))
 
     def finished(self, files: int, size: int) -> None:
-        """A wave is over."""
         with self._lock:
             self._finished_files += files
             self._finished_bytes += size
@@ -158,7 +156,6 @@ class Meter:
         return files, size
 
     def line(self) -> str:
-        """The line."""
         files, size, total = self.read()
         seconds = max(1e-3, time.monotonic() - self._started)
         rate = size / seconds

@@ -193,7 +193,6 @@ class Recorder:
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
 
     def close(self, seconds: float) -> Result:
-        """Return the result."""
         self._write()
         self._writer.close()
         self._sink.close()

@@ -108,7 +108,6 @@ class Opener:
         return Opener, (replace(self.reference, classes=dict(self.reference.classes)), self.kms)
 
     def keys(self) -> RunKeys:
-        """The keys of the run."""
         return run_keys(self.reference, self.kms)
 
     def open(self, data: bytes, label: bytes) -> bytes:

@@ -32,7 +32,6 @@ class Session:
         return self._context is not None and str(self._context.master).startswith("local")
 
     def setting(self, name: str) -> str | None:
-        """A setting of the session."""
         try:
             value: str | None = self.spark.conf.get(name, None)
         except Exception:

@@ -315,7 +315,6 @@ class SourceReader(DataSourceReader):
         return all(each.accepts(known[each.column]) is not False for each in self._conditions if each.column in known)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
         return read_partition(partition, self._schema, self._options, self._conditions)
 
 

@@ -87,7 +87,6 @@ def packed(identity: str, splits: list[Split]) -> bytes:
 
 
 def unpacked(data: bytes) -> tuple[str, list[Split]]:
-    """What :func:`packed` packed."""
     found: Any = json.loads(zlib.decompress(data))
     identity, rows = found
     return identity, [Split(Listed(*row[:4]), *row[4:]) for row in rows]

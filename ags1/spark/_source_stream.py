@@ -127,7 +127,6 @@ class StreamReader(DataSourceStreamReader):
             return source.wanted(entries)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
         return read_partition(partition, self._schema, self._options, [])
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -63,7 +63,6 @@ class RemoteFiles:
             return arguments[0]
 
     def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        """Open a file."""
         name = self._name_of((path,))
         with naming(name):
             file = self._file_system.open(path, mode, **options)
@@ -109,22 +108,18 @@ class RemoteFile:
         return getattr(self._file, name)
 
     def read(self, size: int = -1) -> bytes:
-        """Read bytes."""
         with naming(self._name):
             return bytes(self._file.read(size))
 
     def readinto(self, memory: Any) -> int:
-        """Read bytes into memory."""
         with naming(self._name):
             return int(self._file.readinto(memory))
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a position."""
         with naming(self._name):
             return int(self._file.seek(offset, whence))
 
     def close(self) -> None:
-        """Close it."""
         self._file.close()
 
     def __enter__(self) -> Self:

@@ -151,7 +151,6 @@ def get_beginning(location: Location, length: int) -> tuple[Buffer, int, str | N
 
 
 def put(location: Location, data: Buffer) -> None:
-    """Write an object in one request."""
     client, key = client_of(location), key_of(location)
     import obstore
 
@@ -224,7 +223,6 @@ def _delete(client: Any, location: Location, keys: str | list[str]) -> None:
 
 
 def copy(source: Location, target: Location) -> None:
-    """Copy an object inside its bucket, by the service."""
     client, keys = client_of(source), (key_of(source), key_of(target))
     import obstore
 

@@ -65,7 +65,6 @@ class GlueTable(PointerTable):
                 raise self._conflict(base.metadata_location, location) from error
 
     def insert(self, new: TableState) -> None:
-        """Create the table in Glue."""
         table = {
             "Name": self._table,
             "TableType": "EXTERNAL_TABLE",

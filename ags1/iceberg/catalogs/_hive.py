@@ -111,7 +111,6 @@ class HiveTable(PointerTable):
                 raise RefusedError(f"{self.name}: the metastore refused the commit: {error.message}") from error
 
     def insert(self, new: TableState) -> None:
-        """Create the Hive table."""
         from hive_metastore.ttypes import (
             AlreadyExistsException,
             InvalidObjectException,

@@ -18,7 +18,6 @@ class SqlTable(PointerTable):
         return read_state(self._location(), self.io_properties)
 
     def swap(self, base: TableState, new: TableState) -> None:
-        """Update the row."""
         from pyiceberg.catalog.sql import IcebergTables
         from sqlalchemy import update
         from sqlalchemy.exc import SQLAlchemyError
@@ -42,7 +41,6 @@ class SqlTable(PointerTable):
         raise self._conflict(base.metadata_location, self._location())
 
     def insert(self, new: TableState) -> None:
-        """Insert a row."""
         from pyiceberg.catalog.sql import IcebergTables
         from sqlalchemy import insert
         from sqlalchemy.exc import IntegrityError, SQLAlchemyError

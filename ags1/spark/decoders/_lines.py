@@ -105,7 +105,6 @@ class Chunk:
         return made
 
     def lines(self) -> Iterator[bytes]:
-        """Each line."""
         data = memoryview(self.data).cast("B")
         for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
             yield bytes(data[start:end])
