@@ -34,13 +34,7 @@ def load_key(reference: str | os.PathLike[str]) -> bytes:
 
 
 def key_of_variable(name: str) -> bytes:
-    """The key in an environment variable.
-
-    Raises
-    ------
-    KeyAccessError
-        It is not set, or holds no key.
-    """
+    """The key in an environment variable; KeyAccessError if that is not set, or holds no key."""
     value = os.environ.get(name)
     if value is None:
         raise KeyAccessError(f"the environment variable {name} is not set")
@@ -48,13 +42,7 @@ def key_of_variable(name: str) -> bytes:
 
 
 def read_key_file(path: str, kind: str = "key file") -> tuple[bytes, int]:
-    """Contents and mode of a small file with a secret; `kind` is what messages call it.
-
-    Raises
-    ------
-    KeyAccessError
-        It cannot be read, or is too large.
-    """
+    """Contents and mode of a small file with a secret, a `kind` for messages; KeyAccessError if it is none."""
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode

@@ -15,13 +15,7 @@ KEY_METADATA_SUFFIX = ".key-metadata"
 
 
 def decode_metadata(data: bytes, where: str) -> KeyMetadata:
-    """Key metadata from its bytes, or from these as hexadecimal or base64 text.
-
-    Raises
-    ------
-    KeyAccessError
-        It is none. Nothing of it is repeated.
-    """
+    """Key metadata from bytes, hexadecimal or base64 text; a KeyAccessError, which repeats nothing, if it is none."""
     if not data.startswith(b"\x01"):
         text = data.strip()
         data = from_hex(text) or from_base64(text) or data

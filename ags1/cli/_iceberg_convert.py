@@ -147,13 +147,7 @@ def _say(text: str) -> None:
 
 
 def need_consent(options: argparse.Namespace, question: str = "") -> None:
-    """Refuse to go on where nobody can be asked.
-
-    Raises
-    ------
-    UsageError
-        Nobody can, and --yes is not given.
-    """
+    """Refuse to go on, with a UsageError, where nobody can be asked and --yes is not given."""
     if not options.yes and (options.json or sys.stdin is None or not sys.stdin.isatty()):
         where = f"{question} Nobody can be asked here".strip()
         raise UsageError(f"{where}: say --dry-run to see what would be done, or --yes to have it done")

@@ -192,13 +192,7 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str]:
 
 
 def catalog_of(options: argparse.Namespace) -> Any:
-    """The catalog that --catalog names; None without it.
-
-    Raises
-    ------
-    ValueError
-        A property that would have no effect.
-    """
+    """The catalog that --catalog names, None without it; ValueError for a property that would have no effect."""
     if getattr(options, "catalog", None) is None:
         return None
     from pyiceberg.catalog import load_catalog

@@ -293,13 +293,7 @@ class Reading:
         return self._config.with_aad_prefix(self._prefix.of(name)) if self._prefix.given else self._config
 
     def require(self, options: str = "--footer-key file:PATH or env:NAME, --kms URL, --key-metadata PATH") -> None:
-        """Refuse options that name no key.
-
-        Raises
-        ------
-        UsageError
-            They do not.
-        """
+        """Raise a UsageError if the options name no key."""
         if not self.named and not self._allow_plaintext:
             raise UsageError(f"a key is needed: {options}")
 

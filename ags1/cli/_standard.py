@@ -75,12 +75,6 @@ def copy_out(reader: Any, output: StandardOutput, left: int | None, progress: Ca
 
 
 def refuse_terminal(what: str, instead: str = "give a file as the TARGET, or redirect the output") -> None:
-    """Refuse to write bytes to a terminal.
-
-    Raises
-    ------
-    UsageError
-        Standard output is one.
-    """
+    """Raise a UsageError if standard output is a terminal, which bytes are not for."""
     if sys.stdout is not None and sys.stdout.isatty():
         raise UsageError(f"{what} would garble the terminal: {instead}")

@@ -127,13 +127,7 @@ def serialize(keys: Mapping[str, Key], protection: Protection) -> bytes:
 
 
 def parse(data: bytes, protection: Protection) -> dict[str, Key]:
-    """The keys in a keystore file, all of it authenticated.
-
-    Raises
-    ------
-    Refusal
-        A wrong password or key file, or a damaged or altered file.
-    """
+    """The keys in a keystore file, all of it authenticated; Refusal if a secret is wrong, or the file damaged."""
     content = _read(data)
     if not hmac.compare_digest(_decode(content["check"]), protection.part("check")[:_CHECK]):
         wrong = "password" if protection.header["kind"] == "password" else "key file"
@@ -146,13 +140,7 @@ def parse(data: bytes, protection: Protection) -> dict[str, Key]:
 
 
 def check_key_id(key_id: str) -> None:
-    """Refuse ids that no one could type or that would garble a list.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Not a string, empty, too long, or with control characters.
-    """
+    """Refuse, with a TypeError or ValueError, ids that no one could type or that would garble a list."""
     if not isinstance(key_id, str):
         raise TypeError(f"a key id must be a str, not {type(key_id).__name__}")
     if not 0 < len(key_id) <= _LONGEST_ID:

@@ -71,13 +71,7 @@ class Element:
 
 
 def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Element]]:
-    """The root of the schema, and its leaves in the order of the column chunks.
-
-    Raises
-    ------
-    FormatError
-        The tree does not add up.
-    """
+    """The root of the schema, and its leaves in the order of the column chunks; FormatError if they do not add up."""
     elements = metadata.list(FileMetaData.SCHEMA)
     if elements is None or len(elements) == 0:
         raise FormatError(f"{where}the footer has no schema")

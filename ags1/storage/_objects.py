@@ -158,13 +158,7 @@ def put(location: Location, data: Buffer) -> None:
 
 
 def create(location: Location, data: bytes) -> None:
-    """Write an object if there is none.
-
-    Raises
-    ------
-    FileExistsError
-        There is one that somebody else wrote.
-    """
+    """Write an object if there is none; FileExistsError if there is one that somebody else wrote."""
     client, key = client_of(location), key_of(location)
     import obstore
 

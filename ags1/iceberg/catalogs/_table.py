@@ -106,13 +106,7 @@ class CatalogTable(abc.ABC):
 
     @abc.abstractmethod
     def check_can_encrypt(self) -> None:
-        """Refuse, before anything is written, where this catalog cannot carry an encrypted table.
-
-        Raises
-        ------
-        UnsupportedError
-            It cannot; says what to do.
-        """
+        """Raise an UnsupportedError, which says what to do, where this catalog cannot carry an encrypted table."""
 
     def check_newest(self, state: TableState) -> None:  # noqa: B027
         """Refuse a state that may not be the table's newest: what only newer ones name must not be removed.
