@@ -29,13 +29,7 @@ def decode_metadata(data: bytes, where: str) -> KeyMetadata:
 
 
 def metadata_beside(directory: str, path: str, name: str) -> str:
-    """Where a directory has the key metadata of the file at `path`: under its name, else under the path's longest end.
-
-    Raises
-    ------
-    KeyAccessError
-        It has none.
-    """
+    """The key metadata of the file at `path` in a directory, by its name or the path's end; else KeyAccessError."""
     # The name of a file that was given by itself is only the last part, which others may share.
     candidates = [name] if "/" in name else []
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
