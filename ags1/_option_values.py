@@ -139,13 +139,7 @@ def report(text: str) -> str:
 
 
 def column_names(text: str) -> list[str | tuple[str, ...]]:
-    r"""Names of columns with commas between them; ``\,`` and ``\.`` are a comma and a dot inside a name.
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        An empty name.
-    """
+    r"""Names of columns with commas between them; ``\,`` and ``\.`` are a comma and a dot inside a name."""
     names: list[str | tuple[str, ...]] = []
     for piece in re.split(r"(?<!\\),", text):
         name = piece.replace("\\,", ",")

@@ -114,13 +114,7 @@ def _kinds(paths: list[str], named: set[str]) -> dict[str, tuple[str, str]]:
 
 
 def parquet_files(patterns: list[str]) -> list[tuple[str, str]]:
-    """Path and name of the Parquet files that names, globs and directories stand for.
-
-    Raises
-    ------
-    UsageError
-        There are none; or standard input is among them.
-    """
+    """Path and name of the Parquet files that names, globs and directories stand for; UsageError if there are none."""
     if STANDARD in patterns:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
     found = expand(patterns)
