@@ -202,8 +202,7 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
         raise UsageError(f"{len(sources)} sources cannot go into one object: end the TARGET {target} with /")
     if os.path.lexists(target) and not os.path.isdir(target):
         raise UsageError(
-            f"the TARGET (the last name) is the file {target}, but many sources need a directory: give one "
-            "that exists "
+            f"the TARGET (the last name) is the file {target}, but many sources need a directory: give one that exists "
             "or is new"
         )
     jobs: dict[str, Job] = {}

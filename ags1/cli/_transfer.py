@@ -373,8 +373,7 @@ def _refuse_other_key(path: str, metadata: KeyMetadata | None) -> None:
         )
     if metadata is None and os.path.lexists(path + _PENDING):
         raise KeyAccessError(
-            f"{path}{_PENDING} is left from a run that was cut short, and may be the only key of what that "
-            "encrypted: "
+            f"{path}{_PENDING} is left from a run that was cut short, and may be the only key of what that encrypted: "
             "move it away first (--replace-key-metadata replaces it)"
         )
 
