@@ -32,6 +32,7 @@ LEVELS = {
     "_command_options": 1,
     "_exit_codes": 1,
     "_words": 0,
+    "_lazy": 0,
     "_avro_encoding": 0,
     "_option_values": 1,
     "_parallel": 1,

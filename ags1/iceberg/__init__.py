@@ -9,12 +9,10 @@ The names are loaded when they are first used.
 
 from __future__ import annotations
 
-import importlib
+from ags1._lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ags1.iceberg._entries import EncryptedKey
     from ags1.iceberg._reports import MergeReport, PruneReport, RewrapReport
     from ags1.iceberg.conversion.expiry import clean, expire_snapshots
@@ -60,33 +58,24 @@ __all__ = [
     "relocate_table",
 ]
 
-_MODULES = {
-    "ags1.iceberg._entries": ("EncryptedKey",),
-    "ags1.iceberg._reports": ("MergeReport", "PruneReport", "RewrapReport"),
-    "ags1.iceberg.conversion.expiry": ("clean", "expire_snapshots"),
-    "ags1.iceberg.conversion.operations": (
-        "decrypt_table",
-        "encrypt_table",
-        "plan_conversion",
-        "rekey_table",
-        "relocate_table",
-    ),
-    "ags1.iceberg.conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
-    "ags1.iceberg.creation": ("create_table",),
-    "ags1.iceberg.encryption_keys": ("EncryptionKeys", "MissingKekError"),
-    "ags1.iceberg.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
-    "ags1.iceberg.tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
-    "ags1.iceberg.writing.change": ("ChangeReport",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            value = globals()[name] = getattr(importlib.import_module(module), name)
-            return value
-    raise AttributeError(f"module 'ags1.iceberg' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "_entries": ("EncryptedKey",),
+        "_reports": ("MergeReport", "PruneReport", "RewrapReport"),
+        "conversion.expiry": ("clean", "expire_snapshots"),
+        "conversion.operations": (
+            "decrypt_table",
+            "encrypt_table",
+            "plan_conversion",
+            "rekey_table",
+            "relocate_table",
+        ),
+        "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
+        "creation": ("create_table",),
+        "encryption_keys": ("EncryptionKeys", "MissingKekError"),
+        "file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
+        "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
+        "writing.change": ("ChangeReport",),
+    },
+)

@@ -16,12 +16,10 @@ install if it is missing.
 
 from __future__ import annotations
 
-import importlib
+from ags1._lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ags1.kms._base import GeneratedKey, KeyManagementClient, ServiceRefusal
     from ags1.kms._cache import CACHE_SECONDS, KeyCache, key_cache_of, name_of_key
     from ags1.kms._load import load
@@ -49,26 +47,17 @@ __all__ = [
     "name_of_key",
 ]
 
-_MODULES = {
-    "_base": ("GeneratedKey", "KeyManagementClient", "ServiceRefusal"),
-    "_cache": ("CACHE_SECONDS", "KeyCache", "key_cache_of", "name_of_key"),
-    "_load": ("load",),
-    "aws": ("AwsKms",),
-    "azure": ("AzureKms",),
-    "gcp": ("GcpKms",),
-    "local": ("LocalKms",),
-    "memory": ("MemoryKms",),
-    "vault": ("VaultKms",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            value = globals()[name] = getattr(importlib.import_module(f"ags1.kms.{module}"), name)
-            return value
-    raise AttributeError(f"module 'ags1.kms' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "_base": ("GeneratedKey", "KeyManagementClient", "ServiceRefusal"),
+        "_cache": ("CACHE_SECONDS", "KeyCache", "key_cache_of", "name_of_key"),
+        "_load": ("load",),
+        "aws": ("AwsKms",),
+        "azure": ("AzureKms",),
+        "gcp": ("GcpKms",),
+        "local": ("LocalKms",),
+        "memory": ("MemoryKms",),
+        "vault": ("VaultKms",),
+    },
+)

@@ -11,7 +11,7 @@ Pages are moved, not decoded, at about the speed of copying the file. Everything
 
 from __future__ import annotations
 
-import importlib
+from ags1._lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,27 +54,18 @@ __all__ = [
     "write_table",
 ]
 
-_HOMES = {
-    "inspection": ("Inspection", "inspect"),
-    "key_material": ("RotationReport", "rewrap_key_metadata", "rotate_master_keys"),
-    "properties": ("DecryptionConfig", "EncryptionConfig"),
-    "rewrite": ("PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"),
-    "rotation": ("rotate_file",),
-    "tables": ("dataset", "read_table"),
-    "trees": ("TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"),
-    "verify": ("VerifyReport", "verify_file"),
-    "view": ("ParquetView", "open"),
-    "writer": ("ParquetWriter", "write_table"),
-}
-
-
-def __getattr__(name: str) -> object:
-    for home, names in _HOMES.items():
-        if name in names:
-            value = globals()[name] = getattr(importlib.import_module(f"ags1.parquet.{home}"), name)
-            return value
-    raise AttributeError(f"module 'ags1.parquet' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "inspection": ("Inspection", "inspect"),
+        "key_material": ("RotationReport", "rewrap_key_metadata", "rotate_master_keys"),
+        "properties": ("DecryptionConfig", "EncryptionConfig"),
+        "rewrite": ("PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"),
+        "rotation": ("rotate_file",),
+        "tables": ("dataset", "read_table"),
+        "trees": ("TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"),
+        "verify": ("VerifyReport", "verify_file"),
+        "view": ("ParquetView", "open"),
+        "writer": ("ParquetWriter", "write_table"),
+    },
+)

@@ -14,8 +14,9 @@ Needs the extra "spark".
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
+
+from ags1._lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,35 +57,18 @@ if _MISSING:
     raise ImportError(f"ags1.spark needs {' and '.join(_MISSING)}: pip install 'ags1[spark]'")
 
 # Imported when they are first used: each worker process imports this package for one of them.
-_HOMES = {
-    "Result": "_results",
-    "Unit": "_planning",
-    "audit": "auditing",
-    "clean": "maintenance",
-    "decrypt_files": "decryption",
-    "decrypt_parquet": "parquet",
-    "decrypt_table": "iceberg",
-    "encrypt_files": "encryption",
-    "encrypt_parquet": "parquet",
-    "encrypt_table": "iceberg",
-    "plan": "_planning",
-    "register": "source",
-    "rekey_parquet": "parquet",
-    "rekey_table": "iceberg",
-    "rewrap": "maintenance",
-    "verify_files": "verification",
-    "verify_parquet": "parquet",
-    "verify_table": "iceberg",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "_planning": ("Unit", "plan"),
+        "_results": ("Result",),
+        "auditing": ("audit",),
+        "decryption": ("decrypt_files",),
+        "encryption": ("encrypt_files",),
+        "iceberg": ("decrypt_table", "encrypt_table", "rekey_table", "verify_table"),
+        "maintenance": ("clean", "rewrap"),
+        "parquet": ("decrypt_parquet", "encrypt_parquet", "rekey_parquet", "verify_parquet"),
+        "source": ("register",),
+        "verification": ("verify_files",),
+    },
+)
