@@ -136,7 +136,7 @@ class VerifyWork:
             size, where = entry.plaintext_length, f"{above}/{entry.parts[0].name}"
             told.past(size)
             if done.error is None:
-                verified.append((entry.path, where, size, entry.file_length, done.seconds))
+                verified.append((entry.path, where, size, entry.file_length, "ok", None, None, 0, done.seconds))
             else:
                 failed.append(_row(Unit(entry.path, size), done, where))
         return Outcome(unit.path, detail=(verified, failed), files=len(entries))
@@ -151,12 +151,8 @@ def rows_of(leaf: Outcome) -> list[Outcome]:
     """A row for each file of a leaf; if it could not be read, raise why: nothing else could be verified either."""
     if leaf.status == "error":
         raise error_of(leaf)
-    failed: list[Outcome]
     verified, failed = leaf.detail
-    rows = [
-        Outcome(path, where, size, stored, attempt=leaf.attempt, seconds=seconds)
-        for path, where, size, stored, seconds in verified
-    ]
-    for each in failed:
+    rows: list[Outcome] = [*(Outcome(*each) for each in verified), *failed]
+    for each in rows:
         each.attempt = leaf.attempt
-    return rows + failed
+    return rows
