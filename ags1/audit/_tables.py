@@ -17,7 +17,7 @@ from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, Aud
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.errors import Ags1Error
 from ags1.iceberg.locations import io_properties_of
-from ags1.iceberg.metadata_document import KEY_ID, metadata_document, properties_of
+from ags1.iceberg.metadata_document import KEY_ID, METADATA_SUFFIX, VERSION_HINT, metadata_document, properties_of
 from ags1.storage import Entry, Location, read_whole
 
 __all__ = ["METADATA_DIRECTORY", "TableMembership", "is_metadata_file"]
@@ -26,7 +26,6 @@ METADATA_DIRECTORY = "metadata"
 
 _MAX_BYTES = 256 << 20
 _NUMBER = re.compile(r"v?(\d{1,18})(?:[-.])")
-_HINT = "version-hint.text"
 # Of Iceberg's Flink sink: job, operator, subtask, attempt, checkpoint, number.
 _FLINK = re.compile(r"[0-9a-f]{32}-.+-\d{5}-\d+-\d+-\d{5}\.avro")
 # Errors of a table's own audit that are no damage: what its metadata promises too little, and keys that are refused.
@@ -168,7 +167,7 @@ class TableMembership(Membership):
         above, _, last = name.rpartition("/")
         place = _place(self._location.join(name).text)
         of_metadata = above == METADATA_DIRECTORY
-        if of_metadata and (is_metadata_file(last) or last == _HINT):
+        if of_metadata and (is_metadata_file(last) or last == VERSION_HINT):
             if self.group.encrypted and file.protection == PLAINTEXT:
                 file.protection = BY_DESIGN
                 file.leaks = ("column names", "partition specs, numbers of rows") if is_metadata_file(last) else ()
@@ -193,7 +192,7 @@ class TableMembership(Membership):
 
 def is_metadata_file(name: str) -> bool:
     """Whether this is the name of a table's metadata file."""
-    return name.endswith((".metadata.json", ".metadata.json.gz"))
+    return name.endswith((METADATA_SUFFIX, f"{METADATA_SUFFIX}.gz"))
 
 
 def _number(entry: Entry) -> int:

@@ -8,10 +8,12 @@ from typing import Any
 
 from ags1._exit_codes import EXIT_IO
 from ags1._words import counted, size_text
+from ags1.audit._datasets import DatasetMembership
+from ags1.audit._tables import METADATA_DIRECTORY, TableMembership, is_metadata_file
 from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, decryption_of, look
-from ags1.audit.groups import memberships
 from ags1.audit.policy import Policy
-from ags1.audit.report import AuditReport
+from ags1.audit.report import AuditReport, Group, Membership
+from ags1.dataset.names import CONTROL, version_number
 from ags1.storage import Entry, Location, in_order, list_files, status
 
 TYPE_CHECKING = False
@@ -118,7 +120,7 @@ class _Audit:
     def run(self, look_at: Callable[[list[Entry]], Iterable[AuditedFile]], progress: Progress | None) -> AuditReport:
         report = self._report
         listed = self._listed()
-        groups = memberships(self._location, listed, self._kms, report)
+        groups = _memberships(self._location, listed, self._kms, report)
         report.groups = [each.group for each in groups]
         index = {each.group.path: number for number, each in enumerate(groups) if number}
         done, total = 0, sum(each.size for each in listed)
@@ -188,6 +190,33 @@ class _Audit:
                     f"{counted(len(unnamed), 'encrypted file')} of no dataset and no table do not say under which key"
                 )
                 report.add("note", "key-not-known", unnamed[0].name, f"{text}, such as {unnamed[0].name}")
+
+
+def _memberships(location: Location, listed: list[Entry], kms: Any, report: AuditReport) -> list[Membership]:
+    """All groups below a location, first the one of the files that belong to no other.
+
+    A dataset has ``_ags1/v-N.json``, an Iceberg table ``metadata/*.metadata.json``.
+    """
+    datasets: dict[str, list[int]] = {}
+    tables: dict[str, list[Entry]] = {}
+    for entry in listed:
+        above, _, last = entry.name.rpartition("/")
+        root, _, directory = above.rpartition("/")
+        if directory == CONTROL and (number := version_number(last)) is not None:
+            datasets.setdefault(root, []).append(number)
+        elif directory == METADATA_DIRECTORY and is_metadata_file(last):
+            tables.setdefault(root, []).append(entry)
+    found = [Membership(Group("files", ""))]
+    for root, numbers in datasets.items():
+        found.append(DatasetMembership(root, _below(location, root), numbers, listed, kms, report))
+    for root, metadata in tables.items():
+        if root not in datasets:
+            found.append(TableMembership(root, _below(location, root), metadata, kms, report))
+    return found
+
+
+def _below(location: Location, root: str) -> Location:
+    return location.join(root) if root else location
 
 
 def _group_of(name: str, index: Mapping[str, int]) -> int:

@@ -206,8 +206,8 @@ def catalog_of(options: argparse.Namespace) -> Any:
 
 def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
     from ags1.iceberg.catalogs.file import newest_metadata
-    from ags1.iceberg.catalogs.successor import METADATA_SUFFIX
     from ags1.iceberg.locations import local_path
+    from ags1.iceberg.metadata_document import METADATA_SUFFIX
 
     table: str = options.table
     if table.endswith(METADATA_SUFFIX):

@@ -28,7 +28,7 @@ from ags1.iceberg._document import MAX_DOCUMENT, Document
 from ags1.iceberg.file_keys import FileKeys, KnownFile
 from ags1.iceberg.locations import local_path
 from ags1.iceberg.manifests import readable
-from ags1.iceberg.metadata_document import KEY_ID, check_hash, metadata_document
+from ags1.iceberg.metadata_document import KEY_ID, METADATA_SUFFIX, check_hash, metadata_document
 from ags1.stream import Reader
 
 try:
@@ -217,7 +217,7 @@ class EncryptedInputFile(InputFile):
             The file is not the one that the file above it means, or damaged.
         """
         location = self.location
-        if location.endswith(".metadata.json"):
+        if location.endswith(METADATA_SUFFIX):
             return self._metadata()
         known = self._io.keys.find(location)
         if known is None:
@@ -333,7 +333,7 @@ class EncryptedInputFile(InputFile):
     def _metadata(self) -> io.BytesIO:
         text = self._io.read_metadata(self.location).text.encode("utf-8")
         # By this name alone PyIceberg knows that it has to decompress.
-        return io.BytesIO(gzip.compress(text, mtime=0) if self.location.endswith(".gz.metadata.json") else text)
+        return io.BytesIO(gzip.compress(text, mtime=0) if self.location.endswith(f".gz{METADATA_SUFFIX}") else text)
 
     def _unknown(self, seekable: bool) -> Any:
         file = self._raw().open(seekable=True)

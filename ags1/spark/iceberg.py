@@ -18,9 +18,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 
 from ags1.iceberg.catalogs.file import newest_metadata
-from ags1.iceberg.catalogs.successor import METADATA_SUFFIX
 from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
 from ags1.iceberg.locations import io_properties_of
+from ags1.iceberg.metadata_document import METADATA_SUFFIX
 from ags1.iceberg.table_verification import FileChecker, table_faults
 from ags1.iceberg.table_walk import TableWalk, walk
 from ags1.spark._conversion_run import convert

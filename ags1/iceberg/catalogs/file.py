@@ -16,8 +16,9 @@ from typing import Any
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg._document import MAX_DOCUMENT
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, read_state
-from ags1.iceberg.catalogs.successor import METADATA_SUFFIX, NewMetadata, directory_of, successor, version_of
+from ags1.iceberg.catalogs.successor import NewMetadata, directory_of, successor, version_of
 from ags1.iceberg.locations import local_path, location_of
+from ags1.iceberg.metadata_document import METADATA_SUFFIX, VERSION_HINT
 from ags1.storage import (
     Location,
     can_create,
@@ -31,7 +32,6 @@ from ags1.storage import (
 
 __all__ = ["FileTable", "as_the_table_spells_it", "newest_metadata", "next_name"]
 
-_HINT = "version-hint.text"
 _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
 
 
@@ -138,7 +138,7 @@ class FileTable(CatalogTable):
         if not name.startswith("v"):
             return
         try:
-            with open_output(location_of(f"{directory}/{_HINT}", self.io_properties)) as output:
+            with open_output(location_of(f"{directory}/{VERSION_HINT}", self.io_properties)) as output:
                 output.write(str(version_of(name)).encode("ascii"))
                 output.commit()
         except OSError:

@@ -24,10 +24,9 @@ from typing import Any, NamedTuple
 
 from ags1.errors import FormatError
 from ags1.iceberg._document import Document
-from ags1.iceberg.metadata_document import properties_of
+from ags1.iceberg.metadata_document import METADATA_SUFFIX, properties_of
 
 __all__ = [
-    "METADATA_SUFFIX",
     "NewMetadata",
     "directory_of",
     "first",
@@ -38,7 +37,6 @@ __all__ = [
     "version_of",
 ]
 
-METADATA_SUFFIX = ".metadata.json"
 # 00007-UUID.metadata.json of a catalog, v7.metadata.json of a Hadoop catalog; with .gz in front of .metadata.json.
 _NAME = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json", re.ASCII)
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"

@@ -27,7 +27,7 @@ from ags1.iceberg.conversion.tables import parts_of
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.manifests import kind_of
-from ags1.iceberg.metadata_document import metadata_directory, metadata_document
+from ags1.iceberg.metadata_document import METADATA_SUFFIX, VERSION_HINT, metadata_directory, metadata_document
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -40,7 +40,6 @@ _READERS = 8
 _OLD = datetime.timedelta(days=3)
 _GC = "gc.enabled"
 _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
-_METADATA_SUFFIX, _HINT = ".metadata.json", "version-hint.text"
 
 
 def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> ExpiryReport:
@@ -178,7 +177,9 @@ def clean(
     inside = f"{_identity(journals)}/"
     orphans = []
     for identity, entry in listed.items():
-        if identity in named or identity in under_way or identity.startswith(inside) or entry.name.endswith(_HINT):
+        if identity in named or identity in under_way or identity.startswith(inside):
+            continue
+        if entry.name.endswith(VERSION_HINT):
             continue
         if entry.modified > limit:
             report.recent += 1
@@ -212,7 +213,7 @@ def _refuse_other_tables(entries: Iterable[Entry], directories: list[Location], 
         document = metadata_document(entry.path, bytes(read_whole(entry.location, MAX_DOCUMENT)), None)
         return bool(document.fields.get("table-uuid") == uuid)
 
-    found = [each for each in entries if each.name.endswith(_METADATA_SUFFIX)]
+    found = [each for each in entries if each.name.endswith(METADATA_SUFFIX)]
     for each, same in zip(found, in_parallel(is_own, found, _READERS), strict=True):
         if not same:
             raise UnsupportedError(
