@@ -24,8 +24,8 @@ from ags1.storage import (
     Entry,
     Location,
     PipeSource,
+    SortedListing,
     Source,
-    list_files,
     open_source,
     read_identified,
     status,
@@ -220,45 +220,31 @@ def _remote(
 ) -> Iterator[Found]:
     above = f"{prefix}/" if prefix else ""
     try:
-        listed = list_files(source, outside=outside)
+        listing = SortedListing(source, outside=outside)
     except FileNotFoundError:
         found = status(source)
         yield Found(above + source.name, "", source, _identity_of(found))
         return
-    directories = _directories(listed)
-    for each in listed:
-        path = above + each.name
-        if not wanted.accepts(each.name):
-            continue
-        if _is_temporary(each.location.name):
-            skipped(path, _TEMPORARY)
-            continue
-        if each.size == 0 and source.is_object and (each.name in directories or _is_marker(each)):
-            skipped(path, "is no object but the mark of a directory")
-            continue
-        _refuse_reserved(path, source, each.name)
-        fault = None
-        try:
-            check_path(path)
-        except FormatError as refusal:
-            fault = OSError(errno.EINVAL, str(refusal), each.path)
-        if len(sort_key(path)) > MAX_PATH:
-            fault = OSError(errno.ENAMETOOLONG, f"has a path of more than {MAX_PATH} bytes", each.path)
-        yield Found(path, each.name, source, _identity_of(each), error=fault)
-
-
-def _directories(listed: list[Entry]) -> set[str]:
-    """Names of empty objects that have others below them: some tools mark directories so."""
-    empty = {each.name for each in listed if each.size == 0}
-    found: set[str] = set()
-    if empty:
-        for each in listed:
-            above = each.name.rpartition("/")[0]
-            while above:
-                if above in empty:
-                    found.add(above)
-                above = above.rpartition("/")[0]
-    return found
+    with listing:
+        for each in listing:
+            path = above + each.name
+            if not wanted.accepts(each.name):
+                continue
+            if _is_temporary(each.location.name):
+                skipped(path, _TEMPORARY)
+                continue
+            if each.size == 0 and source.is_object and (listing.has_below(each.name) or _is_marker(each)):
+                skipped(path, "is no object but the mark of a directory")
+                continue
+            _refuse_reserved(path, source, each.name)
+            fault = None
+            try:
+                check_path(path)
+            except FormatError as refusal:
+                fault = OSError(errno.EINVAL, str(refusal), each.path)
+            if len(sort_key(path)) > MAX_PATH:
+                fault = OSError(errno.ENAMETOOLONG, f"has a path of more than {MAX_PATH} bytes", each.path)
+            yield Found(path, each.name, source, _identity_of(each), error=fault)
 
 
 def _is_marker(listed: Entry) -> bool:

@@ -32,7 +32,7 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
 from ags1.errors import ConflictError, FormatError, KeyAccessError
 from ags1.layout import encrypted_length
-from ags1.storage import Location, inside, iterate_files
+from ags1.storage import Location, SortedListing, inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,14 +87,15 @@ def write_files(
     with Transaction.begin(
         target, kms, operation, keys=keys, single_writer=options.single_writer, durable=options.durable,
         dry_run=options.dry_run,
-    ) as transaction:  # fmt: skip
-        return _Writing(source, target, prefix, transaction, kms, options).run()
+    ) as transaction, closing(Present(target)) as present:  # fmt: skip
+        return _Writing(source, target, prefix, transaction, kms, options, present).run()
 
 
 class _Writing:
     def __init__(
-        self, source: Location, target: Location, prefix: str, transaction: Transaction, kms: Any, options: Options
-    ) -> None:
+        self, source: Location, target: Location, prefix: str, transaction: Transaction, kms: Any, options: Options,
+        present: Present,
+    ) -> None:  # fmt: skip
         self._source = source
         self._target = target
         self._prefix = prefix
@@ -102,7 +103,7 @@ class _Writing:
         self._kms = kms
         self._options = options
         self._report = RunReport(version=0 if transaction.base is None else transaction.base.version)
-        self._present = Present(target)
+        self._present = present
         # What is put into the transaction in its turn: a unit that a worker is at, or how to put what is known.
         self._waiting: deque[EncryptUnit | Callable[[], object]] = deque()
         self._unrecorded: list[Done] = []
@@ -416,8 +417,14 @@ class Present:
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._directory: str | None = None
-        self._sizes: dict[str, int] = {}
+        # Directories, each in the one before, with the sizes of their files.
+        self._directories: list[tuple[str, dict[str, int]]] = []
+        self._listing: SortedListing | None = None
+
+    def close(self) -> None:
+        """Remove what is kept of the listing."""
+        if self._listing is not None:
+            self._listing.close()
 
     def has_all(self, parts: Iterator[tuple[str, int]]) -> bool:
         """Whether all objects are there, each with the length that so many bytes of plaintext have encrypted."""
@@ -425,21 +432,24 @@ class Present:
 
     def _size(self, name: str) -> int | None:
         if not self._location.is_local:
-            if self._directory is None:
-                self._directory = ""
-                listed = iterate_files(self._location)
-                self._sizes = {each.name: each.size for each in listed if not each.name.startswith(f"{CONTROL}/")}
-            return self._sizes.get(name)
+            if self._listing is None:
+                self._listing = SortedListing(self._location, outside=self._location.join(CONTROL))
+            return self._listing.size_of(name)
         directory, _, last = name.rpartition("/")
-        if directory != self._directory:
-            self._directory, self._sizes = directory, {}
-            try:
-                with os.scandir(self._location.join(directory).path if directory else self._location.path) as found:
-                    self._sizes = {
-                        each.name: each.stat(follow_symlinks=False).st_size
-                        for each in found
-                        if each.is_file(follow_symlinks=False)
-                    }
-            except (FileNotFoundError, NotADirectoryError):
-                pass
-        return self._sizes.get(last)
+        opened = self._directories
+        while opened and opened[-1][0] != directory and not directory.startswith(f"{opened[-1][0]}/".lstrip("/")):
+            opened.pop()
+        if not opened or opened[-1][0] != directory:
+            opened.append((directory, self._sizes(directory)))
+        return opened[-1][1].get(last)
+
+    def _sizes(self, directory: str) -> dict[str, int]:
+        try:
+            with os.scandir(self._location.join(directory).path if directory else self._location.path) as found:
+                return {
+                    each.name: each.stat(follow_symlinks=False).st_size
+                    for each in found
+                    if each.is_file(follow_symlinks=False)
+                }
+        except (FileNotFoundError, NotADirectoryError):
+            return {}

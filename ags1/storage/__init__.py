@@ -42,6 +42,7 @@ from ags1.storage.location import Location, inside, is_url, located
 from ags1.storage.outputs import FsspecOutput, Output, open_output
 from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
+from ags1.storage.sorted_listing import SortedListing
 from ags1.storage.sources import DescriptorSource, MemorySource, PipeSource, Source, octets, open_source
 from ags1.storage.whole import read_identified, read_whole
 
@@ -63,6 +64,7 @@ __all__ = [
     "RemoteFiles",
     "Request",
     "SequentialSource",
+    "SortedListing",
     "Source",
     "Unsynced",
     "as_os_error",

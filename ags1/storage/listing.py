@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Entry",
+    "Row",
     "is_directory",
     "iterate_files",
     "list_files",
     "list_names",
     "make_parent",
     "match",
+    "remote_rows",
     "remove",
     "status",
 ]
+
+Row = tuple[str, int, int, "str | None"]
+"""Name, size, time of the last change and etag of an :class:`Entry`."""
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -138,12 +143,7 @@ def list_files(
     if location.is_local:
         found = list(_local_files(location, outside, on_error))
     else:
-        found = list(iterate_files(location))
-        if outside is not None and not outside.is_local:
-            prefix = outside.text.rstrip("/") + "/"
-            found = [entry for entry in found if not entry.location.text.startswith(prefix)]
-        if not found and not is_directory(location):
-            raise FileNotFoundError(errno.ENOENT, "No such directory", location.text)
+        found = [_entry(location, row) for row in remote_rows(location, outside)]
     return sorted(found, key=lambda entry: entry.name)
 
 
@@ -159,6 +159,28 @@ def iterate_files(location: Location) -> Iterator[Entry]:
     """
     if location.is_local:
         return _local_files(location, None, None)
+    return (_entry(location, row) for row in _rows(location))
+
+
+def _entry(location: Location, row: Row) -> Entry:
+    name, size, modified, etag = row
+    return Entry(name, location.join(name), size, modified, etag)
+
+
+def remote_rows(location: Location, outside: Location | None) -> Iterator[Row]:
+    """What :func:`list_files` has behind a URL, as the service lists it; it raises what that does."""
+    above = None if outside is None or outside.is_local else f"{outside.text.rstrip('/')}/"
+    here = f"{location.text.rstrip('/')}/"
+    found = False
+    for row in _rows(location):
+        found = True
+        if above is None or not (here + row[0]).startswith(above):
+            yield row
+    if not found and not is_directory(location):
+        raise FileNotFoundError(errno.ENOENT, "No such directory", location.text)
+
+
+def _rows(location: Location) -> Iterator[Row]:
     return _objects_below(location) if location.is_object else _fsspec_files(location)
 
 
@@ -198,7 +220,7 @@ def _local_files(
             yield Entry(relative, location.join(relative), found.st_size, found.st_mtime_ns)
 
 
-def _objects_below(location: Location) -> Iterator[Entry]:
+def _objects_below(location: Location) -> Iterator[Row]:
     import ags1.storage._objects as _objects
 
     prefix = location.path.rstrip("/")
@@ -207,10 +229,10 @@ def _objects_below(location: Location) -> Iterator[Entry]:
         # An object that ends in "/" stands for a directory in some tools; obstore leaves the slash out.
         name = key[skipped:]
         if name:
-            yield Entry(name, location.join(name), size, modified, etag)
+            yield name, size, modified, etag
 
 
-def _fsspec_files(location: Location) -> Iterator[Entry]:
+def _fsspec_files(location: Location) -> Iterator[Row]:
     file_system, path = file_system_of(location)
     base = path.rstrip("/") + "/"
     with naming(location.text):
@@ -219,7 +241,7 @@ def _fsspec_files(location: Location) -> Iterator[Entry]:
             full = info["name"]
             name = full[len(base) :] if full.startswith(base) else full.lstrip("/")[len(base.lstrip("/")) :]
             if name:
-                yield Entry(name, location.join(name), int(info.get("size") or 0), _modified(info), info.get("ETag"))
+                yield name, int(info.get("size") or 0), _modified(info), info.get("ETag")
 
 
 def _fsspec_walk(file_system: RemoteFiles, directory: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,147 @@
+"""The files below a prefix behind a URL, by name, however many there are: what is in memory does not grow with them.
+
+    the store's pages --> sorted, 10,000 files at a time --> pieces of 256 files, in a temporary file
+                                                               the first name of each, in memory
+
+Most stores list by name, so what was sorted follows what was sorted before. S3 Express, Azure with hierarchical
+namespaces and some servers of S3 do not: then it is merged into a second temporary file.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import tempfile
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from ags1.storage.listing import Entry, Row, remote_rows
+from ags1.storage.location import Location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import Self
+
+__all__ = ["SortedListing"]
+
+_SORTED = 10_000
+_PIECE = 256
+# So much of it stays in memory.
+_SPOOLED = 4 << 20
+
+Piece = tuple[str, int]
+"""The first name, and the offset in the file."""
+
+
+class SortedListing:
+    """What a directory or a prefix behind a URL had when this was made: one listing, and no request after it.
+
+    For one thread. Close it, or use it in a ``with`` statement: many names are in a temporary file without a name.
+
+    Parameters
+    ----------
+    location : Location
+        What is listed; no local directory.
+    outside : Location, optional
+        What lies below it is left out.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such directory, and no object below the prefix.
+    OSError
+        It cannot be listed, or the directory for temporary files is full.
+    """
+
+    def __init__(self, location: Location, *, outside: Location | None = None) -> None:
+        self._location = location
+        self._file = _temporary()
+        # The piece that was last looked into.
+        self._at, self._piece = -1, list[Row]()
+        try:
+            self._pieces = self._sort(remote_rows(location, outside))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Entry]:
+        for name, size, modified, etag in _rows(self._file, self._pieces):
+            yield Entry(name, self._location.join(name), size, modified, etag)
+
+    def size_of(self, name: str) -> int | None:
+        """Bytes of a file; None if there is none. Names that come in about their order cost the least."""
+        found = self._first_from(name)
+        return found[1] if found is not None and found[0] == name else None
+
+    def has_below(self, directory: str) -> bool:
+        """Whether there are files below a directory of this one."""
+        found = self._first_from(f"{directory}/")
+        return found is not None and found[0].startswith(f"{directory}/")
+
+    def _first_from(self, name: str) -> Row | None:
+        """The first file that has this name or comes after it."""
+        before = bisect_left(self._pieces, (name, 0)) - 1
+        for index in range(max(before, 0), min(before + 2, len(self._pieces))):
+            if index != self._at:
+                self._at, self._piece = index, _read(self._file, self._pieces[index])
+            found = bisect_left(self._piece, name, key=_name_of)
+            if found < len(self._piece):
+                return self._piece[found]
+        return None
+
+    def _sort(self, rows: Iterator[Row]) -> list[Piece]:
+        runs: list[list[Piece]] = []
+        last = ""
+        while some := sorted(islice(rows, _SORTED), key=_name_of):
+            if not runs or some[0][0] < last:
+                runs.append([])
+            last = some[-1][0]
+            runs[-1] += _write(self._file, some)
+        if len(runs) < 2:
+            return runs[0] if runs else []
+        with self._file as parts:
+            self._file = _temporary()
+            return list(_write(self._file, heapq.merge(*(_rows(parts, run) for run in runs), key=_name_of)))
+
+
+def _temporary() -> Any:
+    return tempfile.SpooledTemporaryFile(_SPOOLED)
+
+
+def _name_of(row: Row) -> str:
+    return row[0]
+
+
+def _write(file: Any, rows: Iterable[Row]) -> Iterator[Piece]:
+    rows = iter(rows)
+    while piece := list(islice(rows, _PIECE)):
+        yield piece[0][0], file.tell()
+        try:
+            file.write(json.dumps(piece, separators=(",", ":")).encode("ascii") + b"\n")
+        except OSError as error:
+            text = f"{error.strerror}: names that are listed are kept here meanwhile; set TMPDIR to where there is room"
+            raise OSError(error.errno, text, tempfile.gettempdir()) from None
+
+
+def _read(file: Any, piece: Piece) -> list[Row]:
+    file.seek(piece[1])
+    rows: list[Row] = json.loads(file.readline())
+    return rows
+
+
+def _rows(file: Any, pieces: Iterable[Piece]) -> Iterator[Row]:
+    for piece in pieces:
+        yield from _read(file, piece)
