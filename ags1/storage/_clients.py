@@ -90,7 +90,7 @@ def client_of(location: Location) -> Any:
             "fork before the first use"
         )
     options = location.storage_options
-    said = tuple(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
+    said = tuple((name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES))
     key = (location.scheme, location.container, repr(sorted(options.items(), key=lambda item: item[0])), said)
     with _lock:
         found = _clients.get(key)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-__all__ = ["Upload", "copy", "create", "delete", "get", "get_beginning", "head", "list_objects", "put"]
+__all__ = ["Upload", "copy", "create", "delete", "get", "get_beginning", "head", "list_objects"]
 
 # S3 and GCS take no more parts than this; the smallest that S3 takes is 5 MiB.
 _MOST_PARTS = 10_000
@@ -148,13 +148,6 @@ def get_beginning(location: Location, length: int) -> tuple[Buffer, int, str | N
         return (data, *_meta(meta))
 
     return _call(location, call)
-
-
-def put(location: Location, data: Buffer) -> None:
-    client, key = client_of(location), key_of(location)
-    import obstore
-
-    _call(location, lambda: obstore.put(client, key, data, use_multipart=False))
 
 
 def create(location: Location, data: bytes) -> None:
@@ -344,7 +337,10 @@ class Upload:
         if self._request is None:
             pieces = list(self._pieces)
             self._pieces.clear()
-            put(self._location, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            import obstore
+
+            _call(self._location, lambda: obstore.put(self._client, self._key, data, use_multipart=False))
             return
         try:
             with naming(self._location.text):
