@@ -312,6 +312,28 @@ def test_modes_are_kept(raw: Path, tmp_path: Path, client: CountingKms) -> None:
 # -- changes without a source ------------------------------------------------------------------------------------------
 
 
+def test_an_unchanged_dataset_is_looked_at_once_in_each_directory(
+    tmp_path: Path, client: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = write_tree(tmp_path / "raw", {f"{index}{name}": b"" for index in range(9) for name in ("", ".d/x", ".d/y/z")})
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake"):
+        pass
+    listed: list[str] = []
+    given = os.scandir
+
+    def scandir(path: Any) -> Any:
+        listed.append(str(path))
+        return given(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as vault:
+        assert vault.report is not None
+        assert vault.report.unchanged == 27
+    # Its files, and directories that come between them.
+    looked_at = [each for each in listed if each.startswith(str(tmp_path / "vault")) and "_ags1" not in each]
+    assert len(looked_at) == len(set(looked_at)) == 19
+
+
 def test_files_and_directories_are_removed_and_renamed_in_a_new_version(vault: Path, client: CountingKms) -> None:
     before = {path for path in read_tree(vault) if not path.startswith("_ags1")}
     with dataset.open(vault, client) as opened:
