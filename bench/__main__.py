@@ -61,12 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run pytest on the benchmark files, and write what came of it."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of ags1 beside their floors.")
     parser.add_argument("--quick", action="store_true", help="small sizes, under 3 minutes; its figures prove nothing")
-    parser.add_argument("-k", metavar="EXPRESSION", help="only the benchmarks that match, as pytest -k")
-    parser.add_argument(
-        "--update",
-        action="store_true",
-        help="keep the figures of the last run for the questions that are not asked now",
-    )
+    parser.add_argument("-k", metavar="EXPRESSION", help="only benchmarks that match, as pytest -k; other figures stay")
     parser.add_argument("--output", type=Path, default=HERE / "results", help="directory for the results")
     options = parser.parse_args(arguments)
     env = dict(os.environ)
@@ -77,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     load = os.getloadavg()[0]
     results: dict[str, Any] = {}
     last = options.output / "results.json"
-    if options.update and last.is_file():
+    if options.k and last.is_file():
         results = json.loads(last.read_text())
     status = 0
     written: list[Path] = []
