@@ -88,7 +88,9 @@ def describe(error: BaseException) -> str:
         directory = os.path.dirname(name)
         if isinstance(error, FileNotFoundError) and re.match("[a-z][a-z0-9]+:/[^/]", name):
             return f"{name}: {error.strerror}: a URL has two slashes behind its colon"
-        if isinstance(error, FileNotFoundError) and directory and "://" not in name and not os.path.isdir(directory):
+        # Other words are of a dataset or an archive, whose directories are not of this machine.
+        of_system = isinstance(error, FileNotFoundError) and error.strerror == os.strerror(errno.ENOENT)
+        if of_system and directory and "://" not in name and not os.path.isdir(directory):
             return f"{name}: there is no directory {directory}: make it first, or correct the name"
         return f"{name}: {error.strerror}"
     if isinstance(error, MemoryError):

@@ -103,7 +103,8 @@ def encrypt(
     KeyAccessError
         A master key could not be used.
     ValueError
-        The dataset is under another master key; source and target overlap.
+        The dataset is under another master key; source and target overlap; of a source for a new dataset, `include`
+        and `exclude` leave no file.
     UnsupportedError
         The store has no create-if-absent; or the dataset there has another format.
     FormatError, AuthenticationError

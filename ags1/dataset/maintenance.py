@@ -9,7 +9,7 @@ from dataclasses import replace
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import Entry
 from ags1.dataset.joined import open_parts
-from ags1.dataset.names import RUNS, check_path, new_object_name, sort_key
+from ags1.dataset.names import RUNS, check_new_path, check_path, new_object_name, sort_key
 from ags1.dataset.reports import RewrapReport, RunReport
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
@@ -57,7 +57,7 @@ def move(location: Location, kms: Any, source: str, target: str, *, replace_exis
 
     IsADirectoryError, NotADirectoryError: the new path is a directory, or is below a file.
     """
-    check_path(target)
+    check_new_path(target)
     transaction = Transaction.begin(location, kms, "mv")
     moved: dict[str, Entry | None] = {}
     entries = _named(transaction, source)

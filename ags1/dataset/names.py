@@ -22,6 +22,7 @@ __all__ = [
     "MAX_PATH",
     "RUNS",
     "Twins",
+    "check_new_path",
     "check_path",
     "new_manifest_name",
     "new_object_name",
@@ -62,6 +63,15 @@ def check_path(path: str) -> str:
     if path == "" or "\0" in path or parts[0] == CONTROL or any(part in ("", ".", "..") for part in parts):
         raise FormatError(f"{path!r} is no path that a file of a dataset can have")
     return path
+
+
+def check_new_path(path: str) -> None:
+    """Raise ValueError unless `path`, of a caller and not of a manifest, is one that :func:`check_path` returns."""
+    try:
+        check_path(path)
+    except FormatError as error:
+        text = f"{error}: give a relative one without empty, '.' or '..' parts, not below {CONTROL}"
+        raise ValueError(text) from None
 
 
 class Twins:

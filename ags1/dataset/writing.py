@@ -23,7 +23,7 @@ from functools import partial
 
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
-from ags1.dataset.names import CONTROL, RUNS, Twins, check_path, new_object_name
+from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import Done, Interrupted, Run, interrupted, remove_record
 from ags1.dataset.selection import Filter
@@ -83,7 +83,7 @@ def write_files(
     if inside(target, source) is not None:
         raise ValueError(f"the source {source} lies in the dataset {target}: a dataset holds encrypted files only")
     if prefix:
-        check_path(prefix)
+        check_new_path(prefix)
     with Transaction.begin(
         target, kms, operation, keys=keys, single_writer=options.single_writer, durable=options.durable,
         dry_run=options.dry_run,
@@ -137,6 +137,8 @@ class _Writing:
             self._execute()
             if self._fault is not None:
                 raise self._fault
+            if self._transaction.base is None and options.wanted and not self._found_any():
+                raise ValueError(f"{self._source}: no file is left by include and exclude: correct the patterns")
             made = self._transaction.commit()
         except BaseException:
             # What is complete is not done again by the next run. The first error is the one to be told.
@@ -148,6 +150,10 @@ class _Writing:
         for run in self._taken_over:
             remove_record(self._target, run)
         return report
+
+    def _found_any(self) -> bool:
+        report = self._report
+        return bool(report.done or report.resumed or report.errors)
 
     def _execute(self) -> None:
         run, options = self._transaction.run, self._options

@@ -129,6 +129,13 @@ def test_patterns_that_leave_no_file_do_not_pass_for_success(
     assert before in run("dataset", "ls", "vault", "-r").out
 
 
+def test_patterns_that_leave_no_file_make_no_dataset(tree: dict[str, bytes], run: Run) -> None:
+    refused = run("dataset", "encrypt", "tree", "fresh", "--key-id", "lake", "--include", "*.cvs")
+    assert (refused.code, refused.out) == (2, "")
+    assert "no file is left by include and exclude: correct the patterns" in refused.err
+    assert "there is no ags1 dataset here" in run("dataset", "verify", "fresh").err
+
+
 def test_without_patterns_nothing_to_do_is_success(vault: Path, run: Run) -> None:
     Path("nothing").mkdir()
     assert run("dataset", "add", "vault", "nothing").code == 0
@@ -195,6 +202,8 @@ def test_rewrap_moves_to_another_master_key(vault: Path, run: Run) -> None:
     assert (record["old_key_id"], record["new_key_id"], record["keys"], record["error"]) == ("lake", "next", 1, None)
     assert (record["version"], record["older_versions"]) == (2, 1)
     assert run("dataset", "verify", "vault", "--expected-key-id", "next").code == 0
+    again = run("dataset", "rewrap", "vault", "--new-key-id", "next")
+    assert again.out == "vault is wrapped anew under the master key 'next'; no file changed\n"
     refused = run("dataset", "verify", "vault", "--expected-key-id", "lake")
     assert refused.code == 3
     assert "is under the master key 'next', but 'lake' is expected" in refused.err
@@ -272,6 +281,10 @@ def test_each_kind_of_failure_has_its_exit_code(
     for arguments, code, message in (
         (["verify", "nowhere"], 4, "there is no ags1 dataset here"),
         (["cat", "vault", "nothing"], 4, "nothing: the dataset has no such file"),
+        (["cat", "vault", "no/thing"], 4, "no/thing: the dataset has no such file"),
+        (["rm", "vault", "no/*"], 4, "no/*: the dataset has no such file or directory"),
+        (["mv", "vault", "a.txt", "../a.txt"], 2, "give a relative one"),
+        (["add", "vault", "tree", "--prefix", "../x"], 2, "give a relative one"),
         (["ls", "vault", "nothing"], 4, "nothing: the dataset has no such file or directory"),
         (["ls", "vault", "--version", "9"], 4, "the dataset has no version 9"),
         (["diff", "vault", "9"], 4, "the dataset has no version 9"),

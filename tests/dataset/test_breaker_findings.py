@@ -122,11 +122,9 @@ def test_a_class_whose_pattern_went_keeps_its_files_whatever_patterns_come(tmp_p
         {"c/**": "one", "**": "lake"},
         {"c/**": "one", "**": "lake"},
     ):
-        with dataset.encrypt(raw, tmp_path / "vault", kms, keys=keys, include="nothing") as found:
+        include = None if "a/**" in keys else "nothing"
+        with dataset.encrypt(raw, tmp_path / "vault", kms, keys=keys, include=include) as found:
             pass
-        if "a/**" in keys:
-            with dataset.encrypt(raw, tmp_path / "vault", kms, keys=keys):
-                pass
     with dataset.open(tmp_path / "vault", kms) as found:
         assert plain_of(found) == {"a/x": b"1", "b/x": b"2", "c/x": b"3"}
 
