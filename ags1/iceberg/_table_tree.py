@@ -123,7 +123,11 @@ def _kek(entry: EncryptedKey) -> TreeNode:
 
 
 def _snapshots(found: TableWalk) -> TreeNode:
-    node = TreeNode("snapshots", "snapshots", [str(len(found.snapshots))])
+    shown_here, all_of_them = len(found.snapshots), len(found.document.snapshots().key_ids)
+    number = (
+        str(all_of_them) if shown_here == all_of_them else f"{shown_here} of {all_of_them} (the others are not shown)"
+    )
+    node = TreeNode("snapshots", "snapshots", [number])
     names: dict[Any, list[str]] = {}
     refs = found.document.fields.get("refs")
     for name, ref in (refs if isinstance(refs, dict) else {}).items():

@@ -204,7 +204,10 @@ def test_inspect_draws_the_table_as_a_tree(spark_tables: SparkTables, run: Run) 
     assert lines[0] == f"{table.metadata}  format version 3, master key 'keyA', encrypted"
     assert f"└── snapshot {table.current_id}  current, branch 'main', " in shown.out
     assert lines[-1].endswith("records")
+    number = len(table.document["snapshots"])
+    assert f"└── snapshots  1 of {number} (the others are not shown)\n" in shown.out
     everything = run("inspect", table.metadata, "--snapshot", "all").out
+    assert f"└── snapshots  {number}\n" in everything
     assert "tag 'kept'" in everything
     for entry in table.document["encryption-keys"]:
         assert entry["key-id"] in everything

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ags1 import KeyMetadata, iceberg
-from ags1.errors import Ags1Error, UnsupportedError
+from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
 from ags1.iceberg import open_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.kms import MemoryKms
@@ -164,6 +164,17 @@ def test_a_plan_writes_nothing_and_says_what_would_be_done(
     for part in ("upgraded from format version 2 to 3", "stay in plaintext until they are expired", "traces"):
         assert part in plan.text
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_master_key_that_is_not_there_is_one_problem_however_many_files_there_are(
+    spark_tables: SparkTables, tmp_path: Path, table_kms: MemoryKms
+) -> None:
+    made = writable(spark_tables["events_plain"], tmp_path)
+    plan = iceberg.plan_conversion(made, key_id="misspelt", kms=table_kms)
+    assert sum(plan.files.values()) > 1
+    assert len(plan.problems) == 1
+    with pytest.raises(KeyAccessError, match="misspelt"):
+        iceberg.encrypt_table(made, key_id="misspelt", kms=table_kms)
 
 
 def test_another_master_key_alone_moves_no_file(

@@ -124,7 +124,8 @@ class Conversion:
         }
         plan.snapshots = [each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in kept]
         plan.statistics = statistics_of(metadata.fields)
-        self._faults = list(self._problems(view, todo))
+        # A key service that refuses does so for every file, in the same words.
+        self._faults = list({_said(each): each for each in self._problems(view, todo)}.values())
         plan.problems = [_said(each) for each in self._faults]
         return plan
 

@@ -346,7 +346,10 @@ def _relocation(state: TableState, target_location: str, key_id: str | None) -> 
 def _refuse_other_key(state: TableState, key_id: str) -> None:
     found = TableMetadata(state.document.fields).key_id
     if found is not None and found != key_id:
-        raise ValueError(f"the table is encrypted under master key {found!r} already: use rekey_table for another")
+        raise ValueError(
+            f"the table is encrypted under master key {found!r} already: use rekey_table (`ags1 iceberg rekey`) "
+            "for another"
+        )
 
 
 def _changed_metadata(table: CatalogTable, kms: Any, change: Change) -> ConversionReport:

@@ -10,6 +10,7 @@ from ags1._words import counted, printable, size_text
 __all__ = ["CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"]
 
 _LISTED = 20
+_EXPIRE = "expire_snapshots (`ags1 iceberg expire`) removes them"
 _ENGINES = {
     True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
     "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone",
@@ -223,10 +224,10 @@ class ConversionReport(_Report):
     def _left(self) -> str:
         old = counted(len(self.remaining), "old snapshot")
         if self.change == "rekey":
-            return f"whoever has the old keys is NOT shut out yet: {old} and their files are under them until expire"
+            return f"whoever has the old keys is NOT shut out yet: {old} and their files are under them until {_EXPIRE}"
         if self.change == "encrypt":
-            return f"NOT all encrypted yet: {old} and their files may be plaintext until expire"
-        return f"{old} and their files stay encrypted until expire, and need the KMS until then"
+            return f"NOT all encrypted yet: {old} and their files may be plaintext until {_EXPIRE}"
+        return f"{old} and their files stay encrypted, and need the KMS, until {_EXPIRE}"
 
 
 @dataclass
