@@ -50,6 +50,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "key for the key metadata that a file contains: text, or hex:DIGITS (may be repeated)",
         },
         "aad-prefix": {
+            "type": values.prefix_text,
             "metavar": "TEXT",
             "help": "identity of the file: what it was encrypted with is needed to read it. {name} stands for the base "
             "name of the encrypted file, {path} for its path below the directory that was given, without .ags1",

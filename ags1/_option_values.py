@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     *("ColumnIds", "ColumnKeys", "ColumnTexts", "MetadataKeys", "Names", "Pair", "Patterns", "Setting"),
     *("block_length", "column_names", "count", "duration", "hexadecimal", "integer", "is_secret_name", "kept"),
-    *("key_bytes", "moment", "report", "rows", "size", "snapshot", "some_bytes", "threads", "version"),
+    *("key_bytes", "moment", "prefix_text", "report", "rows", "size", "snapshot", "some_bytes", "threads", "version"),
 ]
 
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
@@ -116,6 +116,16 @@ def snapshot(text: str) -> int | str | None:
             f"{text!r} is neither the id of a snapshot (`ags1 iceberg inspect` shows them), nor all, nor current"
         )
     return int(text)
+
+
+def prefix_text(text: str) -> str:
+    """An AAD prefix in which ``{path}`` and ``{name}`` stand for those of a file."""
+    # Misspelt, it would be one prefix for all files, which could be exchanged unnoticed.
+    for unknown in set(re.findall(r"\{\w+\}", text)) - {"{path}", "{name}"}:
+        raise argparse.ArgumentTypeError(
+            f"{unknown} stands for nothing: write {{path}} or {{name}}, or if it means itself, --aad-prefix-hex"
+        )
+    return text
 
 
 def hexadecimal(text: str) -> bytes:

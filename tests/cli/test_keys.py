@@ -282,6 +282,15 @@ def test_a_prefix_names_the_encrypted_file_in_either_direction(run: Run, work: P
     assert run("decrypt", "renamed.ags1", "back", *prefix).code == 0
 
 
+def test_a_misspelt_name_in_a_prefix_does_not_become_the_prefix_of_all_files(run: Run, work: Path) -> None:
+    for action in ("encrypt", "decrypt"):
+        result = run(action, "plain", "out", "--key-file", "k", "--aad-prefix", "x/{pth}")
+        assert (result.code, result.err.count("\n")) == (2, 1)
+        assert "{pth} stands for nothing: write {path} or {name}" in result.err
+        assert not (work / "out").exists()
+    assert run("encrypt", "plain", "out", "--key-file", "k", "--aad-prefix", "{not so}").code == 0
+
+
 def test_between_two_pipes_there_is_no_name_for_a_prefix(run: Run, work: Path) -> None:
     result = run("encrypt", "-", "-", "--key-file", "k", "--aad-prefix", "{name}", stdin=b"")
     assert (result.code, result.out) == (2, "")
