@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["container_start", "varint"]
+__all__ = ["container_start", "encoded_block", "varint"]
+
+
+def encoded_block(count: int, data: bytes, marker: bytes) -> bytes:
+    """A block of a container, with the marker behind it."""
+    return b"".join((varint(count), varint(len(data)), data, marker))
 
 
 def varint(value: int) -> bytes:

@@ -22,27 +22,41 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ags1 import layout
-from ags1._avro_encoding import varint
-from ags1.errors import Ags1Error, FormatError, TruncatedError
+from ags1._avro_codecs import decompressor
+from ags1._avro_encoding import container_start, encoded_block
+from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 
-__all__ = ["AvroBlock", "AvroHeader", "check_schema", "iter_blocks", "read_header", "read_split", "splits"]
+__all__ = [
+    "AvroBlock",
+    "AvroHeader",
+    "PlainContainer",
+    "check_schema",
+    "iter_blocks",
+    "plain_blocks",
+    "read_header",
+    "read_split",
+    "splits",
+]
 
 _MAGIC = b"Obj\x01"
 _MARKER_LENGTH = 16
 # A schema has kilobytes. What claims more than this is damaged, or meant to exhaust the memory.
 _MAX_HEADER = 16 << 20
+_MAX_ENTRIES = 10_000
 # Avro's own implementations cannot read a larger block either.
 _MAX_BLOCK = (1 << 31) - 1
 _MAX_VARINT = 10
 # Of a schema whose names are written out. What people make has tens of levels, and thousands of types.
 _MAX_DEPTH = 100
 _MAX_TYPES = 100_000
+# A row is as many objects in memory as its values have bytes, twice, and these; so is an item of an array.
+_MAX_EXCESS, _MAX_ITEM_EXCESS = 100, 8
 _SCAN_BYTES = 1 << 20
 
 
@@ -76,7 +90,7 @@ class AvroBlock:
     count : int
         Rows in it.
     data : bytes
-        The rows as they are stored: compressed, if the container has a codec.
+        The rows: from :func:`iter_blocks` as they are stored, compressed if the container has a codec.
     """
 
     offset: int
@@ -113,10 +127,24 @@ def check_schema(schema: Any) -> None:
     Raises
     ------
     FormatError
-        A record inside itself, more than 100 levels, more than 100,000 types with all names written out, or an array
-        or a map of values without bytes.
+        A record inside itself, more than 100 levels, more than 100,000 types with all names written out; an array of
+        values without bytes; or many more values without bytes (null, and records themselves) than with some: over
+        100 in a row, or 8 in an item of an array or a map, beyond two for each value with bytes.
     """
-    _Schema().walk(schema, 0)
+    found = _Schema().walk(schema, 0)
+    if found.excess > _MAX_EXCESS:
+        raise FormatError(f"the Avro schema has more than {_MAX_EXCESS} values without bytes in a row")
+
+
+class _Cost(NamedTuple):
+    """What a value takes in memory: its types, what is left of them after two for each byte, whether it has none."""
+
+    types: int
+    excess: int
+    is_empty: bool
+
+
+_BYTES, _NO_BYTES = _Cost(1, -1, False), _Cost(1, 1, True)
 
 
 class _Schema:
@@ -126,30 +154,36 @@ class _Schema:
     """
 
     def __init__(self) -> None:
-        self._named: dict[str, tuple[int, bool]] = {}
+        self._named: dict[str, _Cost] = {}
         self._open: list[str] = []
 
-    def walk(self, schema: Any, depth: int) -> tuple[int, bool]:
-        """How many types there are, and whether a value may have no bytes."""
+    def walk(self, schema: Any, depth: int) -> _Cost:
+        """What a value of a schema takes."""
         if depth > _MAX_DEPTH:
             raise FormatError(f"the Avro schema is nested more than {_MAX_DEPTH} levels deep")
         if isinstance(schema, list):
             # The number of the branch is in front of each value.
-            return 1 + sum(self.walk(each, depth + 1)[0] for each in schema), False
+            found = [self.walk(each, depth + 1) for each in schema]
+            return _Cost(
+                1 + sum(each.types for each in found), max((each.excess for each in found), default=0) - 2, False
+            )
         if not isinstance(schema, dict):
             return self._reference(str(schema))
         kind = schema.get("type")
         if isinstance(kind, (dict, list)):
             return self.walk(kind, depth + 1)
-        if kind == "map":
-            return 1 + self.walk(schema.get("values"), depth + 1)[0], False
-        if kind == "array":
-            count, is_empty = self.walk(schema.get("items"), depth + 1)
-            if is_empty:
+        if kind in ("array", "map"):
+            item = self.walk(schema.get("items" if kind == "array" else "values"), depth + 1)
+            if item.is_empty and kind == "array":
                 raise FormatError("the Avro schema has an array of values without bytes, which can claim any number")
-            return count + 1, False
+            if item.excess > _MAX_ITEM_EXCESS:
+                raise FormatError(
+                    f"the Avro schema has more than {_MAX_ITEM_EXCESS} values without bytes in an item of an array or "
+                    "a map"
+                )
+            return _BYTES._replace(types=1 + item.types)
         if kind == "fixed":
-            return self._define(schema, (1, schema.get("size") == 0))
+            return self._define(schema, _NO_BYTES if schema.get("size") == 0 else _BYTES)
         if kind not in ("record", "error"):
             return self._reference(str(kind))
         self._open.append(_last(schema.get("name")))
@@ -157,20 +191,27 @@ class _Schema:
         types = [each.get("type") for each in fields if isinstance(each, dict)] if isinstance(fields, list) else []
         found = [self.walk(each, depth + 1) for each in types]
         self._open.pop()
-        count = 1 + sum(count for count, _ in found)
-        if count > _MAX_TYPES:
+        made = _Cost(
+            1 + sum(each.types for each in found),
+            1 + sum(each.excess for each in found),
+            all(each.is_empty for each in found),
+        )
+        if made.types > _MAX_TYPES:
             raise FormatError(f"the Avro schema has more than {_MAX_TYPES:,} types with all names written out")
-        return self._define(schema, (count, all(is_empty for _, is_empty in found)))
+        return self._define(schema, made)
 
-    def _define(self, schema: dict[str, Any], found: tuple[int, bool]) -> tuple[int, bool]:
-        count, is_empty = self._named.get(_last(schema.get("name")), (0, False))
-        self._named[_last(schema.get("name"))] = max(count, found[0]), is_empty or found[1]
+    def _define(self, schema: dict[str, Any], found: _Cost) -> _Cost:
+        name = _last(schema.get("name"))
+        known = self._named.get(name, found)
+        self._named[name] = _Cost(
+            max(known.types, found.types), max(known.excess, found.excess), known.is_empty or found.is_empty
+        )
         return found
 
-    def _reference(self, name: str) -> tuple[int, bool]:
+    def _reference(self, name: str) -> _Cost:
         if _last(name) in self._open:
             raise FormatError(f"the Avro schema has a record inside itself, {name!r:.60}, which is not read")
-        return self._named.get(_last(name), (1, name == "null"))
+        return self._named.get(_last(name), _NO_BYTES if name == "null" else _BYTES)
 
 
 def _last(name: Any) -> str:
@@ -204,6 +245,22 @@ def iter_blocks(reader: Any, start: int, end: int) -> Iterator[AvroBlock]:
     return _blocks_of(_Input(reader), start, end)
 
 
+def plain_blocks(reader: Any, start: int, end: int) -> Iterator[AvroBlock]:
+    """The blocks of a range as :func:`iter_blocks` has them, decompressed.
+
+    A block may become 32 MiB, and 32 bytes more for each stored one: writers end it after some 64 KiB of rows.
+
+    Raises
+    ------
+    TruncatedError, FormatError, ValueError
+        As :func:`iter_blocks`; a FormatError also for a damaged block, and for one with more rows than bytes.
+    UnsupportedError
+        There is no such codec, or its library is missing; or a block becomes larger.
+    """
+    _check_range(start, end)
+    return _plain_blocks_of(_Input(reader), start, end)
+
+
 def read_split(reader: Any, start: int, end: int, *, reader_schema: Any = None) -> Iterator[Any]:
     """The rows of an Avro container that belong to a plaintext range.
 
@@ -226,9 +283,9 @@ def read_split(reader: Any, start: int, end: int, *, reader_schema: Any = None) 
     ImportError
         fastavro is not installed.
     ValueError
-        A negative `start`; from the iterator, a codec that fastavro does not know or has no library for.
-    FormatError, TruncatedError
-        From the iterator, as :func:`iter_blocks`, and as :func:`check_schema`.
+        A negative `start`.
+    FormatError, TruncatedError, UnsupportedError
+        From the iterator, as :func:`plain_blocks`, and as :func:`check_schema`.
     """
     _check_range(start, end)
     try:
@@ -275,15 +332,14 @@ def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any)
         check_schema(json.loads(header.metadata["avro.schema"]))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{file.where}the schema in the Avro header cannot be used: {error}") from None
-    container = _Container(file.read_at(0, header.length), header.marker, _blocks_of(file, start, end, header))
+    container = PlainContainer(header.metadata, header.marker, _plain_blocks_of(file, start, end, header))
     try:
         yield from fastavro.reader(container, reader_schema)
     except (Ags1Error, OSError, MemoryError):
         raise
     except Exception as error:
-        # Its own errors about `reader_schema`, and a codec that it lacks, are for the caller; the rest is the data's.
-        is_codec = type(error) is ValueError and "codec" in str(error)
-        if is_codec or (reader_schema is not None and type(error).__module__.startswith("fastavro")):
+        # Its own errors about `reader_schema` are for the caller; the rest is the data's.
+        if reader_schema is not None and type(error).__module__.startswith("fastavro"):
             raise
         raise FormatError(
             f"{file.where}the rows of the Avro container cannot be decoded: {type(error).__name__}: {error}"
@@ -304,6 +360,36 @@ def _blocks_of(file: _Input, start: int, end: int, header: AvroHeader | None = N
     while found is not None and found < end and found + _MARKER_LENGTH < file.size:
         block, found = _read_block(file, found + _MARKER_LENGTH, marker)
         yield block
+
+
+def _plain_blocks_of(file: _Input, start: int, end: int, header: AvroHeader | None = None) -> Iterator[AvroBlock]:
+    if start > 0 and start >= file.size:
+        return
+    if header is None:
+        header = _parse_header(file)
+    codec = header.metadata.get("avro.codec", b"null").decode("utf-8", "replace")
+    try:
+        decompress = decompressor(codec)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{file.where}{error}") from None
+    for block in _blocks_of(file, start, end, header):
+        try:
+            data = decompress(block.data)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{file.where}{error}") from None
+        except MemoryError:
+            raise
+        except Exception as error:
+            # Each codec has errors of its own.
+            raise FormatError(
+                f"{file.where}the Avro block at offset {block.offset}, compressed by {codec}, is damaged: {error}"
+            ) from None
+        if block.count > len(data):
+            raise FormatError(
+                f"{file.where}the Avro block at offset {block.offset} has {block.count} rows in {len(data)} bytes: "
+                "rows without bytes are not read"
+            )
+        yield AvroBlock(block.offset, block.count, data)
 
 
 def _find(file: _Input, marker: bytes, start: int, end: int) -> int | None:
@@ -357,11 +443,15 @@ def _parse_header(file: _Input) -> AvroHeader:
         raise TruncatedError(f"{file.where}only {file.size} bytes: an Avro container has a header")
     fields = _Fields(file, len(_MAGIC), min(file.size, _MAX_HEADER), "header")
     metadata: dict[str, bytes] = {}
+    entries = 0
     while (count := fields.number("count of metadata entries")) != 0:
         if count < 0:
             # The form with the block's length in bytes, for readers that skip it.
             count = -count
             fields.number("length of the metadata")
+        entries += count
+        if entries > _MAX_ENTRIES:
+            raise FormatError(f"{file.where}the Avro header has more than {_MAX_ENTRIES:,} entries of metadata")
         for _ in range(count):
             key = fields.octets("metadata key")
             value = fields.octets("metadata value")
@@ -436,17 +526,32 @@ class _Input:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class _Container:
-    """A container with the same header and some of the blocks, for fastavro to read from front to back."""
+class PlainContainer:
+    """A container of plain blocks, as fastavro reads one from front to back. Not safe to share between threads.
 
-    def __init__(self, header: bytes, marker: bytes, blocks: Iterator[AvroBlock]) -> None:
+    Parameters
+    ----------
+    metadata : mapping of str to bytes
+        As :class:`AvroHeader` has it; whatever codec it names, the container has none.
+    marker : bytes
+        Of the header.
+    blocks : iterator of AvroBlock
+        From :func:`plain_blocks`.
+
+    Attributes
+    ----------
+    error : EOFError or None
+        After the last row: why there are no more. fastavro takes a TruncatedError for the end of the rows.
+    """
+
+    def __init__(self, metadata: Mapping[str, bytes], marker: bytes, blocks: Iterator[AvroBlock]) -> None:
         self._marker = marker
         self._blocks = blocks
-        self._current = io.BytesIO(header)
-        # A TruncatedError is an EOFError, which fastavro takes for the end of the rows.
+        self._current = io.BytesIO(container_start({**metadata, "avro.codec": b"null"}, marker))
         self.error: EOFError | None = None
 
     def read(self, size: int) -> bytes:
+        """Bytes of one field at a time."""
         data = self._current.read(size)
         if data or size == 0:
             # A read never spans blocks: fastavro asks for the fields of one after the other.
@@ -458,6 +563,5 @@ class _Container:
             raise
         if block is None:
             return b""
-        head = varint(block.count) + varint(len(block.data))
-        self._current = io.BytesIO(b"".join((head, block.data, self._marker)))
+        self._current = io.BytesIO(encoded_block(block.count, block.data, self._marker))
         return self._current.read(size)

@@ -59,6 +59,7 @@ LEVELS = {
     "_open": 5,
     "kms": 5,
     "arrow": 6,
+    "_avro_codecs": 5,
     "avro": 6,
     "files": 6,
     "fs": 8,

@@ -3,8 +3,8 @@
     blocks of the container  --decompress-->  fastavro  --rows-->  Arrow columns  --PyIceberg-->  the scan's schema
     one at a time                             without logical types                deletes, evolution
 
-The container is read by :mod:`ags1.avro`, which checks its lengths, and decompressed here: fastavro then needs no
-further packages for the codecs, and it is known how much memory a batch takes.
+The container is read and decompressed by :mod:`ags1.avro`, which checks its lengths: fastavro then needs no further
+packages for the codecs, and it is known how much memory a batch takes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Any
 
 import pyarrow
 
-from ags1._avro_encoding import container_start, varint
-from ags1.avro import iter_blocks, read_header
+from ags1._avro_encoding import container_start, encoded_block
+from ags1.avro import plain_blocks, read_header
 from ags1.errors import FormatError
 from ags1.iceberg._avro_arrow import record_batch
-from ags1.iceberg._avro_codecs import decompressor
 from ags1.iceberg._avro_schema import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.iceberg._naming import naming
 from ags1.iceberg._projection import Projection, expected_type, name_mapping
@@ -30,8 +29,8 @@ from ags1.iceberg._variant import avro_variants
 
 __all__ = ["read_columns", "read_task"]
 
-# A batch ends with the block in which it reaches one of them.
-_BATCH_ROWS = 1 << 16
+# A batch has no more rows, nor values in their columns, and ends with the block in which it reaches so many bytes.
+_BATCH_ROWS, _BATCH_VALUES = 1 << 16, 1 << 21
 _BATCH_BYTES = 16 << 20
 
 _MARKER = bytes(16)
@@ -104,7 +103,6 @@ class _Container:
                 "the table property schema.name-mapping.default"
             )
         self.record = avro_variants(parse(schema, mapping))
-        self._decompress = decompressor(metadata.get("avro.codec", b"null").decode("utf-8", "replace"))
 
     def rows(self, keep: frozenset[int]) -> Iterator[list[dict[str, Any]]]:
         """Lists of rows, each of bounded size; only fields with these ids are sure to be in them."""
@@ -116,19 +114,19 @@ class _Container:
         decoded: Any = fastavro.reader(feed, plain(self.record, keep) if self._skipping_pays(keep) else None)
         rows: list[dict[str, Any]] = []
         size = 0
-        for block in iter_blocks(self._file, 0, _WHOLE_FILE):
-            data = self._decompress(block.data)
-            feed.add(block.count, data)
-            size += len(data)
+        most = max(1, min(_BATCH_ROWS, _BATCH_VALUES // max(1, len(_ids(self.record)))))
+        for block in plain_blocks(self._file, 0, _WHOLE_FILE):
+            feed.add(block.count, block.data)
+            size += len(block.data)
             left = block.count
             while left > 0:
-                wanted = min(left, _BATCH_ROWS - len(rows))
+                wanted = min(left, most - len(rows))
                 got = len(rows)
                 rows.extend(islice(decoded, wanted))
                 if len(rows) - got != wanted:
                     raise FormatError(f"the Avro block at offset {block.offset} has fewer rows than it says")
                 left -= wanted
-                if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                if len(rows) >= most or size >= _BATCH_BYTES:
                     yield rows
                     rows, size = [], 0
         if rows:
@@ -155,7 +153,7 @@ class _Feed:
     def add(self, count: int, data: bytes) -> None:
         """Add a block. The one before it must have been read up to its marker."""
         behind = self._current.read()
-        self._current = io.BytesIO(b"".join((behind, varint(count), varint(len(data)), data, _MARKER)))
+        self._current = io.BytesIO(behind + encoded_block(count, data, _MARKER))
 
     def read(self, size: int) -> bytes:
         return self._current.read(size)

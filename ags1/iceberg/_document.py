@@ -36,6 +36,8 @@ ENCRYPTION_KEYS = "encryption-keys"
 FOLLOWERS = ("refs", "snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log")
 MAX_DOCUMENT = 1 << 30
 _GZIP_MAGIC = b"\x1f\x8b"
+# What a gzip file may become: metadata is ids, paths and repeated names, about a tenth of its length compressed.
+_GZIP_FREE, _GZIP_RATIO = 32 << 20, 32
 _BLANK = " \t\r\n"
 
 
@@ -253,13 +255,17 @@ def _decoded(data: bytes) -> tuple[str, Any]:
     encode: Callable[[str], bytes] = str.encode
     if data[:2] == _GZIP_MAGIC:
         encode = _to_gzip
+        most = min(MAX_DOCUMENT, _GZIP_FREE + _GZIP_RATIO * len(data))
         try:
             with gzip.open(io.BytesIO(data)) as file:
-                data = file.read(MAX_DOCUMENT + 1)
+                data = file.read(most + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise FormatError(f"table metadata is damaged gzip ({type(error).__name__})") from None
-        if len(data) > MAX_DOCUMENT:
-            raise FormatError("table metadata of more than a gibibyte is refused")
+        if len(data) > most:
+            raise FormatError(
+                f"table metadata that becomes more than {most:,} bytes when it is decompressed is refused: if it is "
+                "meant to be, store it without gzip"
+            )
     try:
         return data.decode("utf-8"), encode
     except UnicodeDecodeError as error:

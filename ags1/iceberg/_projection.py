@@ -17,6 +17,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, prune_columns, visit_with_partner
+from pyroaring import BitMap64
 
 from ags1.iceberg._row_lineage import RowLineage
 
@@ -55,14 +56,14 @@ class Projection:
         self._lineage = RowLineage(self._requested, first, number, is_avro=is_avro)
 
     def rows(self, batch: Any, start: int, deleted: list[Any] | None) -> Any:
-        """The rows as the scan wants them, without those at the `deleted` positions of the file.
+        """The rows as the scan wants them, without those at the `deleted` positions of the file: a vector, or columns.
 
         `batch` has rows of the file that follow one another, from the position `start` on, with the columns of
         `file_schema`. What PyIceberg and Arrow raise means that the file's schema does not fit the table's.
         """
         kept = None
         if deleted:
-            kept = _combine_positional_deletes(deleted, start, start + batch.num_rows)
+            kept = _kept(deleted, start, start + batch.num_rows)
             # There is nothing to take from without columns, and it does not matter which rows are left.
             batch = batch.take(kept) if batch.num_columns else batch.slice(0, len(kept))
         visitor = _Visitor(
@@ -73,6 +74,17 @@ class Projection:
         )
         made = visit_with_partner(self._requested, batch, visitor, ArrowAccessor(self.file_schema))
         return self._lineage.filled(pyarrow.RecordBatch.from_struct_array(made), start, kept)
+
+
+def _kept(deleted: list[Any], start: int, end: int) -> Any:
+    """Which rows of a range of positions are left, counted from its start."""
+    if not isinstance(deleted[0], BitMap64):
+        return _combine_positional_deletes(deleted, start, end)
+    # Only this range becomes numbers: a vector of some bytes can have any number of them.
+    (vector,) = deleted
+    left = (BitMap64(range(start, end)) - vector).to_array()
+    positions = pyarrow.Array.from_buffers(pyarrow.int64(), len(left), [None, pyarrow.py_buffer(left)])
+    return compute.subtract(positions, start)
 
 
 class _Visitor(ArrowProjectionVisitor):

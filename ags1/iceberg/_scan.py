@@ -49,12 +49,12 @@ _REMOTE_FILES = 8
 class FileRows:
     """What a scan reads of one file.
 
-    `deleted` has the positions of rows that deletion vectors and position deletes have deleted, `batches` the rows that
-    are left and pass.
+    `deleted` has the positions of rows that are deleted: one pyroaring.BitMap64 of a deletion vector, or columns of
+    position deletes; `batches` the rows that are left and pass.
     """
 
     task: ScanTask
-    deleted: list[pyarrow.ChunkedArray]
+    deleted: list[Any]
     batches: list[pyarrow.RecordBatch]
 
 
@@ -151,9 +151,7 @@ class EncryptedArrowScan(ArrowScan):
             return batch
         return batch.filter(mask) if passing else batch.slice(0, 0)
 
-    def _deleted_positions(
-        self, tasks: list[ScanTask], at_once: int
-    ) -> Callable[[ScanTask], list[pyarrow.ChunkedArray]]:
+    def _deleted_positions(self, tasks: list[ScanTask], at_once: int) -> Callable[[ScanTask], list[Any]]:
         """Read the position deletes and deletion vectors of all tasks; return what gives the positions of one."""
         files = {each.file_path: each for task in tasks for each in task.deletes.position_deletes}
         vectors: dict[str, list[DeletionVector]] = {}
@@ -164,15 +162,15 @@ class EncryptedArrowScan(ArrowScan):
         reading = in_parallel(self._read_vectors, vectors.values(), at_once)
         by_vector = {vector: found for each in reading for vector, found in each.items()}
 
-        def of(task: ScanTask) -> list[pyarrow.ChunkedArray]:
+        def of(task: ScanTask) -> list[Any]:
             if task.deletes.vector is not None:
-                return [pyarrow.chunked_array([by_vector[task.deletes.vector]])]
+                return [by_vector[task.deletes.vector]]
             found = (by_file[each.file_path].get(task.file.file_path) for each in task.deletes.position_deletes)
             return [each for each in found if each is not None]
 
         return of
 
-    def _read_vectors(self, vectors: list[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
+    def _read_vectors(self, vectors: list[DeletionVector]) -> dict[DeletionVector, Any]:
         path = vectors[0].path
         with naming(path, _PROBLEM), self._io.new_input(path).open() as file:
             return deleted_positions(file, vectors)

@@ -7,13 +7,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ags1._avro_encoding import container_start
-from ags1.avro import check_schema, read_header
+from ags1._avro_encoding import container_start, encoded_block
+from ags1.avro import check_schema, plain_blocks, read_header
 from ags1.errors import FormatError
-from ags1.iceberg._avro_codecs import plain_blocks
 from ags1.iceberg.manifests import readable
 
 __all__ = ["records"]
+
+# plain_blocks stops at the end by itself.
+_WHOLE_FILE = 1 << 62
 
 
 def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
@@ -34,8 +36,9 @@ def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
     check_schema(schema)
     _mark_local(schema)
     start = container_start({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}, header.marker)
-    for block in plain_blocks(file, header):
-        yield from fastavro.reader(io.BytesIO(start + block))  # type: ignore[misc]
+    for block in plain_blocks(file, 0, _WHOLE_FILE):
+        encoded = encoded_block(block.count, block.data, header.marker)
+        yield from fastavro.reader(io.BytesIO(start + encoded))  # type: ignore[misc]
 
 
 def _mark_local(schema: Any) -> None:

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow
 from pyroaring import BitMap64
 
 from ags1.errors import FormatError, TruncatedError
@@ -36,6 +35,9 @@ _TYPE = "deletion-vector-v1"
 # Java reads a vector into one array.
 _LARGEST = (1 << 31) - 1
 _FOOTER_END = 12
+# Some hundred bytes for each vector. What is longer is no list of them.
+_LARGEST_FOOTER = 64 << 20
+_MOST_POSITIONS = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,10 @@ class DeletionVector:
         return cls(path, data_file, offset, size, cardinality)
 
 
-def read_vector(file: Any, vector: DeletionVector, end: int) -> pyarrow.Array:
-    """The deleted positions of a vector, as int64, read from its range alone; the plaintext has `end` bytes.
+def read_vector(file: Any, vector: DeletionVector, end: int) -> BitMap64:
+    """The deleted positions of a vector, read from its range alone; the plaintext has `end` bytes.
+
+    They stay a bitmap: a few bytes of one can have 2^48 positions, and the manifest can say so too.
 
     Raises
     ------
@@ -112,7 +116,7 @@ def read_vector(file: Any, vector: DeletionVector, end: int) -> pyarrow.Array:
     return _positions(bytes(content[len(_MAGIC) :]), vector.cardinality, where)
 
 
-def deleted_positions(file: Any, vectors: Iterable[DeletionVector]) -> dict[DeletionVector, pyarrow.Array]:
+def deleted_positions(file: Any, vectors: Iterable[DeletionVector]) -> dict[DeletionVector, BitMap64]:
     """The deleted positions of several vectors of one Puffin file; raises as :func:`read_vector`."""
     end = _size_of(file)
     return {each: read_vector(file, each, end) for each in sorted(vectors, key=lambda each: each.offset)}
@@ -162,6 +166,10 @@ def _footer(file: Any, end: int) -> list[Any]:
     length = int.from_bytes(tail[:4], "little")
     if length > end - _FOOTER_END:
         raise FormatError("the footer of the Puffin file is longer than the file")
+    if length > _LARGEST_FOOTER:
+        raise FormatError(
+            f"the footer of the Puffin file has {length:,} bytes, and none has more than {_LARGEST_FOOTER:,}"
+        )
     file.seek(end - _FOOTER_END - length)
     try:
         blobs = json.loads(file.read(length))["blobs"]
@@ -170,23 +178,19 @@ def _footer(file: Any, end: int) -> list[Any]:
     return blobs if isinstance(blobs, list) else []
 
 
-def _positions(bitmaps: bytes, cardinality: int, where: str) -> pyarrow.Array:
+def _positions(bitmaps: bytes, cardinality: int, where: str) -> BitMap64:
     try:
         found = BitMap64.deserialize(bitmaps)
     except Exception as error:
         raise FormatError(f"{where} has no Roaring bitmaps: {type(error).__name__}") from None
-    # Before memory is taken for them: a megabyte of bitmaps can have 2^32 positions.
     if len(found) != cardinality:
         raise FormatError(
             f"{where} deletes {len(found)} rows, and the manifest says {cardinality}: it is not the one that the "
             "manifest means"
         )
-    positions = found.to_array()
-    made = pyarrow.Array.from_buffers(pyarrow.uint64(), len(positions), [None, pyarrow.py_buffer(positions)])
-    try:
-        return made.cast(pyarrow.int64())
-    except pyarrow.ArrowInvalid:
-        raise FormatError(f"{where} deletes positions that no file has") from None
+    if found and found.max() >= _MOST_POSITIONS:
+        raise FormatError(f"{where} deletes positions that no file has")
+    return found
 
 
 def _is_count(value: object) -> bool:

@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1._avro_encoding import container_start
-from ags1.avro import check_schema, read_header
-from ags1.errors import FormatError
-from ags1.iceberg._avro_codecs import without_codec
+from ags1._avro_codecs import largest_plain
+from ags1._avro_encoding import container_start, encoded_block
+from ags1.avro import AvroBlock, PlainContainer, check_schema, plain_blocks, read_header
+from ags1.errors import FormatError, UnsupportedError
 
 __all__ = [
     "ADDED",
@@ -68,8 +68,10 @@ _AVRO_KINDS = {
     "map": ("array",),
     "struct": ("record",),
 }
-# Deflate's best is a byte for 1032.
-_MOST_RECORDS_PER_BYTE = 1032
+# An entry names a file that no other does, which no codec makes shorter than these stored bytes.
+_FREE_ENTRIES, _BYTES_PER_ENTRY = 1 << 16, 2
+# plain_blocks stops at the end by itself.
+_WHOLE_FILE = 1 << 62
 
 
 @dataclass(slots=True)
@@ -150,10 +152,14 @@ def read_list(data: bytes) -> list[dict[str, Any]]:
     """
     from pyiceberg.manifest import MANIFEST_LIST_FILE_STRUCTS
 
-    found = []
+    found, paths = [], set()
     for record in _Container(data).records(MANIFEST_LIST_FILE_STRUCTS[_VERSION]):
         if "manifest_path" not in record:
             raise FormatError("the file is no manifest list: an entry has no manifest_path")
+        if record["manifest_path"] in paths:
+            # Its rows would count twice; and a short list could have a long manifest read without end.
+            raise FormatError(f"has the manifest {record['manifest_path']} twice")
+        paths.add(record["manifest_path"])
         # Files of format version 1 have none of these.
         record.setdefault("content", DATA)
         record.setdefault("sequence_number", 0)
@@ -224,36 +230,68 @@ def _entries(container: _Container, listed: Mapping[str, Any], metrics: bool) ->
 
 
 def readable(data: bytes) -> bytes:
-    """A manifest or manifest list as any reader of Avro can read it: the same container, or the same rows in another.
+    """A manifest or manifest list as any reader of Avro can read it: the same rows in a container without a codec.
 
-    codec zstandard, snappy, ...       -->  none: PyIceberg and fastavro would need further packages for them partition
-    values of a fixed type   -->  bytes, where they are written so partition values of nanoseconds    -->  longs:
-    PyIceberg writes the logical type, and does not read it
+    codec                              -->  none: decompressed with a bound, by what is there for every codec
+    partition values of a fixed type   -->  bytes, where they are written so
+    partition values of nanoseconds    -->  longs: PyIceberg writes the logical type, and does not read it
     """
-    data = without_codec(data)
     header = read_header(io.BytesIO(data))
-    if "avro.schema" not in header.metadata:
-        raise FormatError("the Avro header has no schema")
-    schema = json.loads(header.metadata["avro.schema"])
+    metadata = {**header.metadata, "avro.schema": json.dumps(_readable_schema(data)).encode(), "avro.codec": b"null"}
+    blocks = (encoded_block(each.count, each.data, header.marker) for each in _blocks(data))
+    return b"".join((container_start(metadata, header.marker), *blocks))
+
+
+def _readable_schema(data: bytes) -> dict[str, Any]:
+    """The schema by which any reader of Avro can read the rows."""
+    schema: dict[str, Any] = _declared_schema(data)
     check_schema(schema)
-    declared, partition = json.dumps(schema), partition_of(schema)
+    partition = partition_of(schema)
     for each in partition["fields"]:
         for kind in each["type"] if isinstance(each["type"], list) else [each["type"]]:
             if isinstance(kind, dict) and kind.get("logicalType") == "timestamp-nanos":
                 del kind["logicalType"]
-    text = json.dumps(schema)
-    if pack_fixed(partition) and not _is_as_declared(data):
-        text = json.dumps(schema)
-    if text == declared:
-        return data
-    return container_start({**header.metadata, "avro.schema": text.encode()}, header.marker) + data[header.length :]
+    declared = copy.deepcopy(schema)
+    return schema if pack_fixed(partition) and not _is_as_declared(data) else declared
+
+
+def _declared_schema(data: bytes) -> Any:
+    metadata = read_header(io.BytesIO(data)).metadata
+    if "avro.schema" not in metadata:
+        raise FormatError("the Avro header has no schema")
+    return json.loads(metadata["avro.schema"])
+
+
+def _blocks(data: bytes) -> Iterator[AvroBlock]:
+    """The blocks, decompressed one at a time; all of them with a bound."""
+    left = largest_plain(len(data))
+    for block in plain_blocks(io.BytesIO(data), 0, _WHOLE_FILE):
+        left -= len(block.data)
+        if left < 0:
+            raise UnsupportedError(
+                f"{len(data):,} bytes become more than {largest_plain(len(data)):,} when they are decompressed, which "
+                "no manifest does: if it is meant to be, write it anew, as several"
+            )
+        yield block
+
+
+def _rows(data: bytes, schema: Any, wanted: Any = None) -> Iterator[dict[str, Any]]:
+    """The rows by a schema that replaces the declared one; without the fields that `wanted` lacks."""
+    try:
+        import fastavro
+    except ImportError:
+        raise ImportError("reading Iceberg tables needs fastavro: pip install 'ags1[iceberg]'") from None
+    header = read_header(io.BytesIO(data))
+    metadata = {**header.metadata, "avro.schema": json.dumps(schema).encode()}
+    container: Any = PlainContainer(metadata, header.marker, _blocks(data))
+    yield from fastavro.reader(container, wanted)  # type: ignore[misc]
+    if container.error is not None:
+        raise container.error
 
 
 def _is_as_declared(data: bytes) -> bool:
-    import fastavro
-
     try:
-        for _ in fastavro.reader(io.BytesIO(data)):
+        for _ in _rows(data, _declared_schema(data)):
             pass
     except Exception:
         # Whatever the wrong bytes lead fastavro to.
@@ -265,29 +303,21 @@ class _Container:
     """An Avro container whose values are left as Avro has them."""
 
     def __init__(self, data: bytes) -> None:
-        plain = readable(data)
-        header = read_header(io.BytesIO(plain))
-        self.metadata = header.metadata
-        self.partition = partition_of(json.loads(read_header(io.BytesIO(data)).metadata["avro.schema"]))
-        found = json.loads(header.metadata["avro.schema"])
+        self._data = data
+        self.metadata = read_header(io.BytesIO(data)).metadata
+        found = _readable_schema(data)
+        self.partition = partition_of(_declared_schema(data))
         self.packed_fixed = not pack_fixed(copy.deepcopy(partition_of(found)))
         self._schema = without_logical_types(found)
-        start = {**header.metadata, "avro.schema": json.dumps(self._schema).encode()}
-        self._data = container_start(start, header.marker) + plain[header.length :]
 
     def records(self, struct: Any, without: frozenset[int] = frozenset()) -> Iterator[dict[Any, Any]]:
         """The fields that an Iceberg struct has, but for those with some ids, by the struct's names."""
-        try:
-            import fastavro
-        except ImportError:
-            raise ImportError("reading Iceberg tables needs fastavro: pip install 'ags1[iceberg]'") from None
         schema = _without(self._schema, without)
         names = _names(schema, struct)
-        found: Any = fastavro.reader(io.BytesIO(self._data), schema if without else None)
-        for count, record in enumerate(found):
-            if count > _MOST_RECORDS_PER_BYTE * len(self._data):
-                # Records without content take no bytes, and a few bytes can promise any number of them.
-                raise FormatError("says that it has more records than can be in it")
+        most = _FREE_ENTRIES + len(self._data) // _BYTES_PER_ENTRY
+        for count, record in enumerate(_rows(self._data, self._schema, schema if without else None)):
+            if count >= most:
+                raise FormatError(f"has more than {most:,} entries, which its bytes cannot have the names for")
             yield _renamed(record, names)
 
 

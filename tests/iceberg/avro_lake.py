@@ -74,6 +74,7 @@ class Lake:
         columns: Schema | None = None,
         row_filter: Any = None,
         deleted: list[list[int]] | None = None,
+        vector: Any = None,
         limit: int | None = None,
         spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
         partition: Record | None = None,
@@ -98,6 +99,8 @@ class Lake:
         file.spec_id = spec.spec_id
         requested = table if columns is None else columns
         positions: list[Any] = []
+        if vector is not None:
+            positions = [vector]
         if deleted is not None:
             positions = [pa.chunked_array([pa.array(each, pa.int64())]) for each in deleted]
         bound = None if row_filter is None else RowFilter(row_filter, table)

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow
 import pytest
 
-from ags1._avro_encoding import container_start, varint
+from ags1._avro_codecs import decompressor
+from ags1._avro_encoding import container_start, encoded_block
 from ags1.avro import iter_blocks, read_header
 from ags1.iceberg import create_table
-from ags1.iceberg._avro_codecs import decompressor
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.manifests import ADDED, DATA, Entry
@@ -89,7 +89,7 @@ def renamed(manifest: bytes, number: int) -> bytes:
         data = inflate(block.data).replace(b"/part-XX-", b"/part-%02d-" % number)
         packer = zlib.compressobj(1, wbits=-15)
         packed = packer.compress(data) + packer.flush()
-        made += [varint(block.count), varint(len(packed)), packed, header.marker]
+        made.append(encoded_block(block.count, packed, header.marker))
     return b"".join(made)
 
 

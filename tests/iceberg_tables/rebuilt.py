@@ -13,7 +13,7 @@ import fastavro
 import zstandard
 
 import ags1
-from ags1._avro_encoding import container_start, varint
+from ags1._avro_encoding import container_start, encoded_block
 from ags1.avro import iter_blocks, read_header
 from ags1.iceberg import EncryptionKeys
 from ags1.iceberg.manifests import readable
@@ -46,7 +46,7 @@ def _with_zstd(data: bytes) -> bytes:
     made = [container_start({**header.metadata, "avro.codec": b"zstandard"}, header.marker)]
     for block in iter_blocks(io.BytesIO(data), 0, len(data)):
         packed = zstandard.compress(block.data)
-        made += [varint(block.count), varint(len(packed)), packed, header.marker]
+        made.append(encoded_block(block.count, packed, header.marker))
     return b"".join(made)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from ags1._avro_encoding import container_start, varint
+from ags1._avro_encoding import container_start, encoded_block
 from ags1.avro import read_split
 from ags1.errors import FormatError
 from ags1.iceberg.avro_records import records
 from ags1.iceberg.manifests import read_entries
 from tests.checks import every
+from tests.iceberg.avro_lake import encoded_long
 
 MARKER = bytes(range(16))
 
@@ -21,7 +22,7 @@ MARKER = bytes(range(16))
 def container(schema: Any, rows: bytes, count: int = 1) -> bytes:
     """A container of one block, whatever the schema."""
     start = container_start({"avro.schema": json.dumps(schema).encode()}, MARKER)
-    return b"".join((start, varint(count), varint(len(rows)), rows, MARKER))
+    return start + encoded_block(count, rows, MARKER)
 
 
 def record(*types: Any, name: str = "T") -> dict[str, Any]:
@@ -38,7 +39,7 @@ def arrays(levels: int) -> Any:
 
 LIST = b"\x02" * 1_000_000 + b"\0"
 """A million records, each in the one before."""
-CLAIM = varint(1 << 61)
+CLAIM = encoded_long(1 << 61)
 TWOS = (record(f"R{each}", f"R{each}", name=f"R{each + 1}") for each in range(60))
 ENDLESS: dict[str, tuple[Any, bytes]] = {
     "a record inside itself": (record(["null", "T"]), LIST),

@@ -42,7 +42,7 @@ def move_vectors(
     for of_file in vectors.values():
         with source.open(of_file[0][1].file) as opened:
             positions = deleted_positions(opened, [vector for vector, _ in of_file])
-        found += [(paths[vector.data_file], _bitmap(positions[vector]), entry) for vector, entry in of_file]
+        found += [(paths[vector.data_file], positions[vector], entry) for vector, entry in of_file]
     return _written(found, files)
 
 
@@ -145,10 +145,6 @@ def positions_in(entry: Entry, source: SnapshotFiles) -> dict[str, Any]:
     count = sum(map(len, found.values()))
     if count != entry.file["record_count"]:
         raise FormatError(f"{entry.path}: has {count} deletes, but its manifest says {entry.file['record_count']}")
-    return {path: _bitmap(each) for path, each in found.items()}
-
-
-def _bitmap(positions: Any) -> Any:
     from pyroaring import BitMap64
 
-    return BitMap64(positions.to_pylist())
+    return {path: BitMap64(each.to_pylist()) for path, each in found.items()}

@@ -50,6 +50,9 @@ def all_positions(before: list[Any], now: list[Any]) -> Any:
 
     positions = BitMap64()
     for each in (*before, *now):
+        if isinstance(each, BitMap64):
+            positions |= each
+            continue
         chunks = each.chunks if isinstance(each, pyarrow.ChunkedArray) else [each]
         for chunk in chunks:
             numbers = array("Q", chunk.cast(pyarrow.uint64()).to_numpy().tobytes())

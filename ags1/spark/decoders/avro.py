@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ags1._avro_encoding import container_start
-from ags1.avro import _Container, check_schema, iter_blocks, read_header
+from ags1.avro import PlainContainer, check_schema, plain_blocks, read_header
 from ags1.errors import Ags1Error, FormatError
 from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._types import conformed, find, spark_schema
@@ -71,8 +70,8 @@ class _Avro(Decoder):
         # Only what is wanted becomes Arrow.
         have = pa.schema(list(found.arrow))
         fields = [have.field(index) for name in schema.names if (index := find(have, name)) is not None]
-        head = container_start({**header.metadata, "avro.schema": json.dumps(found.plain).encode()}, header.marker)
-        container: Any = _Container(head, header.marker, iter_blocks(reader, start, end))
+        metadata = {**header.metadata, "avro.schema": json.dumps(found.plain).encode()}
+        container: Any = PlainContainer(metadata, header.marker, plain_blocks(reader, start, end))
         try:
             records = iter(fastavro.reader(container, return_named_type=found.tagged))
             while some := list(islice(records, _ROWS)):
@@ -80,8 +79,6 @@ class _Avro(Decoder):
         except (Ags1Error, OSError, MemoryError):
             raise
         except Exception as error:
-            if type(error) is ValueError and "codec" in str(error).lower():
-                raise FormatError(f"{file.name}: {error}") from None
             # No message of the data's own values: this ends in Spark's event log.
             raise FormatError(
                 f"{file.name}: the rows of the Avro container cannot be decoded ({type(error).__name__})"

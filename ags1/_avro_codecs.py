@@ -1,0 +1,118 @@
+"""Codecs of Avro containers.
+
+A block is decompressed with a bound: it may become 32 MiB, and 32 bytes more for each stored one. Writers end a block
+after some 64 KiB of rows; only one row that is larger makes a larger block. Without the bound, a megabyte that somebody
+made for it takes a gigabyte.
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ags1.errors import FormatError, UnsupportedError
+
+__all__ = ["decompressor", "largest_plain"]
+
+_FREE, _RATIO = 32 << 20, 32
+# Snappy cannot do better than 64 bytes for three; more is a length that somebody made up.
+_SNAPPY_RATIO = 64
+# What xz -9 needs to decompress, and a little more.
+_XZ_MEMORY = 128 << 20
+_PIECE = 1 << 20
+_LIBRARIES = {"snappy": "pyarrow", "zstandard": "pyarrow", "bzip2": "bz2", "xz": "lzma"}
+
+
+def largest_plain(stored: int) -> int:
+    """Bytes that so many stored ones may become at most."""
+    return _FREE + _RATIO * stored
+
+
+def decompressor(codec: str) -> Callable[[bytes], bytes]:
+    """The function that decompresses the blocks of a container.
+
+    It raises an UnsupportedError for a block that becomes larger than :func:`largest_plain`, and for a damaged one a
+    FormatError or what its library raises. An UnsupportedError for a codec that is not there.
+    """
+    known: dict[str, Callable[[Any, bytes], bytes]] = {
+        "deflate": _deflate,
+        "snappy": _snappy,
+        "zstandard": _zstandard,
+        "bzip2": _bzip2,
+        "xz": _xz,
+    }
+    if codec == "null":
+        return bytes
+    if codec not in known:
+        raise UnsupportedError(f"the Avro codec {codec!r:.60} is not known: use deflate, zstandard or snappy")
+    name = _LIBRARIES.get(codec, "zlib")
+    try:
+        library = importlib.import_module(name)
+    except ImportError:
+        # Some builds of Python lack bz2 or lzma.
+        raise UnsupportedError(f"the {codec} codec is supported but you need to install {name}") from None
+    if name == "pyarrow" and not library.Codec.is_available("zstd" if codec == "zstandard" else codec):
+        raise UnsupportedError(f"this build of pyarrow lacks the Avro codec {codec!r}: install its wheel")
+    return partial(known[codec], library)
+
+
+def _refuse_length(length: int, data: bytes) -> None:
+    most = largest_plain(len(data))
+    if length > most:
+        raise UnsupportedError(
+            f"a compressed Avro block of {len(data):,} bytes becomes more than {most:,}, and larger ones are not read: "
+            "if it is meant to be, write the file anew, with smaller blocks"
+        )
+
+
+def _unpacked(decoder: Any, data: bytes) -> bytes:
+    """By a decoder of Python's, which stops where too much comes out of it."""
+    made: bytes = decoder.decompress(data, largest_plain(len(data)) + 1)
+    _refuse_length(len(made), data)
+    if not decoder.eof:
+        raise FormatError("a compressed Avro block ends too early")
+    return made
+
+
+def _deflate(library: Any, data: bytes) -> bytes:
+    # No header and no checksum, as Avro has it.
+    return _unpacked(library.decompressobj(-zlib.MAX_WBITS), data)
+
+
+def _bzip2(library: Any, data: bytes) -> bytes:
+    return _unpacked(library.BZ2Decompressor(), data)
+
+
+def _xz(library: Any, data: bytes) -> bytes:
+    return _unpacked(library.LZMADecompressor(memlimit=_XZ_MEMORY), data)
+
+
+def _snappy(library: Any, data: bytes) -> bytes:
+    length = shift = 0
+    for octet in data[:5]:
+        length |= (octet & 0x7F) << shift
+        shift += 7
+        if octet < 0x80:
+            break
+    if len(data) < 5 or length > _SNAPPY_RATIO * len(data):
+        raise FormatError("a Snappy-compressed Avro block has an impossible length")
+    _refuse_length(length, data)
+    made: bytes = library.Codec("snappy").decompress(data[:-4], decompressed_size=length, asbytes=True)
+    if zlib.crc32(made) != int.from_bytes(data[-4:], "big"):
+        raise FormatError("the checksum of a Snappy-compressed Avro block is wrong")
+    return made
+
+
+def _zstandard(library: Any, data: bytes) -> bytes:
+    # As a stream: Java does not write the length into the frame.
+    pieces: list[bytes] = []
+    length = 0
+    with library.CompressedInputStream(library.BufferReader(data), "zstd") as stream:
+        while piece := stream.read(_PIECE):
+            pieces.append(piece)
+            length += len(piece)
+            _refuse_length(length, data)
+    return b"".join(pieces)
