@@ -201,7 +201,14 @@ def catalog_of(options: argparse.Namespace) -> Any:
 
     properties = properties_of(options)
     check_catalog_properties(properties)
-    return load_catalog(options.catalog, **properties)
+    try:
+        return load_catalog(options.catalog, **properties)
+    except ValueError as error:
+        # PyIceberg's words name an option of its own command.
+        if "--uri" not in str(error):
+            raise
+        wanted = ".pyiceberg.yaml, or --property uri=..."
+        raise UsageError(f"PyIceberg's configuration has no catalog {options.catalog!r}: {wanted}") from error
 
 
 def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:

@@ -74,6 +74,14 @@ def test_wrong_usage_is_told_in_one_line(run: Run, work: Path, arguments: str, m
     assert len(result.err.splitlines()) == 1
 
 
+def test_a_catalog_that_is_not_configured_is_named_in_words_of_this_command(run: Run, work: Path) -> None:
+    result = run(
+        "iceberg", "encrypt", "db.people", "--catalog", "misspelt", "--key-id", "k", "--yes", "--kms", "local:k"
+    )
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "configuration has no catalog 'misspelt': .pyiceberg.yaml, or --property uri=" in result.err
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
