@@ -47,7 +47,9 @@ def decompressor(codec: str) -> Callable[[bytes], bytes]:
     if codec == "null":
         return bytes
     if codec not in known:
-        raise UnsupportedError(f"the Avro codec {codec!r:.60} is not known: use deflate, zstandard or snappy")
+        raise UnsupportedError(
+            f"the Avro codec {codec!r:.60} is not supported: Iceberg writes deflate, zstandard and snappy"
+        )
     name = _LIBRARIES.get(codec, "zlib")
     try:
         library = importlib.import_module(name)

@@ -143,7 +143,7 @@ def test_every_codec_of_the_specification(codec: str) -> None:
 
 def test_an_unknown_codec_is_named() -> None:
     data = container(60).replace(b"\x08null", b"\x08nope", 1)
-    with pytest.raises(ags1.errors.UnsupportedError, match="codec 'nope' is not known"):
+    with pytest.raises(ags1.errors.UnsupportedError, match="codec 'nope' is not supported"):
         next(avro.read_split(io.BytesIO(data), 0, FOREVER))
 
 

@@ -65,6 +65,7 @@ class SnapshotFiles:
         return self._io.new_input(known.path).plaintext(known)
 
     def _read(self, known: KnownFile) -> bytes:
-        with self._io.new_input(known.path).plaintext(known) as file:
+        # Above it anything may stand in the place of a path, such as text with a NUL.
+        with naming(known.path, "cannot be read"), self._io.new_input(known.path).plaintext(known) as file:
             data: bytes = file.read()
         return data

@@ -540,7 +540,7 @@ def test_the_codecs_that_iceberg_writes_are_read(lake: Lake, codec: str) -> None
 
 def test_another_codec_is_refused_by_name(lake: Lake) -> None:
     lake.write(SIMPLE_AVRO, _simple_rows(1), codec="lzo")
-    with pytest.raises(FormatError, match=r"data\.avro: the Avro codec 'lzo' is not known"):
+    with pytest.raises(FormatError, match=r"data\.avro: the Avro codec 'lzo' is not supported"):
         lake.read(SIMPLE)
 
 

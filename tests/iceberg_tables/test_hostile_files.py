@@ -115,6 +115,16 @@ def test_a_current_snapshot_that_is_not_listed_is_damage(made: Path) -> None:
         open_table(str(path), KMS).files()
 
 
+@pytest.mark.parametrize("path", ["/x/a\0b", "gopher://x/y"])
+def test_a_path_that_no_file_can_have_is_damage(made: Path, path: str) -> None:
+    metadata = metadata_of(made)
+    fields = json.loads(metadata.read_text())
+    fields["snapshots"][-1]["manifest-list"] = path
+    metadata.write_text(json.dumps(fields))
+    with pytest.raises(FormatError, match="cannot be read"):
+        open_table(str(metadata), KMS).scan().to_arrow()
+
+
 @pytest.mark.parametrize("location", ["", "/", "file:///"])
 def test_a_place_that_is_no_file_has_no_length(location: str) -> None:
     with pytest.raises(OSError, match=r"directory|regular file"):
