@@ -179,6 +179,7 @@ def _tell(options: argparse.Namespace, did: str, report: RunReport, seconds: flo
         (report.unchanged, "unchanged"),
         (report.removed if did != "removed" else 0, "left out of the new version"),
         (report.others, "not in the source"),
+        (report.excluded, "not looked at, because of --include or --exclude"),
         (len(report.errors), "failed"),
     ):
         if number:

@@ -25,8 +25,8 @@ examples:
 The variable AGS1_KMS stands for --kms.
 """
 _RUN = (
-    "dataset, version, changed, done, done_bytes, unchanged, resumed, repaired, removed, others, skipped, notes, "
-    "errors, seconds, dry_run, paths (in a dry run), error"
+    "dataset, version, changed, done, done_bytes, unchanged, resumed, repaired, removed, others, excluded, skipped, "
+    "notes, errors, seconds, dry_run, paths (in a dry run), error"
 )
 _SOURCE = {"source": ("SOURCE", "directory or file, or a URL")}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
@@ -60,8 +60,9 @@ def _add_writing(action: _Action) -> None:
         "key-id keys KMS CHOICE delete keep-going dry-run no-resume no-durable single-writer WORK",
         needs="--key-id ID",
         more="Each file gets a key of its own. Only what is new, changed or not whole is encrypted, and what an "
-        "interrupted run has done is taken over. Files that the source has no more stay, unless --delete is given. "
-        "Nothing is seen of it before all of it is there.",
+        "interrupted run has done is taken over. Files that the source has no more stay, unless --delete is given; "
+        "those that --include and --exclude leave out stay in any case. Nothing is seen of it before all of it is "
+        "there.",
         fields=_RUN,
         examples="""\
 export AGS1_KMS=local:keys.json

@@ -56,7 +56,7 @@ def encrypt(
     target : path or URL
         A directory, made if it is missing, or a place in an object store. If there is a dataset, only files that are
         new or have changed are encrypted, and those whose object is missing or has another length. Files that the
-        source has no more stay, unless `delete` is True.
+        source has no more stay, unless `delete` is True; those that `include` and `exclude` leave out stay in any case.
     kms : client or URL
         Where the master keys are: a client of :mod:`ags1.kms`, or what :func:`ags1.kms.load` takes.
     key_id : str, optional

@@ -29,6 +29,8 @@ class RunReport:
         Those of `done` that the dataset had, but not whole: an object was missing, or had another length.
     others : int
         Files of the dataset that the source does not have; they stay.
+    excluded : int
+        Files of the dataset that `include` and `exclude` leave out, whether the source has them or not; they stay.
     removed : int
         Files that were left out of the new version.
     skipped : list of (str, str)
@@ -49,6 +51,7 @@ class RunReport:
     resumed: int = 0
     repaired: int = 0
     others: int = 0
+    excluded: int = 0
     removed: int = 0
     skipped: list[tuple[str, str]] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)

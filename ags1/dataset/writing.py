@@ -284,14 +284,18 @@ class _Writing:
         return self._refused[class_id]
 
     def _left_over(self, entry: Entry) -> None:
-        """A file that the source does not have."""
+        """A file that the source does not have, or that nobody looked for there."""
         unread = self._unread is not None and entry.path.startswith(self._unread)
-        if self._options.delete and not unread and self._options.wanted.accepts(entry.path):
+        wanted = self._options.wanted.accepts(entry.path)
+        if self._options.delete and wanted and not unread:
             self._report.removed += 1
             self._take(partial(self._transaction.remove, entry.path))
-        else:
+            return
+        if wanted:
             self._report.others += 1
-            self._refuse_twin(entry.path, is_new=False)
+        else:
+            self._report.excluded += 1
+        self._refuse_twin(entry.path, is_new=False)
 
     def _refuse_twin(self, path: str, *, is_new: bool) -> None:
         """Refuse a new file where the dataset keeps a directory, or below a file of it: nobody could decrypt both."""

@@ -78,6 +78,16 @@ def test_a_second_run_says_what_was_new_and_what_not(vault: Path, run: Run) -> N
     assert run("dataset", "ls", "vault").out == "new\nsub/\n"
 
 
+def test_what_the_patterns_leave_out_stays_and_is_not_said_to_be_gone(vault: Path, run: Run) -> None:
+    Path("tree/a.txt").unlink()
+    Path("tree/sub/a.txt").unlink()
+    again = ("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "--include", "sub/**")
+    assert "2 unchanged; 1 not in the source; 1 not looked at, because of --include or --exclude" in run(*again).out
+    record = run(*again, "--delete", "--json").records[0]
+    assert (record["unchanged"], record["removed"], record["others"], record["excluded"]) == (2, 1, 0, 1)
+    assert "a.txt" in run("dataset", "ls", "vault").out.split()
+
+
 def test_a_file_that_is_not_whole_any_more_is_encrypted_again(vault: Path, run: Run) -> None:
     object_of("a.txt").unlink()
     done = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake")
