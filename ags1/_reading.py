@@ -229,7 +229,7 @@ class RawReader(io.RawIOBase):
                 self._drop_ahead()
             if self._ahead is not None and (plaintext.source.is_remote or size <= _LARGEST_SERVED):
                 if position == self._expected:
-                    self._ahead.begin_at(position)
+                    self._ahead.begin_at(position, size)
                 try:
                     count = self._ahead.read_into(position, view)
                 except OSError as error:

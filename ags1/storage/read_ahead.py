@@ -6,7 +6,7 @@
                                                their number and length grow while reading is sequential
 
 Who reads the beginning of a remote source is taken for one who reads it all: a few pieces are asked for at once, and
-more of them when the second is wanted.
+more of them when the second is wanted, or at once where a whole one is wanted from the start.
 
 What is ahead belongs to one Reader: a seek drops it, closing ends it, a forked child begins without any. An error in it
 is no error yet: the read that reaches its position raises it there. What is no fault of the store is tried again first.
@@ -127,13 +127,16 @@ class ReadAhead:
             self._top_up()
         return done
 
-    def begin_at(self, position: int) -> None:
-        """Begin to fetch from `position` on: reading has been sequential so far."""
+    def begin_at(self, position: int, size: int) -> None:
+        """Begin to fetch from `position` on, where `size` bytes are wanted now: reading has been sequential so far."""
         if self._process != os.getpid():
             self._forget()
         if not self._pending and self._current is None:
             self._next = position - position % self._block_length
-            if self._is_remote and position == 0:
+            if self._is_remote and position == 0 and size >= self._shortest:
+                # To wait for the first pieces before the others are asked for takes two round trips more.
+                self._depth, self._is_growing = self._most, True
+            elif self._is_remote and position == 0:
                 self._depth, self._is_guess = min(_FIRST_PIECES, self._most), True
             self._top_up()
 
@@ -282,7 +285,7 @@ class SequentialSource(Source):
             return self._source.read(offset, size)
         out = bytearray(size)
         with memoryview(out) as view:
-            self._ahead.begin_at(offset)
+            self._ahead.begin_at(offset, size)
             done = 0
             while done < size:
                 count = self._ahead.read_into(offset + done, view[done:])

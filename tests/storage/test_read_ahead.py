@@ -50,16 +50,24 @@ def read(ahead: ReadAhead, offset: int, size: int) -> bytes:
 def test_who_reads_the_beginning_alone_is_sent_a_few_pieces() -> None:
     store = Store()
     ahead = store.ahead()
-    ahead.begin_at(0)
+    ahead.begin_at(0, 16)
     assert read(ahead, 0, 16) == bytes(16)
     ahead.drop(wait=True)
     assert sum(size for _, size in store.asked) <= 5 * MIB
 
 
+def test_who_wants_a_whole_piece_from_the_start_has_all_under_way_at_once() -> None:
+    store = Store()
+    ahead = store.ahead()
+    ahead.begin_at(0, MIB)
+    assert [length // MIB for _, length, _ in ahead._pending] == [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4]
+    assert read(ahead, 0, SIZE) == b"".join(bytes([number]) * MIB for number in range(SIZE // MIB))
+
+
 def test_who_reads_on_has_the_whole_budget_under_way() -> None:
     store = Store()
     ahead = store.ahead()
-    ahead.begin_at(0)
+    ahead.begin_at(0, MIB // 2)
     for offset in range(0, SIZE, MIB // 2):
         assert read(ahead, offset, MIB // 2) == bytes([offset // MIB]) * (MIB // 2)
     assert max(size for _, size in store.asked) == SEQUENTIAL_PIECE
@@ -71,7 +79,7 @@ def test_an_error_of_the_store_is_raised_where_it_belongs_and_is_not_asked_for_a
     """The client has tried it again already, for as long as is worth it."""
     store = Store(failing=9 * MIB + 5)
     ahead = store.ahead()
-    ahead.begin_at(0)
+    ahead.begin_at(0, MIB // 2)
     good, error = 0, None
     while error is None:
         try:
