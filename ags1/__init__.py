@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import os
 
-from ags1 import layout
+from ags1 import _interrupts, layout  # noqa: F401  the first of them is imported before all that takes time
 from ags1._open import open
 from ags1._version import version as __version__
 from ags1.codec import (

@@ -39,6 +39,7 @@ LEVELS = {
     "_typing": 1,
     "_arrow_threads": 1,
     "_forks": 1,
+    "_interrupts": 0,
     "_gcm": 2,
     "_blocks": 3,
     "_batch": 3,

@@ -13,6 +13,7 @@ import sys
 
 from ags1._exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
 from ags1._exit_codes import describe as _describe
+from ags1._interrupts import INTERRUPTED, raise_from_now_on
 from ags1._words import printable
 from ags1.errors import Ags1Error, KeyAccessError
 
@@ -107,9 +108,10 @@ def main(arguments: list[str] | None = None) -> int:
     from ags1._command_line import UsageError
     from ags1.cli._parser import parse
 
-    _prepare_streams()
     options = None
     try:
+        raise_from_now_on()
+        _prepare_streams()
         try:
             options = parse(sys.argv[1:] if arguments is None else arguments)
             code = int(options.run(options))
@@ -120,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         return _fail(str(error), EXIT_USAGE)
     except KeyboardInterrupt:
-        return _fail("interrupted; no file was left half-written", EXIT_INTERRUPTED)
+        return _fail(INTERRUPTED, EXIT_INTERRUPTED)
     except OutputClosed:
         forget_output()
         return EXIT_OUTPUT_CLOSED

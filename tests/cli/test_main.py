@@ -12,7 +12,7 @@ import pytest
 
 import ags1
 from ags1 import cli
-from tests.checks import KEY
+from tests.checks import KEY, run_python
 from tests.cli.conftest import PLAIN, Run
 
 pytestmark = pytest.mark.timeout(60)
@@ -53,6 +53,44 @@ def test_the_documented_commands_work_in_processes_of_their_own(work: Path) -> N
     assert call("verify", "x.ags1", "--key-file", "new.key").returncode == 0
     assert call("decrypt", "x.ags1", "back", "--key-file", "new.key").returncode == 0
     assert (work / "back").read_bytes() == PLAIN
+
+
+# Sends Ctrl-C when a module is looked for.
+_INTERRUPT_AT = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(name, *_):
+        if name == os.environ["INTERRUPT_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt)
+"""
+_SCRIPT = "import sys\nfrom ags1.cli import main\nsys.exit(main())\n"
+
+
+@pytest.mark.parametrize("module", ["ags1.layout", "ags1.stream", "ags1.cli", "ags1._command_line", "ags1.cli._parser"])
+@pytest.mark.parametrize("start", [("-m", "ags1"), ("-m", "ags1.cli"), ("bin/ags1",)], ids=["-m", "-m cli", "script"])
+def test_an_interrupt_while_the_command_is_imported_is_one_line(
+    tmp_path: Path, start: tuple[str, ...], module: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_INTERRUPT_AT)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ags1").write_text(_SCRIPT)
+    roots = (str(tmp_path), str(Path(ags1.__file__).parent.parent))
+    done = subprocess.run(
+        [sys.executable, *start, "--version"],
+        env={**os.environ, "INTERRUPT_AT": module, "PYTHONPATH": os.pathsep.join(roots)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "ags1: interrupted; no file was left half-written\n"
+
+
+def test_importing_the_library_leaves_ctrl_c_to_the_program() -> None:
+    run_python("import signal, ags1.cli; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler")
 
 
 def test_python_m_ags1_cli_is_the_same_command() -> None:
