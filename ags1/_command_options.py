@@ -487,7 +487,7 @@ BUNDLES = {
     "key-metadata-out replace-key-metadata shared-keys KMS MASTERS external-key-material",
     "PARQUET-DECRYPTION": "footer-key column-key key-for key-metadata PREFIX KMS allow-plaintext no-check-footer",
     "REQUIREMENTS": "missing-keys require-encrypted allow-unauthenticated-pages expect expect-prefix",
-    "TABLE": "KMS expected-table-key-id expected-metadata-hash allow-plaintext length-policy property",
+    "TABLE": "catalog KMS expected-table-key-id expected-metadata-hash allow-plaintext length-policy property",
     "CHANGE": "catalog KMS property dry-run SAY",
     "CONVERSION": "catalog KMS property dry-run yes SAY",
     "JOB": "json traceback master remote conf",

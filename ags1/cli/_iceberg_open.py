@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.iceberg.catalogs import CatalogTable
+    from ags1.iceberg.catalogs import CatalogTable, TableState
     from ags1.iceberg.file_io import EncryptedFileIO
 
 __all__ = [
@@ -92,8 +92,13 @@ def opened(options: argparse.Namespace) -> Iterator[Opened]:
         client: Any = None
         if getattr(options, "kms", None):
             client = stack.enter_context(client_of(options))
-        target, location = _target(options)
+        target, location, state = _target(options)
+        if state is not None and state.table_key_id is not None:
+            given.setdefault(TABLE_KEY_ID, state.table_key_id)
         file_io = EncryptedFileIO({**target.io_properties, **given}, kms=client)
+        if state is not None and METADATA_HASH not in given:
+            # What the catalog has compared with the hash that it keeps.
+            file_io.hold_metadata(location, state.document)
         stack.enter_context(warnings_as_lines())
         yield Opened(location, file_io, client, target)
 
@@ -177,8 +182,8 @@ def warnings_as_lines() -> Iterator[None]:
 # -- which metadata file -------------------------------------------------------------------------------------------
 
 
-def _target(options: argparse.Namespace) -> tuple[CatalogTable, str]:
-    """The table in its catalog, and the location of its metadata file."""
+def _target(options: argparse.Namespace) -> tuple[CatalogTable, str, TableState | None]:
+    """The table in its catalog, the location of its metadata file, and what a catalog has loaded."""
     from ags1.iceberg.catalogs import catalog_table
     from ags1.iceberg.locations import io_properties_of
 
@@ -186,14 +191,15 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str]:
     if catalog is None:
         properties = io_properties_of(properties_of(options))
         location = _location(options, properties)
-        return catalog_table(None, location, storage_options=properties), location
+        return catalog_table(None, location, storage_options=properties), location, None
     target = catalog_table(catalog, options.table)
-    return target, target.load().metadata_location
+    state = target.load()
+    return target, state.metadata_location, state
 
 
 def catalog_of(options: argparse.Namespace) -> Any:
     """The catalog that --catalog names, None without it; ValueError for a property that would have no effect."""
-    if getattr(options, "catalog", None) is None:
+    if options.catalog is None:
         return None
     from pyiceberg.catalog import load_catalog
 
@@ -230,5 +236,5 @@ def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
     except FormatError as error:
         raise UsageError(str(error)) from error
     if not getattr(options, "quiet", False):
-        warn(f"ags1: note: {newest} is the newest there by its number; which is current, the catalog knows")
+        warn(f"ags1: note: {newest} is the newest there by its number; which is current, --catalog NAME knows")
     return newest

@@ -12,7 +12,8 @@ examples:
   ags1 iceberg inspect t/metadata/00007-ab.metadata.json --kms local:keys.json
   ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \\
       --kms 'aws:?region=eu-central-1' --filter 'amount > 10' --limit 20
-  ags1 iceberg rewrap t/metadata/00007-ab.metadata.json \\
+  ags1 iceberg verify db.events --catalog prod --kms local:keys.json
+  ags1 iceberg rewrap db.events --catalog prod \\
       --kms local:keys.json --new-key-id lake-2027 --dry-run
 
 `ags1 iceberg ACTION --help` explains each action; `ags1 kms --help`, the URLs.
@@ -21,11 +22,11 @@ The variable AGS1_KMS stands for --kms. Needs the extra: ags1[iceberg].
 
 _TABLE_HELP = """\
 table:
-  TABLE is the location of the table's current metadata file, which its
-  catalog knows: a path or a URL such as s3://lake/db/t/metadata/00007-....
-  metadata.json. A directory stands for the metadata file with the highest
-  number in it, or in metadata/ below it, which may be older or newer than
-  what the catalog has; which one that is, is said.
+  With --catalog, TABLE is the table's name there, such as db.events. Without,
+  it is the location of a metadata file: a path or a URL such as
+  s3://lake/db/t/metadata/00007-....metadata.json. A directory stands for the
+  metadata file with the highest number in it, or in metadata/ below it, which
+  may be older or newer than what a catalog has; which one that is, is said.
 """
 
 _SCAN_HELP = """
@@ -173,7 +174,8 @@ def _add_reading(action: _Action) -> None:
 ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \\
     --kms 'aws:?region=eu-central-1' --columns id,amount \\
     --filter "amount > 10 and country = 'CH'"
-ags1 iceberg scan t/ --kms local:keys.json --as-of 2026-11-01 --limit 20
+ags1 iceberg scan db.events --catalog prod --kms local:keys.json --limit 20
+ags1 iceberg scan t/ --kms local:keys.json --as-of 2026-11-01
 ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         changes={
             "format": {
@@ -192,7 +194,7 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
         "disagree. Data files are not read. Exit code 1 if there are errors; warnings and notes are told.",
         fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, error",
-        examples="ags1 iceberg audit t/ --kms local:keys.json",
+        examples="ags1 iceberg audit db.events --catalog prod --kms local:keys.json",
         changes=_ALL,
     )
     action(
@@ -338,7 +340,7 @@ ags1 iceberg create db.events --catalog prod --schema schema.json \\
         "append",
         "_iceberg_write:append",
         "add the rows of files to a table",
-        "ref catalog TABLE SAY",
+        "ref TABLE SAY",
         places={"files": ("FILE...", "rows")},
         epilog=_APPEND_HELP,
         fields=_CHANGE_FIELDS,
@@ -351,7 +353,7 @@ ags1 iceberg append lake/events may.parquet june.parquet""",
         "delete",
         "_iceberg_write:delete",
         "delete the rows of a table that pass a filter",
-        "filter! ref dry-run yes catalog TABLE SAY",
+        "filter! ref dry-run yes TABLE SAY",
         more="It asks first.",
         epilog=_DELETE_HELP,
         fields=f"{_CHANGE_FIELDS}; with --dry-run would_delete",

@@ -80,20 +80,43 @@ def test_a_table_is_made_filled_and_emptied_from_the_command_line(run: Run) -> N
     assert run("verify", "t", "-q").code == 0
 
 
-def test_a_table_of_a_catalog_is_called_by_its_name(run: Run, tmp_path: Path) -> None:
+@pytest.fixture
+def named(tmp_path: Path) -> list[str]:
+    """What calls a table of an empty catalog."""
     properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": tmp_path.as_uri()}
     catalog = load_catalog("work", **properties)
     catalog.create_namespace("db")
     catalog.engine.dispose()  # type: ignore[attr-defined]
-    named = ["db.events", "--catalog", "work"]
-    for name, text in properties.items():
-        named += ["--property", f"{name}={text}"]
+    return ["db.events", "--catalog", "work", *(f"--property={name}={text}" for name, text in properties.items())]
+
+
+def test_a_table_of_a_catalog_is_called_by_its_name(run: Run, named: list[str]) -> None:
     assert run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA", "--set", "a=b", "-q").code == 0
     assert json.loads(run("append", named[0], "rows.csv", *named[1:], "--json").out)["added_rows"] == 6
     assert json.loads(run("delete", *named, "--filter", "id < 2", "--yes", "--json").out)["deleted_rows"] == 2
     again = run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA")
     assert again.code != 0
     assert "db.events: the catalog has something of this name already" in again.err
+
+
+def test_what_is_read_is_what_the_catalog_has_and_not_the_newest_file(run: Run, named: list[str]) -> None:
+    made = run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA", "--json")
+    run("append", *named, "rows.csv", "-q")
+    metadata = Path(made.records[0]["metadata_location"].removeprefix("file://"))
+    metadata.with_name("00009-lost.metadata.json").write_text("{}")
+    listed = run("files", *named, "--format", "json")
+    path = next(each["path"] for each in listed.records if each["kind"] == "manifest")
+    assert len(run("scan", *named, "--filter", "id < 2", "--format", "json").records) == 2
+    for action in ("inspect", "audit", "verify"):
+        found = run(action, *named)
+        assert (found.code, found.err) == (0, "")
+    entry = run("cat", "db.events", path, *named[1:], "--json").records[0]
+    assert entry["data_file"]["record_count"] == 6
+    assert run("scan", *named, "--expected-key-id", "keyA").code == 0
+    assert run("scan", *named, "--expected-key-id", "keyB").code == 3
+    assert run("scan", *named, "--expected-metadata-hash", "A" * 43 + "=").code == 1
+    missing = run("verify", "db.none", *named[1:])
+    assert (missing.code, len(missing.err.splitlines())) == (4, 1)
 
 
 def test_a_schema_in_icebergs_json_is_taken(run: Run) -> None:
