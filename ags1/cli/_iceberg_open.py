@@ -235,6 +235,10 @@ def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
         newest = newest_metadata(table, properties)
     except FormatError as error:
         raise UsageError(str(error)) from error
+    except FileNotFoundError as error:
+        if "/" in table:
+            raise
+        raise FileNotFoundError(2, f"{error.strerror}; for a table of a catalog, give --catalog", table) from None
     if not getattr(options, "quiet", False):
         warn(f"ags1: note: {newest} is the newest there by its number; which is current, --catalog NAME knows")
     return newest

@@ -82,6 +82,17 @@ def test_a_catalog_that_is_not_configured_is_named_in_words_of_this_command(run:
     assert "configuration has no catalog 'misspelt': .pyiceberg.yaml, or --property uri=" in result.err
 
 
+@pytest.mark.parametrize("command", ["verify", "encrypt --key-id k --yes", "rewrap --new-key-id k"])
+def test_the_name_of_a_table_where_a_path_belongs_leads_to_the_option(run: Run, work: Path, command: str) -> None:
+    action, *more = command.split()
+    result = run("iceberg", action, "db.people", *more)
+    assert (result.code, result.err.count("\n")) == (4, 1)
+    assert result.err.endswith(
+        "there is no such metadata file or directory; for a table of a catalog, give --catalog\n"
+    )
+    assert "--catalog" not in run("iceberg", action, "./db.people", *more).err
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
