@@ -62,10 +62,10 @@ def rekey(options: argparse.Namespace) -> int:
         options,
         ("re-keying", "re-keyed"),
         lambda table: plan_conversion(
-            table.target, key_id=options.key_id, data_keys=True, data_key_length=length, kms=table.kms
+            table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms
         ),
         lambda table, progress: rekey_table(
-            table.target, key_id=options.key_id, data_keys=True, data_key_length=length, kms=table.kms,
+            table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,
             expire=options.expire, threads=options.threads, progress=progress,
         ),
     )  # fmt: skip

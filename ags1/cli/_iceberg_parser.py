@@ -278,12 +278,13 @@ def _add_conversions(action: _Action) -> None:
         "rekey",
         "_iceberg_convert:rekey",
         "give every file of a table a new key, in place",
-        "key-id table-data-key-bits expire threads CONVERSION",
+        "new-key-id table-data-key-bits expire threads CONVERSION",
         more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file.",
         epilog=_CONVERSION_HELP,
         fields=fields,
-        examples="ags1 iceberg rekey db.events --catalog prod --kms local:keys.json --expire",
-        changes={"key-id": {"help": "another master key (the same)"}},
+        examples="ags1 iceberg rekey db.events --catalog prod --kms local:keys.json --expire\n"
+        "ags1 iceberg rekey t/ --kms local:keys.json --new-key-id lake-2027",
+        changes={"new-key-id": {"help": "another master key (the same)"}},
     )
     action(
         "relocate",

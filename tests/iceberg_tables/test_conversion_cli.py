@@ -45,10 +45,11 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
     assert done.code == 0, done.err
     assert "snapshot removed" in done.out
     assert not beginning_with(place, PLAINTEXT)
-    again = run("rekey", str(place), "--key-id", "keyB", "--yes", "--json")
+    again = run("rekey", str(place), "--new-key-id", "keyB", "--yes", "--json")
     assert again.code == 0, again.err
     said = json.loads(again.out)
     assert said["report"]["files"] > 0
+    assert said["report"]["key_id"] == "keyB"
     assert said["error"] is None
     copied = run("relocate", str(place), f"{place}-copy", "--yes", "-q")
     assert (copied.code, copied.out) == (0, ""), copied.err
