@@ -116,9 +116,13 @@ def _tell_of_rewrap(options: argparse.Namespace, change: _Change, report: Rewrap
         return
     would = "would be" if options.dry_run else "is" if len(report.rewrapped) == 1 else "are"
     what = counted(len(report.rewrapped), "key encryption key")
-    old = ", ".join(map(repr, report.old_table_key_ids)) or "any other"
-    if not options.quiet:
-        say(f"{what} {would} under the master key {report.new_table_key_id!r}, no more under {old}")
+    new = report.new_table_key_id
+    # The same id at another service is another key.
+    left = [each for each in report.old_table_key_ids if each != new or options.new_kms]
+    if not options.quiet and left:
+        say(f"{what} {would} under the master key {new!r}, no more under {', '.join(map(repr, left))}")
+    elif not options.quiet:
+        say(f"{what} {would} wrapped anew under the master key {new!r}")
     _list(options, "warning", "does not open, neither before nor now", report.unopened)
     _list(options, "warning", "is under no key encryption key, and stays as it is", report.untouched)
     _tell_of_catalog(options, change, new_key_id=report.new_table_key_id)

@@ -119,6 +119,17 @@ def test_what_is_read_is_what_the_catalog_has_and_not_the_newest_file(run: Run, 
     assert (missing.code, len(missing.err.splitlines())) == (4, 1)
 
 
+def test_a_rewrap_says_which_master_key_the_table_is_no_more_under(run: Run) -> None:
+    run("create", "t", "--schema", "rows.parquet", "--key-id", "keyA", "-q")
+    run("append", "t", "rows.csv", "-q")
+    for new, said in (
+        ("keyA", "1 key encryption key is wrapped anew under the master key 'keyA'"),
+        ("keyB", "1 key encryption key is under the master key 'keyB', no more under 'keyA'"),
+        ("keyB", "1 key encryption key is wrapped anew under the master key 'keyB'"),
+    ):
+        assert run("rewrap", "t", "--new-key-id", new).out.splitlines()[0] == said
+
+
 def test_a_schema_in_icebergs_json_is_taken(run: Run) -> None:
     schema = {
         "type": "struct",
