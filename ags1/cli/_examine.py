@@ -204,7 +204,7 @@ def verify(options: argparse.Namespace) -> int:
         blocks = "1 block" if report.block_count == 1 else f"{report.block_count:,} blocks"
         return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
 
-    return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source})
+    return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
 
 
 def _failure(path: str, report: VerifyReport) -> str:

@@ -90,7 +90,7 @@ def verify(options: argparse.Namespace) -> int:
             return _line(job.source, report, seconds), record
 
         code = work_through(
-            options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, job_count=1
+            options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, job_count=1, name_all=True
         )
     if not options.json and not options.quiet and (options.verbose or len(jobs) == 1):
         for report in reports:

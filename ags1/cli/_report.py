@@ -58,6 +58,8 @@ class Reporter:
         How many files there are.
     to_stdout : bool
         Whether standard output is free for results, rather than taken by data.
+    name_all : bool
+        Whether a person is told of every file that fails, rather than of so many.
     """
 
     def __init__(
@@ -68,11 +70,14 @@ class Reporter:
         file_count: int = 1,
         *,
         to_stdout: bool = True,
+        name_all: bool = False,
     ) -> None:
         self._json = getattr(options, "json", False)
         self._quiet = getattr(options, "quiet", False)
         self._lines = not self._quiet and to_stdout
-        self._each = getattr(options, "verbose", False) or file_count <= _MANY
+        verbose = getattr(options, "verbose", False)
+        self._each = verbose or file_count <= _MANY
+        self._failures_shown = None if verbose or name_all or self._json else _MANY
         self._doing, self._did = words
         self._total = total
         self._file_count = file_count
@@ -171,7 +176,8 @@ class Reporter:
 
                 self._to_stdout(json.dumps(record))
             elif failed:
-                self._to_stderr(f"ags1: {line}")
+                if self._failures_shown is None or self._failed <= self._failures_shown:
+                    self._to_stderr(f"ags1: {line}")
             elif self._lines and self._each:
                 self._to_stdout(line)
 
@@ -192,6 +198,9 @@ class Reporter:
             except Exception:
                 # Interrupted in the middle of its start, rich cannot stop; the cursor is still to be shown again.
                 sys.stderr.write("\x1b[?25h\n")
+            if self._failures_shown is not None and self._failed > self._failures_shown:
+                more = counted(self._failed - self._failures_shown, "file")
+                self._to_stderr(f"ags1: ... and {more} more (--verbose names them all)")
             if self._file_count == 1 or not self._lines or self._json:
                 return
             seconds = time.monotonic() - self._started

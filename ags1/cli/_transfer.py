@@ -164,6 +164,8 @@ def work_through(
     one: Callable[[Job, Callable[..., None]], tuple[str, dict[str, Any]]],
     names: Callable[[Job], dict[str, Any]],
     job_count: int | None = None,
+    *,
+    name_all: bool = False,
 ) -> int:
     """Call `one` for every job, some at a time; go on after a failure.
 
@@ -176,6 +178,8 @@ def work_through(
         What a record says of a job in any case.
     job_count : int, optional
         How many at a time; by default what the options say.
+    name_all : bool
+        Whether a person is told of every file that fails: where that is what was asked for.
 
     Returns
     -------
@@ -185,7 +189,7 @@ def work_through(
     sizes = [size_of(job) for job in jobs]
     total = None if None in sizes else sum(size or 0 for size in sizes)
     to_stdout = all(job.target != STANDARD for job in jobs)
-    reporter = Reporter(options, words, total, len(jobs), to_stdout=to_stdout)
+    reporter = Reporter(options, words, total, len(jobs), to_stdout=to_stdout, name_all=name_all)
     stopped = threading.Event()
     codes: list[int] = []
     refusals: list[str] = []

@@ -260,6 +260,23 @@ def test_one_failure_among_many_does_not_stop_the_others(run: Run, work: Path, j
     assert files_below(work / "back") == contents
 
 
+def test_what_is_wrong_with_many_files_is_said_of_some_of_them(run: Run, work: Path, other_key: None) -> None:
+    (work / "many").mkdir()
+    for index in range(25):
+        (work / f"many/{index:02}").write_bytes(b"x")
+    assert run("encrypt", "many", "vault", *KEYED, "-q").code == 0
+    wrong = ("decrypt", "vault", "back", "--key-file", "other")
+    failed = run(*wrong, "-q")
+    assert failed.code == 1
+    lines = failed.err.splitlines()
+    assert [line.split(":")[1] for line in lines[:-1]] == [f" vault/{index:02}.ags1" for index in range(20)]
+    assert lines[-1] == "ags1: ... and 5 files more (--verbose names them all)"
+    assert len([line for line in run(*wrong, "--verbose").err.splitlines() if "wrong key" in line]) == 25
+    assert len([each for each in run(*wrong, "--json").records if each["error"]]) == 25
+    # Which files are damaged is what verify is asked for.
+    assert len([line for line in run("verify", "vault", *wrong[3:]).err.splitlines() if "wrong key" in line]) == 25
+
+
 def test_a_source_that_vanishes_is_told(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(work)
     encrypt_file = _transfer.encrypt_file
