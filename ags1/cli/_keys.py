@@ -15,7 +15,7 @@ from ags1.cli._standard import refuse_terminal, write_out
 from ags1.errors import KeyAccessError
 from ags1.keys import KeyMetadata
 
-__all__ = ["Keys", "aad_prefix", "keygen", "read_metadata", "write_private"]
+__all__ = ["Keys", "aad_prefix", "keygen", "read_metadata", "warn_of_same_prefix", "write_private"]
 
 
 class Keys:
@@ -128,6 +128,15 @@ def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
     if not name and ("{name}" in text or "{path}" in text):
         raise UsageError("standard input and output have no name: give --aad-prefix without {name} and {path}")
     return os.fsencode(text_of_prefix(text, name.removesuffix(SUFFIX)))
+
+
+def warn_of_same_prefix(options: argparse.Namespace, count: int) -> None:
+    """Warn a person that many files are bound to one identity."""
+    if not options.quiet and not options.json:
+        warn(
+            f"ags1: warning: {count:,} files get the same AAD prefix, so one can take another's place unnoticed: "
+            "{path} in --aad-prefix gives each its own"
+        )
 
 
 def keygen(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ags1._command_line import UsageError
 from ags1._words import counted
 from ags1.cli import say, warn
-from ags1.cli._keys import aad_prefix, read_metadata
+from ags1.cli._keys import aad_prefix, read_metadata, warn_of_same_prefix
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing
 from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, shown, size_of
 from ags1.cli._report import in_time
@@ -138,11 +138,8 @@ def _check_shared(options: argparse.Namespace, writing: Writing, kinds: dict[str
             )
         if not options.quiet:
             warn(f"ags1: warning: {said}")
-    if writing.same_prefix and not options.quiet:
-        warn(
-            f"ags1: warning: {count:,} files get the same AAD prefix, so one can take another's place unnoticed: "
-            "{path} in --aad-prefix gives each its own"
-        )
+    if writing.same_prefix:
+        warn_of_same_prefix(options, count)
 
 
 class _Transfer:

@@ -6,6 +6,7 @@ import argparse
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from ags1._command_line import UsageError
@@ -14,7 +15,7 @@ from ags1._metadata_files import KEY_METADATA_SUFFIX, SUFFIX
 from ags1._open import open as open_stream
 from ags1._words import counted
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
-from ags1.cli._keys import Keys, aad_prefix, read_metadata, write_private
+from ags1.cli._keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
 from ags1.cli._paths import STANDARD, Job, expand, is_url, pair_up, shown, size_of
 from ags1.cli._report import Reporter, in_time
 from ags1.cli._standard import copy_out, refuse_terminal, standard_input, standard_output
@@ -54,6 +55,10 @@ def encrypt(options: argparse.Namespace) -> int:
     many = len(jobs) > 1 or jobs[0].target != options.target
     metadata_paths = {job.target: _metadata_path(options, job, many) for job in jobs}
     given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
+    if given and not os.path.isdir(options.key_metadata or ""):
+        count = max(Counter(metadata.aad_prefix for metadata in given.values()).values())
+        if count > 1:
+            warn_of_same_prefix(options, count)
     if not options.replace_key_metadata:
         for target, path in metadata_paths.items():
             if path is not None:

@@ -74,7 +74,7 @@ def test_a_key_file_without_permission_is_told(run: Run, work: Path, monkeypatch
 def test_a_key_file_that_others_can_read_is_warned_of_once(run: Run, work: Path, mode: int) -> None:
     make_tree(work)
     write_key(work / "key", KEY, mode)
-    result = run("encrypt", "tree", "out", "--key-file", "key")
+    result = run("encrypt", "tree", "out", "--key-file", "key", "--aad-prefix", "{path}")
     assert result.code == 0
     assert result.err == f"ags1: warning: other users can read the key file key (mode {mode:04o}): chmod 600 it\n"
 
@@ -280,6 +280,22 @@ def test_a_prefix_names_the_encrypted_file_in_either_direction(run: Run, work: P
     assert run("encrypt", "plain", "renamed.ags1", *prefix).code == 0
     assert ags1.decrypt((work / "renamed.ags1").read_bytes(), KEY, aad_prefix=b"renamed") == PLAIN
     assert run("decrypt", "renamed.ags1", "back", *prefix).code == 0
+
+
+@pytest.mark.parametrize("prefix", [(), ("--aad-prefix", "same"), ("--aad-prefix", "{name}")])
+def test_files_that_could_be_swapped_unnoticed_are_warned_of(run: Run, work: Path, prefix: tuple[str, ...]) -> None:
+    for index, name in enumerate(("a/x", "b/x", "c/x")):
+        (work / "many" / name).parent.mkdir(parents=True)
+        (work / "many" / name).write_bytes(bytes([index]))
+    made = run("encrypt", "many", "vault", "--key-file", "k", *prefix)
+    assert made.code == 0
+    assert made.err == (
+        "ags1: warning: 3 files get the same AAD prefix, so one can take another's place unnoticed: "
+        "{path} in --aad-prefix gives each its own\n"
+    )
+    for silent in (("-q",), ("--json",), ("--aad-prefix", "{path}")):
+        assert run("encrypt", "many", "vault", "--key-file", "k", *prefix, *silent).err == ""
+    assert run("encrypt", "many", "vault", "--key-metadata-out", "keys").err == ""
 
 
 def test_a_misspelt_name_in_a_prefix_does_not_become_the_prefix_of_all_files(run: Run, work: Path) -> None:

@@ -225,7 +225,8 @@ def test_work_goes_on_when_nobody_reads_what_is_said_of_it(work: Path) -> None:
     (work / "many").mkdir()
     for index in range(3000):
         (work / "many" / f"a-name-that-fills-the-pipe-{index}").touch()
-    result = shell("ags1 encrypt many out --key-file k -v --progress never | head -1; exit ${PIPESTATUS[0]}")
+    encrypt = "ags1 encrypt many out --key-file k --aad-prefix {path} -v --progress never"
+    result = shell(f"{encrypt} | head -1; exit ${{PIPESTATUS[0]}}")
     assert (result.returncode, result.stderr) == (0, b"")
     assert len(list((work / "out").iterdir())) == 3000
 

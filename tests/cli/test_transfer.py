@@ -134,7 +134,7 @@ def test_many_files_have_a_sum_and_lines_only_if_asked_for(run: Run, work: Path)
     (work / "many").mkdir()
     for index in range(30):
         (work / f"many/{index:02d}").write_bytes(b"x")
-    result = run("encrypt", "many", "out", *KEYED)
+    result = run("encrypt", "many", "out", *KEYED, "--aad-prefix", "{path}")
     # A machine that is slow today adds how long it took.
     assert (result.code, result.err) == (0, "")
     assert re.fullmatch(r"encrypted 30 files, 30 B( in .*)?\n", result.out)
@@ -287,7 +287,7 @@ def test_a_source_that_vanishes_is_told(run: Run, work: Path, monkeypatch: pytes
         return encrypt_file(source, *arguments, **options)
 
     monkeypatch.setattr(_transfer, "encrypt_file", vanish)
-    result = run("encrypt", "tree", "vault", *KEYED)
+    result = run("encrypt", "tree", "vault", *KEYED, "--aad-prefix", "{path}")
     assert result.code == 4
     assert result.err == "ags1: tree/sub/a.txt: No such file or directory\n"
     assert not (work / "vault/sub/a.txt.ags1").exists()
@@ -354,7 +354,7 @@ def test_an_interrupt_stops_all_jobs_and_leaves_nothing(work: Path, jobs: int) -
     (work / "small").write_bytes(b"x")
     command = [sys.executable, "-m", "ags1", "encrypt", "small", *(f"large-{index}" for index in range(4)), "out"]
     with subprocess.Popen(
-        [*command, *KEYED, "--jobs", str(jobs), "--threads", "1", "--block-length", "4"],
+        [*command, *KEYED, "--aad-prefix", "{path}", "--jobs", str(jobs), "--threads", "1", "--block-length", "4"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
