@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.iceberg.table_verification import TableVerifyReport
-    from ags1.iceberg.table_walk import TableFile
+    from ags1.iceberg.table_walk import TableFile, TableWalk
 
 __all__ = ["audit", "cat", "files", "verify"]
 
@@ -54,12 +54,13 @@ def audit(options: argparse.Namespace) -> int:
     started = time.monotonic()
     with opened(options) as table, Reporter(options, ("looking at", "looked at")):
         table.require_kms()
-        report = look(walk(table.location, table.io, wanted_snapshots(options, table)), table.io)
+        found = walk(table.location, table.io, wanted_snapshots(options, table))
+        report = look(found, table.io)
     problem = None if report.ok else counted(report.severities["error"], "error")
     if options.json:
         say(json.dumps({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), "error": problem}))
     else:
-        lines = report.summary().split("\n")
+        lines = [*report.summary().split("\n"), *_advice(found, table)]
         for line in lines if not (report.ok and options.quiet) else lines[:1]:
             if line.startswith("error: "):
                 warn(f"ags1: {line}")
@@ -85,7 +86,7 @@ def verify(options: argparse.Namespace) -> int:
         problem = None if report.ok else f"{counted(report.failure_count, 'file')} failed"
         say(json.dumps({**report.to_dict(), "seconds": round(seconds, 6), "error": problem}))
     else:
-        _tell(options, report, seconds)
+        _tell(options, report, seconds, _advice(found, table))
     if report.ok:
         return 0
     if report.outcome == "not protected":
@@ -94,7 +95,7 @@ def verify(options: argparse.Namespace) -> int:
     return EXIT_KEY if report.outcome == "not checked" and missing else EXIT_DATA
 
 
-def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float) -> None:
+def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float, advice: list[str]) -> None:
     for each in report.failures[:_SHOWN]:
         warn(f"ags1: {in_options(str(each))}")
     if report.failure_count > _SHOWN:
@@ -106,8 +107,26 @@ def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float
     if report.ok:
         state = "all authentic" if report.outcome == "authentic" else f"{report.outcome}, as allowed"
     say(f"{report.location}: {counted(report.files, 'file')}, {in_time(report.bytes, seconds)}: {state}")
-    for line in lines[1:]:
+    for line in [*lines[1:], *advice]:
         say(f"  {line}")
+
+
+def _advice(found: TableWalk, table: Opened) -> list[str]:
+    """What to do about plaintext files that no branch or tag has any more, as after an encryption."""
+    from ags1.iceberg.table_walk import PLAINTEXT
+
+    if not found.encrypted or table.io.allow_plaintext:
+        return []
+    named = found.document.snapshots()
+    refs = [each.get("snapshot-id") for each in named.refs.values() if isinstance(each, dict)]
+    kept = {number for number in (named.current, *refs) if isinstance(number, int) and number != -1}
+    # A file of a snapshot that was not asked for may be in one that stays.
+    if not kept <= {each.snapshot_id for each in found.snapshots}:
+        return []
+    old = sum(each.encryption == PLAINTEXT and kept.isdisjoint(each.snapshot_ids) for each in found)
+    if not old:
+        return []
+    return [f"of old snapshots alone, which `ags1 iceberg expire` removes: {counted(old, 'plaintext file')}"]
 
 
 # -- cat -----------------------------------------------------------------------------------------------------------

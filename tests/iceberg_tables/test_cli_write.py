@@ -119,6 +119,31 @@ def test_what_is_read_is_what_the_catalog_has_and_not_the_newest_file(run: Run, 
     assert (missing.code, len(missing.err.splitlines())) == (4, 1)
 
 
+def test_plaintext_that_only_old_snapshots_have_leads_to_expire(run: Run, named: list[str], tmp_path: Path) -> None:
+    catalog = load_catalog("work", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    table = catalog.create_table("db.events", ROWS.schema, properties={"format-version": "2"})
+    table.append(ROWS)
+    catalog.engine.dispose()  # type: ignore[attr-defined]
+    advice = "of old snapshots alone, which `ags1 iceberg expire` removes: 3 plaintext files"
+    encrypt = ("encrypt", *named, "--key-id", "keyA", "--yes", "-q")
+    assert run(*encrypt, "--enable-only").code == 0
+    for action in ("verify", "audit"):
+        # Of the snapshot that stays.
+        found = run(action, *named)
+        assert (found.code != 0, "expire" in found.out + found.err) == (True, False)
+    assert run(*encrypt).code == 0
+    for action in ("verify", "audit"):
+        found = run(action, *named)
+        assert (found.code != 0, found.out.splitlines()[-1].strip()) == (True, advice)
+        old = str(table.metadata.current_snapshot_id)
+        assert "expire" not in run(action, *named, "--snapshot", old).out
+        assert "expire" not in run(action, *named, "--allow-plaintext").out
+    assert run("expire", *named, "--yes", "-q").code == 0
+    for action in ("verify", "audit"):
+        found = run(action, *named)
+        assert (found.code, "expire" in found.out) == (0, False)
+
+
 def test_a_rewrap_says_which_master_key_the_table_is_no_more_under(run: Run) -> None:
     run("create", "t", "--schema", "rows.parquet", "--key-id", "keyA", "-q")
     run("append", "t", "rows.csv", "-q")
