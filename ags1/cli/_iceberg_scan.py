@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ags1.iceberg.tables import EncryptedTable
 
-__all__ = ["scan"]
+__all__ = ["naming", "scan"]
 
 # What a file is, if nobody says it.
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
@@ -46,7 +46,7 @@ def scan(options: argparse.Namespace) -> int:
 
         table.require_kms()
         chosen = EncryptedTable(table.location, table.io)
-        with _naming(table.location, chosen):
+        with naming(table.location, chosen):
             found = chosen.scan(
                 columns=_names(options.columns),
                 row_filter=options.filter,
@@ -128,7 +128,7 @@ def _write_parquet(reader: pyarrow.RecordBatchReader, names: list[str], path: st
 
 
 @contextlib.contextmanager
-def _naming(location: str, table: EncryptedTable) -> Iterator[None]:
+def naming(location: str, table: EncryptedTable) -> Iterator[None]:
     """Let what PyIceberg says of columns name those that there are, and what pyarrow says, the table."""
     import pyarrow
 

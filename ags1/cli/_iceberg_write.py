@@ -11,6 +11,7 @@ from ags1._command_line import UsageError
 from ags1.cli import say
 from ags1.cli._iceberg_convert import agreed
 from ags1.cli._iceberg_open import catalog_of, opened, properties_of
+from ags1.cli._iceberg_scan import naming
 from ags1.cli._report import Reporter
 
 TYPE_CHECKING = False
@@ -68,7 +69,8 @@ def delete(options: argparse.Namespace) -> int:
     with _table(options) as table:
         ref = options.ref or "main"
         branch = ref if ref in table.refs else None
-        count = table.scan(row_filter=options.filter, ref=branch).count()
+        with naming(table.metadata_location, table):
+            count = table.scan(row_filter=options.filter, ref=branch).count()
         words = f"{count:,} of {table.scan(ref=branch).count():,} rows"
         if options.dry_run:
             return _tell(options, f"{words} would be deleted", {"would_delete": count})

@@ -34,10 +34,11 @@ def parse_filter(text: str) -> Any:
     try:
         made = parse(plain)
     except ParseBaseException as error:
+        quotes = "; a text stands in single quotes, a name in double ones" if '"' in text else ""
         # Its own message lists the whole grammar.
         raise ValueError(
             f"the filter {text!r} cannot be understood, from character {error.column} on: write amount > 10 and "
-            "country = 'CH', with and, or, not, in, is null, is nan, like and between"
+            f"country = 'CH', with and, or, not, in, is null, is nan, like and between{quotes}"
         ) from None
     return _named(made, names) if names else made
 

@@ -144,6 +144,23 @@ def test_plaintext_that_only_old_snapshots_have_leads_to_expire(run: Run, named:
         assert (found.code, "expire" in found.out) == (0, False)
 
 
+def test_a_filter_that_makes_no_sense_says_how_it_is_written_and_which_columns_there_are(run: Run) -> None:
+    run("create", "t", "--schema", "rows.parquet", "--key-id", "keyA", "-q")
+    run("append", "t", "rows.csv", "-q")
+    quotes = "; a text stands in single quotes, a name in double ones"
+    for action in (("delete", "t", "--yes"), ("scan", "t")):
+        for text, said in (
+            ('d = "x"', f"like and between{quotes}"),
+            ('d = "x', f"like and between{quotes}"),
+            ("d = x", "like and between"),
+            ("d = 'x'", "; the columns are id, c, at"),
+            ("\"d\" = 'x'", "; the columns are id, c, at"),
+        ):
+            found = run(*action, "--filter", text)
+            assert (found.code, found.err.splitlines()[-1].endswith(said)) == (2, True), found.err
+    assert len(run("scan", "t", "--format", "json").records) == 6
+
+
 def test_a_rewrap_says_which_master_key_the_table_is_no_more_under(run: Run) -> None:
     run("create", "t", "--schema", "rows.parquet", "--key-id", "keyA", "-q")
     run("append", "t", "rows.csv", "-q")
