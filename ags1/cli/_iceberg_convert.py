@@ -118,12 +118,14 @@ def _run(
     plan: Callable[[Opened], Any],
     work: Callable[[Opened, Progress | None], Any],
 ) -> int:
-    if not options.dry_run:
-        need_consent(options)
     said: dict[str, Any] = {"location": options.table, "plan": None, "report": None}
     with opened(options) as table:
         if table.kms is None:
             raise KeyAccessError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json")
+        if not (options.dry_run or options.yes):
+            # Before the plan, which reads all manifests, and after what --yes would not help.
+            table.io.read_metadata(table.location)
+            need_consent(options)
         with Reporter(options, ("planning", "planned")):
             planned = plan(table)
         said["plan"] = planned.to_dict()

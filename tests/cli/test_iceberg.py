@@ -76,14 +76,12 @@ def test_wrong_usage_is_told_in_one_line(run: Run, work: Path, arguments: str, m
 
 
 def test_a_catalog_that_is_not_configured_is_named_in_words_of_this_command(run: Run, work: Path) -> None:
-    result = run(
-        "iceberg", "encrypt", "db.people", "--catalog", "misspelt", "--key-id", "k", "--yes", "--kms", "local:k"
-    )
+    result = run("iceberg", "encrypt", "db.people", "--catalog", "misspelt", "--key-id", "k", "--kms", "local:k")
     assert (result.code, result.err.count("\n")) == (2, 1)
     assert "configuration has no catalog 'misspelt': .pyiceberg.yaml, or --property uri=" in result.err
 
 
-@pytest.mark.parametrize("command", ["verify", "encrypt --key-id k --yes", "rewrap --new-key-id k"])
+@pytest.mark.parametrize("command", ["verify", "encrypt --key-id k", "rewrap --new-key-id k"])
 def test_the_name_of_a_table_where_a_path_belongs_leads_to_the_option(run: Run, work: Path, command: str) -> None:
     action, *more = command.split()
     result = run("iceberg", action, "db.people", *more)

@@ -37,6 +37,9 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
     refused = run(*command)
     assert refused.code == 2
     assert "--yes" in refused.err
+    assert refused.out == ""
+    missing = run("encrypt", f"{place}/metadata/00077-x.metadata.json", "--key-id", "keyA")
+    assert (missing.code, "00077-x" in missing.err, "--yes" in missing.err) == (4, True, False)
     planned = run(*command, "--dry-run")
     assert planned.code == 0, planned.err
     assert "stay in plaintext until they are expired" in planned.out
