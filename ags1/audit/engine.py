@@ -132,6 +132,9 @@ class _Audit:
             if progress is not None:
                 progress(done, total)
         report.add_up()
+        if not report.files and not report.findings:
+            text = f"{self._location.text}: there are no files here, so nothing was looked at"
+            report.add("warning", "nothing-found", self._location.text, text)
         self._judge_all()
         report.sort_findings()
         return report

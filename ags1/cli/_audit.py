@@ -38,7 +38,7 @@ def audit(options: argparse.Namespace) -> int:
         say(json.dumps(report.to_dict()))
     elif options.quiet:
         for each in report.findings:
-            if each.severity in ("error", "violation"):
+            if each.severity in ("error", "violation") or not report.files:
                 warn(f"ags1: {each}")
     else:
         for line in report.text.split("\n"):

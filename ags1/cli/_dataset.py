@@ -138,12 +138,18 @@ def _run(
         _warn_of(options, report)
         if unmatched:
             warn(f"ags1: {unmatched}")
+        elif words[1] == "encrypted" and not options.quiet and not _found_any(report):
+            warn(f"ags1: warning: {options.source}: there are no files in it")
     return EXIT_USAGE if unmatched else worst_code([exit_code(error) for _, error in report.errors])
+
+
+def _found_any(report: RunReport) -> bool:
+    return bool(report.done or report.unchanged or report.resumed or report.errors)
 
 
 def _unmatched(options: argparse.Namespace, report: RunReport) -> str | None:
     """What is wrong if the patterns left nothing to do and nothing that is done already."""
-    if report.done or report.unchanged or report.resumed or report.removed or report.errors:
+    if _found_any(report) or report.removed:
         return None
     source = getattr(options, "source", options.vault)
     return no_file_left(source, getattr(options, "include", None), getattr(options, "exclude", None))

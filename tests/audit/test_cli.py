@@ -32,6 +32,14 @@ def test_the_report_is_printed(run: Run, here: Path) -> None:
     assert result.out.endswith("no policy was given: nothing was judged\n")
 
 
+def test_an_audit_of_nothing_says_so(run: Run, here: Path) -> None:
+    (here / "empty").mkdir()
+    text = "warning: nothing-found: empty: there are no files here, so nothing was looked at\n"
+    assert text in run("audit", "empty").out
+    quiet = run("audit", "empty", "--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", f"ags1: {text}")
+
+
 def test_a_violated_policy_is_exit_code_5(run: Run, here: Path) -> None:
     (here / "policy.toml").write_text("[plaintext]\nallowed = []\n")
     result = run("audit", "data", "--policy", "policy.toml")

@@ -88,6 +88,14 @@ def test_what_the_patterns_leave_out_stays_and_is_not_said_to_be_gone(vault: Pat
     assert "a.txt" in run("dataset", "ls", "vault").out.split()
 
 
+def test_a_source_without_files_is_warned_of(vault: Path, run: Run) -> None:
+    Path("empty").mkdir()
+    for command in (["encrypt", "empty", "vault", "--key-id", "lake"], ["add", "vault", "empty"]):
+        result = run("dataset", *command)
+        assert (result.code, result.err) == (0, "ags1: warning: empty: there are no files in it\n")
+        assert run("dataset", *command, "--quiet").err == ""
+
+
 def test_a_file_that_is_not_whole_any_more_is_encrypted_again(vault: Path, run: Run) -> None:
     object_of("a.txt").unlink()
     done = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake")
