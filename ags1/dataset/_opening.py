@@ -212,7 +212,9 @@ def _expect(
     location: Location, found: Version, version: int | None, uuid: str | None, digest: str | None, key_id: str | None
 ) -> None:
     if version is not None and found.version != version:
-        why = "an older copy was put back" if found.version < version else "it was changed since"
+        why = "it was changed since"
+        if found.version < version:
+            why = "an older copy was put back, or the number is too high"
         raise AuthenticationError(f"{location} has version {found.version}, but {version} is expected: {why}")
     if uuid is not None and found.uuid != uuid:
         raise AuthenticationError(f"{location} is the dataset {found.uuid}, but {uuid} is expected: it was replaced")
