@@ -212,7 +212,7 @@ def decrypt_columns(
     key, aad_prefix, threads
         As they were given to :func:`encrypt_columns`.
     columns : sequence of str, optional
-        Some of the encrypted columns; by default all.
+        Some of the encrypted columns; by default all. A table that has none comes back as it is.
 
     Returns
     -------
