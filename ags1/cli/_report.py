@@ -38,7 +38,8 @@ def in_time(count: int, seconds: float) -> str:
     """Bytes and, if it took long enough to tell, time and rate: "1.1 GB in 0.52 s (2.1 GB/s)"."""
     if seconds < _RATE_AFTER_SECONDS:
         return size_text(count)
-    return f"{size_text(count)} in {seconds:.2f} s ({size_text(count / seconds)}/s)"
+    rate = f" ({size_text(count / seconds)}/s)" if count else ""
+    return f"{size_text(count)} in {seconds:.2f} s{rate}"
 
 
 class Reporter:

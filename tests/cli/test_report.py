@@ -31,6 +31,7 @@ def test_time_and_rate_are_shown_if_it_took_long_enough_to_tell(monkeypatch: pyt
     monkeypatch.setattr(_report, "_RATE_AFTER_SECONDS", 0.1)
     assert _report.in_time(1000, 0.001) == "1.0 kB"
     assert _report.in_time(5_000_000, 2.0) == "5.0 MB in 2.00 s (2.5 MB/s)"
+    assert _report.in_time(0, 2.0) == "0 B in 2.00 s"
 
 
 def test_durations_are_shown_in_words() -> None:

@@ -23,6 +23,10 @@ def _lines(name: str, values: list[str]) -> list[str]:
     return shown + ([f"{name}: {len(values) - _LISTED} more"] if len(values) > _LISTED else [])
 
 
+def _old_snapshots(count: int) -> str:
+    return f"{counted(count, 'old snapshot')} and all {'its' if count == 1 else 'their'} files"
+
+
 @dataclass
 class _Report:
     """What reports have in common."""
@@ -118,9 +122,7 @@ class ConversionPlan(_Report):
         if not self.snapshots or self.change == "relocate":
             return []
         held = {"encrypt": "in plaintext", "rekey": "under the old keys", "decrypt": "encrypted"}[self.change]
-        lines = [
-            f"{counted(len(self.snapshots), 'old snapshot')} and all their files stay {held} until they are expired"
-        ]
+        lines = [f"{_old_snapshots(len(self.snapshots))} stay {held} until they are expired"]
         lines += _lines("statistics file that stays until then", self.statistics)
         if self.change != "decrypt":
             lines.append(
@@ -222,12 +224,12 @@ class ConversionReport(_Report):
         return "\n".join(lines)
 
     def _left(self) -> str:
-        old = counted(len(self.remaining), "old snapshot")
+        old = _old_snapshots(len(self.remaining))
         if self.change == "rekey":
-            return f"whoever has the old keys is NOT shut out yet: {old} and their files are under them until {_EXPIRE}"
+            return f"whoever has the old keys is NOT shut out yet: {old} are under them until {_EXPIRE}"
         if self.change == "encrypt":
-            return f"NOT all encrypted yet: {old} and their files may be plaintext until {_EXPIRE}"
-        return f"{old} and their files stay encrypted, and need the KMS, until {_EXPIRE}"
+            return f"NOT all encrypted yet: {old} may be plaintext until {_EXPIRE}"
+        return f"{old} stay encrypted, and need the KMS, until {_EXPIRE}"
 
 
 @dataclass
