@@ -435,6 +435,7 @@ def test_a_child_forked_in_between_neither_waits_nor_crashes(tmp_path: Path) -> 
         """
         import gc, os, select, signal, sys
         from pathlib import Path
+        from tests.checks import HANG_SECONDS
         from tests.parquet.test_conversion import started
         conversion, pages, file, target = started(Path(sys.argv[1]))
         for kind in ("wait", "stop", "del", "use"):
