@@ -240,5 +240,5 @@ def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
             raise
         raise FileNotFoundError(2, f"{error.strerror}; for a table of a catalog, give --catalog", table) from None
     if not getattr(options, "quiet", False):
-        warn(f"ags1: note: {newest} is the newest there by its number; which is current, --catalog NAME knows")
+        warn(f"ags1: note: {newest} is the newest there by its number; a catalog may have another (--catalog NAME)")
     return newest

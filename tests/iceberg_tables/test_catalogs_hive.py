@@ -17,6 +17,7 @@ from ags1.errors import AuthenticationError, ConflictError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
 from ags1.iceberg.catalogs.successor import java_form, text_hash
 from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race
+from tests.iceberg_tables.test_cli import Run, run  # noqa: F401
 from tests.iceberg_tables.warehouse import HiveLake, SparkReadError, SparkTables, local_path
 
 HASH, KEY_ID = "metadata_hash", "encryption.key-id"
@@ -390,3 +391,29 @@ def test_a_metastore_that_is_not_there_leaves_nothing(make: Callable[..., HiveCa
     assert metadata_files(case.directory) == before
     with pytest.raises(FileNotFoundError, match="no such table"):
         catalog_table(case.lake.catalog(), ("tables", "none")).load()
+
+
+def test_the_command_refuses_metadata_that_the_metastore_does_not_vouch_for(
+    make: Callable[..., HiveCase],
+    run: Run,  # noqa: F811
+) -> None:
+    case = make()
+    named = (
+        f"tables.{case.name}",
+        "--catalog",
+        "lake",
+        "--property=type=hive",
+        f"--property=uri={case.lake.metastore}",
+    )
+    assert run("verify", *named, "--expected-key-id", "keyA").code == 0
+    assert run("verify", *named, "--expected-key-id", "keyB").code == 3
+    assert len(run("scan", *named, "--format", "json").records) == 2
+    path = local_path(case.parameters["metadata_location"])
+    text = path.read_text()
+    fields = json.loads(text)
+    path.write_text(json.dumps({**fields, "properties": {**fields["properties"], "note": "forged"}}))
+    for action in ("inspect", "files", "scan", "audit", "verify"):
+        refused = run(action, *named)
+        assert (refused.code, refused.out) == (1, "")
+        assert "the file was changed" in refused.err
+    path.write_text(text)
