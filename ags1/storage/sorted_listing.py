@@ -10,8 +10,6 @@ namespaces and some servers of S3 do not: then it is merged into a second tempor
 from __future__ import annotations
 
 import heapq
-import json
-import tempfile
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -118,6 +116,9 @@ class SortedListing:
 
 
 def _temporary() -> Any:
+    # Imported when it is used: `import ags1` is to cost little.
+    import tempfile
+
     return tempfile.SpooledTemporaryFile(_SPOOLED)
 
 
@@ -126,6 +127,8 @@ def _name_of(row: Row) -> str:
 
 
 def _write(file: Any, rows: Iterable[Row]) -> Iterator[Piece]:
+    import json
+
     rows = iter(rows)
     while piece := list(islice(rows, _PIECE)):
         yield piece[0][0], file.tell()
@@ -133,10 +136,14 @@ def _write(file: Any, rows: Iterable[Row]) -> Iterator[Piece]:
             file.write(json.dumps(piece, separators=(",", ":")).encode("ascii") + b"\n")
         except OSError as error:
             text = f"{error.strerror}: names that are listed are kept here meanwhile; set TMPDIR to where there is room"
+            import tempfile
+
             raise OSError(error.errno, text, tempfile.gettempdir()) from None
 
 
 def _read(file: Any, piece: Piece) -> list[Row]:
+    import json
+
     file.seek(piece[1])
     rows: list[Row] = json.loads(file.readline())
     return rows
