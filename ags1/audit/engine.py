@@ -149,8 +149,15 @@ class _Audit:
 
         try:
             return list_files(self._location, on_error=tell)
-        except (NotADirectoryError, FileNotFoundError):
-            return [status(self._location)]
+        except (NotADirectoryError, FileNotFoundError) as nothing:
+            if not self._location.name:
+                # A bucket, which is no file.
+                raise
+            try:
+                return [status(self._location)]
+            except FileNotFoundError:
+                # The listing says whether it is the bucket.
+                raise nothing from None
 
     def _take(self, found: AuditedFile) -> None:
         report = self._report

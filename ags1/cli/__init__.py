@@ -69,6 +69,7 @@ _PHRASES = (
         "if you accept that, say --length-policy metadata-hint, or file",
     ),
     ("only the length policy 'file' opens it", "only --length-policy file opens it"),
+    (" (in Python also storage_options=)", ""),
 )
 # Of these, the options for reading: where a file is re-keyed, those begin with --old-.
 _READING = re.compile("--(?=footer|column|key-for|key-metadata|aad)")

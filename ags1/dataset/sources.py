@@ -221,8 +221,15 @@ def _remote(
     above = f"{prefix}/" if prefix else ""
     try:
         listing = SortedListing(source, outside=outside)
-    except FileNotFoundError:
-        found = status(source)
+    except FileNotFoundError as nothing:
+        if not source.name:
+            # A bucket, which is no file.
+            raise
+        try:
+            found = status(source)
+        except FileNotFoundError:
+            # The listing says whether it is the bucket.
+            raise nothing from None
         yield Found(above + source.name, "", source, _identity_of(found))
         return
     with listing:

@@ -196,6 +196,9 @@ def numbers(location: Location) -> list[int]:
     try:
         names = list_names(control)
     except (FileNotFoundError, NotADirectoryError):
+        if control.is_object:
+            # It is the bucket that is not there.
+            raise
         return []
     found = sorted(number for name in names if (number := version_number(name)) is not None)
     if not found and "metadata.json" in names:

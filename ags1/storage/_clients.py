@@ -11,6 +11,7 @@ import os
 import threading
 from datetime import timedelta
 
+from ags1.storage._errors import naming
 from ags1.storage.location import Location
 
 TYPE_CHECKING = False
@@ -120,10 +121,11 @@ def _make(location: Location, options: dict[str, Any]) -> Any:
 
 def _checked(kind: Any, location: Location, container: str, config: dict[str, Any], common: dict[str, Any]) -> Any:
     try:
-        return kind(container, config=config, **common)
-    except Exception as error:
-        if type(error).__name__ == "UnknownConfigurationKeyError":
-            raise ValueError(f"{location}: {str(error).splitlines()[0]}") from None
+        with naming(location.text):
+            return kind(container, config=config, **common)
+    except OSError as fault:
+        if type(fault.__cause__).__name__ == "UnknownConfigurationKeyError":
+            raise ValueError(f"{location}: {str(fault.__cause__).splitlines()[0]}") from None
         raise
 
 

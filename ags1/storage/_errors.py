@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import re
 
+from ags1.storage._responses import BY_STATUS, explained
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,7 +26,6 @@ _CLIENTS = frozenset(
         "ssl", "urllib3",
     }
 )  # fmt: skip
-_BY_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 408: errno.ETIMEDOUT, 504: errno.ETIMEDOUT}
 _BY_TYPE: dict[type[OSError], int] = {
     FileNotFoundError: errno.ENOENT,
     FileExistsError: errno.EEXIST,
@@ -54,8 +55,6 @@ _BY_NAME = {
 _DEBUG = re.compile(r"\n+Debug source:.*", re.DOTALL)
 _QUERY = re.compile(r"(?<!<)\?[^\s\"')<]*")
 _CUT_SHORT = ("IncompleteRead", "ClientPayloadError", "ChunkedEncodingError", "ResponseStreamingError", "ProtocolError")
-# Where clients ask for credentials if nothing else has any.
-_METADATA_SERVERS = ("//169.254.169.254/", "//169.254.170.2/", "//metadata.google.internal/")
 _LONGEST = 300
 
 
@@ -74,11 +73,14 @@ def as_os_error(error: BaseException, name: str | None = None) -> OSError | None
     client = any(_root(kind) in _CLIENTS for kind in type(error).__mro__)
     if not client and not isinstance(error, (OSError, TimeoutError)):
         return None
-    number = next((_BY_NAME[kind.__name__][0] for kind in type(error).__mro__ if kind.__name__ in _BY_NAME), None)
-    if number is None:
-        number = _errno_of(error)
+    said = explained(error, name)
+    if said is None:
+        number = next((_BY_NAME[kind.__name__][0] for kind in type(error).__mro__ if kind.__name__ in _BY_NAME), None)
+        if number is None:
+            number = _errno_of(error)
+        said = number, _text_of(error, number)
     # An OSError takes the subclass of its number: ConnectionResetError, PermissionError, ...
-    text = _text_of(error, number)
+    number, text = said
     return OSError(number, text) if name is None else OSError(number, text, name)
 
 
@@ -101,7 +103,7 @@ def _errno_of(error: BaseException) -> int:
                 return number
         status = _status_of(each)
         if status is not None:
-            return _BY_STATUS.get(status, errno.EIO)
+            return BY_STATUS.get(status, errno.EIO)
         if "operation timed out" in _DEBUG.sub("", str(each)).lower():
             # What obstore says; it has no type for this.
             return errno.ETIMEDOUT
@@ -138,8 +140,6 @@ def _text_of(error: BaseException, number: int) -> str:
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}..."
     said = type(error).__name__ + (f": {text}" if text else "")
-    if any(each in said for each in _METADATA_SERVERS):
-        return f"no credentials were found: set those of the store, such as AWS_PROFILE or AWS_ACCESS_KEY_ID ({said})"
     if any(each in said for each in _CUT_SHORT):
         return f"the connection ended before all bytes had come ({said})"
     if number in (errno.ECONNRESET, errno.EPIPE):

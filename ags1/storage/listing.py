@@ -177,7 +177,7 @@ def remote_rows(location: Location, outside: Location | None) -> Iterator[Row]:
         if above is None or not (here + row[0]).startswith(above):
             yield row
     if not found and not is_directory(location):
-        raise FileNotFoundError(errno.ENOENT, "No such directory", location.text)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location.text)
 
 
 def _rows(location: Location) -> Iterator[Row]:
@@ -265,7 +265,7 @@ def list_names(location: Location) -> list[str]:
     Raises
     ------
     FileNotFoundError
-        There is no such directory. A prefix without objects has no names.
+        There is no such directory, or no such bucket. A prefix without objects has no names.
     OSError
         It cannot be read.
     """

@@ -193,9 +193,13 @@ def _require_create(where: Location) -> None:
 
 
 def _names(directory: str, io_properties: Mapping[str, str]) -> list[str]:
+    location = location_of(directory, io_properties)
     try:
-        return list_names(location_of(directory, io_properties))
+        return list_names(location)
     except (FileNotFoundError, NotADirectoryError):
+        if location.is_object:
+            # It is the bucket that is not there.
+            raise
         return []
 
 
