@@ -59,21 +59,22 @@ CALLS: dict[str, Callable[[Location], object]] = {
 EVERY_CALL = pytest.mark.parametrize("call", CALLS)
 
 
-def refused(call: str, place: Location, *secrets: str) -> OSError:
+def refused(call: str, place: Location, *secrets: str) -> tuple[OSError, str]:
+    """What a call raises, and its text."""
     with pytest.raises(OSError, match=r"\w") as caught:
         CALLS[call](place)
     error = caught.value
     assert str(error.filename).startswith(place.text)
-    assert_readable(error, *secrets)
-    return error
+    return error, readable(error, *secrets)
 
 
-def assert_readable(error: OSError, *secrets: str) -> None:
-    """One line without XML, Rust or a secret."""
+def readable(error: OSError, *secrets: str) -> str:
+    """The text of an error: one line without XML, Rust or a secret."""
     assert error.strerror
     assert len(error.strerror) < 300
     for each in ("\n", "<", "{", "Generic", "non-2xx", *secrets):
         assert each not in str(error)
+    return error.strerror
 
 
 def s3(server: S3Server, bucket: str, **options: Any) -> Location:
@@ -87,9 +88,9 @@ def test_a_bucket_that_is_not_there_is_named(call: str, s3_server: S3Server) -> 
         # What is not there need not be removed.
         CALLS[call](place)
         return
-    error = refused(call, place)
+    error, text = refused(call, place)
     assert isinstance(error, FileNotFoundError)
-    assert error.strerror == ("No such file or directory" if call == "status" else "no such bucket no-such-lake")
+    assert text == ("No such file or directory" if call == "status" else "no such bucket no-such-lake")
 
 
 @pytest.mark.parametrize(
@@ -101,20 +102,20 @@ def test_wrong_credentials_of_s3_say_where_they_come_from(
     call: str, change: dict[str, str], code: str, s3_server: S3Server, s3_bucket: str
 ) -> None:
     _needs_minio(s3_server)
-    error = refused(call, s3(dataclasses.replace(s3_server, **change), s3_bucket), *change.values())
+    error, text = refused(call, s3(dataclasses.replace(s3_server, **change), s3_bucket), *change.values())
     assert isinstance(error, PermissionError)
     said = "403 Forbidden" if call == "status" else code
-    assert error.strerror.startswith(f"access refused ({said}): check {CREDENTIALS['s3']}")
+    assert text.startswith(f"access refused ({said}): check {CREDENTIALS['s3']}")
 
 
 @EVERY_CALL
 def test_what_credentials_may_not_do_is_access_refused(call: str, s3_server: S3Server, s3_bucket: str) -> None:
     _needs_minio(s3_server)
-    error = refused(call, s3(s3_server, s3_bucket, anon=True, key=None, secret=None))
+    error, text = refused(call, s3(s3_server, s3_bucket, anon=True, key=None, secret=None))
     assert isinstance(error, PermissionError)
     said = "403 Forbidden" if call == "status" else "AccessDenied"
-    assert error.strerror.startswith(f"access refused ({said}): ")
-    assert CREDENTIALS["s3"] in error.strerror
+    assert text.startswith(f"access refused ({said}): ")
+    assert CREDENTIALS["s3"] in text
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +131,12 @@ def elsewhere(s3_server: S3Server) -> Iterator[S3Server]:
 
 @EVERY_CALL
 def test_a_bucket_of_another_region_says_which(call: str, elsewhere: S3Server) -> None:
-    error = refused(call, s3(elsewhere, "lake"))
+    error, text = refused(call, s3(elsewhere, "lake"))
     if call == "status":
-        assert "wrong region or an expired token" in error.strerror
+        assert "wrong region or an expired token" in text
         return
     assert isinstance(error, PermissionError)
-    assert error.strerror.startswith("the bucket is in another region: set AWS_REGION to eu-west-9")
+    assert text.startswith("the bucket is in another region: set AWS_REGION to eu-west-9")
 
 
 @pytest.mark.parametrize(
@@ -148,16 +149,16 @@ def test_a_bucket_of_another_region_says_which(call: str, elsewhere: S3Server) -
 @EVERY_CALL
 def test_an_endpoint_that_is_not_reached_is_named(call: str, endpoint: str, number: int, reason: str) -> None:
     options = {"key": "user", "secret": "not-to-be-told", "endpoint_url": endpoint, "region": "us-east-1"}
-    error = refused(call, Location("s3://lake/raw", {**options, **AT_ONCE}), "not-to-be-told")
+    error, text = refused(call, Location("s3://lake/raw", {**options, **AT_ONCE}), "not-to-be-told")
     assert error.errno == number
     said = f"{endpoint} cannot be reached: {reason}; check AWS_ENDPOINT_URL and AWS_REGION"
-    assert error.strerror.startswith(said)
+    assert text.startswith(said)
 
 
 def test_https_to_a_server_without_tls_is_said_to_be_that(s3_server: S3Server) -> None:
     endpoint = s3_server.endpoint.replace("http:", "https:")
-    error = refused("list", s3(s3_server.through(endpoint), "lake"))
-    assert error.strerror.startswith(f"{endpoint} cannot be reached: it does not speak TLS")
+    _, text = refused("list", s3(s3_server.through(endpoint), "lake"))
+    assert text.startswith(f"{endpoint} cannot be reached: it does not speak TLS")
 
 
 def azure(server: AzureServer, container: str, **options: Any) -> Location:
@@ -171,32 +172,32 @@ def test_a_container_that_is_not_there_is_named(call: str, azure_server: AzureSe
     if call == "remove":
         CALLS[call](place)
         return
-    error = refused(call, place)
+    error, text = refused(call, place)
     assert isinstance(error, FileNotFoundError)
-    assert error.strerror == ("No such file or directory" if call == "status" else "no such container no-such-lake")
+    assert text == ("No such file or directory" if call == "status" else "no such container no-such-lake")
 
 
 @EVERY_CALL
 def test_a_wrong_account_key_says_where_it_comes_from(call: str, azure_server: AzureServer) -> None:
     key = base64.b64encode(b"of somebody else").decode()
-    error = refused(call, azure(azure_server, azure_server.make_bucket("refusals"), account_key=key), key)
+    error, text = refused(call, azure(azure_server, azure_server.make_bucket("refusals"), account_key=key), key)
     assert isinstance(error, PermissionError)
-    assert error.strerror.startswith("access refused (")
-    assert f"check {CREDENTIALS['az']}" in error.strerror
+    assert text.startswith("access refused (")
+    assert f"check {CREDENTIALS['az']}" in text
 
 
 def test_azure_without_an_account_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in os.environ if each.startswith("AZURE_")]:
         monkeypatch.delenv(name)
-    error = refused("list", Location("az://lake/raw", AT_ONCE))
+    error, text = refused("list", Location("az://lake/raw", AT_ONCE))
     assert isinstance(error, PermissionError)
-    assert error.strerror.startswith("no credentials were found: set those of the store")
-    assert CREDENTIALS["az"] in error.strerror
+    assert text.startswith("no credentials were found: set those of the store")
+    assert CREDENTIALS["az"] in text
 
 
 def test_http_that_was_not_allowed_names_the_option(azure_server: AzureServer) -> None:
-    error = refused("list", azure(azure_server, "lake", allow_http=False))
-    assert "http:// needs the option allow_http" in error.strerror
+    _, text = refused("list", azure(azure_server, "lake", allow_http=False))
+    assert "http:// needs the option allow_http" in text
 
 
 def test_an_unknown_option_is_a_wrong_argument() -> None:
@@ -225,7 +226,12 @@ def test_a_command_on_a_bucket_that_is_not_there_names_it(
     (tmp_path / "key").write_bytes(b"k" * 32)
     (tmp_path / "key").chmod(0o600)
     kms = ["--kms", f"local:{tmp_path}/keys", "--key-file", f"{tmp_path}/key"]
-    run = {"env": {**os.environ, **s3_server.environment()}, "capture_output": True, "text": True, "check": False}
+    run: dict[str, Any] = {
+        "env": {**os.environ, **s3_server.environment()},
+        "capture_output": True,
+        "text": True,
+        "check": False,
+    }
     ags1 = [sys.executable, "-m", "ags1"]
     subprocess.run([*ags1, "kms", "init", *kms, "--key-id", "lake"], **run)
     arguments = [each.format(bucket=s3_bucket, raw=raw) for each in arguments]
@@ -307,8 +313,7 @@ def test_what_a_store_says_is_an_oserror_that_a_person_understands(
     assert error is not None
     assert type(error) is type(OSError(number, ""))
     assert error.errno == number
-    assert error.strerror.startswith(expected)
-    assert_readable(error, "AKIA", "hush", "prefix=")
+    assert readable(error, "AKIA", "hush", "prefix=").startswith(expected)
 
 
 def _needs_minio(server: S3Server) -> None:
