@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,12 @@ def _group(item: pytest.Item) -> str:
     mark = item.get_closest_marker("xdist_group")
     assert mark is not None
     return str(mark.args[0] if mark.args else mark.kwargs["name"])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_machine_that_is_never_slow() -> Iterator[None]:
+    """Lines say how long something took, and how far it is, where it is slow: no test of other words depends on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_RATE_AFTER_SECONDS", "_LINE_EVERY_SECONDS"):
+            patch.setattr(f"ags1.cli._report.{name}", float("inf"))
+        yield

@@ -89,10 +89,3 @@ def make_tree(root: Path) -> dict[str, bytes]:
 def files_below(directory: Path) -> dict[str, bytes]:
     """Every file below a directory, hidden ones too, by its relative name."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
-@pytest.fixture(autouse=True)
-def a_machine_that_is_never_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines say how long something took, and how far it is, where it is slow: no test of other words depends on it."""
-    for name in ("_RATE_AFTER_SECONDS", "_LINE_EVERY_SECONDS"):
-        monkeypatch.setattr(f"ags1.cli._report.{name}", float("inf"))
