@@ -39,7 +39,7 @@ PART_LENGTH = 8 << 20
 _PARTS_AT_ONCE = 4
 # For the request that removes the parts of an upload.
 _ABORT_SECONDS = 5.0
-_REFUSED_RANGE = ("416", "InvalidRange", "non-partial")
+_REFUSED_RANGE = ("status code: 416", "InvalidRange", "non-partial")
 # A conditional request is not repeated by the client.
 _CREATE_ATTEMPTS = 3
 _DELETED_AT_ONCE = 1000

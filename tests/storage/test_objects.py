@@ -22,6 +22,7 @@ from ags1.storage import (
     match,
     open_output,
     open_source,
+    read_whole,
     remove,
     status,
 )
@@ -52,6 +53,19 @@ def test_an_object_is_written_and_read_at_any_position(lake: Location, size: int
         assert bytes(memoryview(source.read(offset, length))) == data[offset : offset + length]
     with pytest.raises(ags1.TruncatedError, match="only"):
         source.read(size // 2, size + 1)
+
+
+def test_a_number_in_a_name_or_in_a_request_id_is_no_status(
+    s3_server: S3Server, s3_bucket: str, shaping_proxy: Any
+) -> None:
+    """416 is what a range of an empty object is refused with; only then the object is asked for again."""
+    through = s3_server.through(shaping_proxy.endpoint).storage_options()
+    lake = Location(f"s3://{s3_bucket}", through)
+    with pytest.raises(FileNotFoundError):
+        read_whole(lake.join("416"), 10)
+    assert not shaping_proxy.log().only("HEAD")
+    put(lake.join("416 empty"), b"")
+    assert bytes(memoryview(read_whole(lake.join("416 empty"), 10))) == b""
 
 
 def test_nothing_appears_before_the_commit_and_nothing_after_an_abort(lake: Location) -> None:
