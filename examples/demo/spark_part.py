@@ -294,10 +294,10 @@ def _session(directory: Path) -> Iterator[Any]:
         gateway = SparkContext._gateway
         if gateway is not None:
             SparkContext._gateway = SparkContext._jvm = None
-            gateway.shutdown()
-            # Java lives until its standard input ends.
+            # Java lives until its standard input ends. py4j's own end could wait for it for ever.
             gateway.proc.stdin.close()
             gateway.proc.wait(60)
+            gateway.shutdown()
 
 
 def _prepare_environment(directory: Path) -> None:

@@ -142,10 +142,11 @@ def spark(spark_directory: Path, storage_environment: dict[str, str]) -> Iterato
     gateway = SparkContext._gateway
     assert gateway is not None
     SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
-    # The JVM lives until its standard input ends.
+    # The JVM lives until its standard input ends. It must be gone first: py4j closes the stream on which one of its
+    # threads still waits for the JVM, and both would wait for ever.
     gateway.proc.stdin.close()
     gateway.proc.wait(600)
+    gateway.shutdown()
 
 
 def _become(variables: dict[str, str]) -> None:

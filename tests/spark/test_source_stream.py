@@ -23,7 +23,7 @@ from ags1.spark._source_stream import StreamReader, stream_reader_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.checks import HANG_SECONDS
+from tests.checks import HANG_SECONDS
 from tests.spark.conftest import Storage
 
 LIMITED = hasattr(_source_stream, "AdmittingStreamReader")
