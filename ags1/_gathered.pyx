@@ -15,12 +15,11 @@ Source: AES GCM Stream specification, "Cipher Block structure" and "Additional A
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport errno
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from posix.types cimport pid_t
 from posix.unistd cimport getpid
@@ -28,7 +27,6 @@ from posix.unistd cimport getpid
 from ags1._buffer cimport BufferView, readable
 from ags1._gcm cimport (
     GCM_BACKEND,
-    GCM_NO_MEMORY,
     GCM_OK,
     Key,
     as_key,
@@ -87,10 +85,9 @@ cdef struct Cells:
     int target                 # -1: nothing is written
     int64_t target_offset
     uint8_t *nonces
-    const uint8_t *key
-    size_t key_length
-    const uint8_t *aad_prefix
-    size_t aad_prefix_length
+    EVP_CIPHER_CTX *context
+    uint8_t *aad               # the prefix, and four bytes for the index of a block
+    size_t aad_length
     ags1_failure failure
     bint is_sealed
 
@@ -98,32 +95,21 @@ cdef struct Cells:
 cdef void _seal(Cells *job) noexcept nogil:
     """Seal all cells where they lie."""
     cdef int64_t stride = job.block_length + AGS1_BLOCK_OVERHEAD
-    cdef uint8_t *aad = <uint8_t *>malloc(job.aad_prefix_length + 4)
-    cdef EVP_CIPHER_CTX *context = gcm_context_new(job.key, job.key_length, True)
     cdef int64_t block = 0, length
     cdef uint8_t *cell
     cdef uint8_t *plain
     cdef int status = GCM_OK
-
-    if aad == NULL:
-        status = GCM_NO_MEMORY
-    elif context == NULL:
-        status = GCM_BACKEND
-    else:
-        memcpy(aad, job.aad_prefix, job.aad_prefix_length)
     while status == GCM_OK and block < job.count:
         length = min(job.block_length, job.length - block * job.block_length)
         cell = job.cells + block * stride
         plain = cell + AGS1_NONCE_LENGTH
-        ags1_store_le32(aad + job.aad_prefix_length, <unsigned int>(job.first_block + block))
+        ags1_store_le32(job.aad + job.aad_length - 4, <unsigned int>(job.first_block + block))
         memcpy(cell, job.nonces + block * AGS1_NONCE_LENGTH, AGS1_NONCE_LENGTH)
-        status = gcm_seal(context, cell, aad, job.aad_prefix_length + 4, plain, length, plain, plain + length)
+        status = gcm_seal(job.context, cell, job.aad, job.aad_length, plain, length, plain, plain + length)
         block += 1
     if status != GCM_OK:
         ags1_fail(&job.failure, status, 0, job.first_block + block, 0, gcm_last_error(status))
     job.is_sealed = True
-    gcm_context_free(context)
-    free(aad)
 
 
 cdef void *_work(void *argument) noexcept nogil:
@@ -138,6 +124,13 @@ cdef void *_work(void *argument) noexcept nogil:
         if status != GCM_OK:
             ags1_fail(&job.failure, status, 0, job.first_block, errno, 0)
     return NULL
+
+
+cdef void *_resized(void *memory, size_t length) except NULL:
+    cdef void *resized = PyMem_Realloc(memory, length)
+    if resized == NULL:
+        raise MemoryError(f"no memory for {length} bytes")
+    return resized
 
 
 cdef class Helper:
@@ -198,7 +191,6 @@ cdef class Gathered:
     cdef pid_t process
     cdef object name
     cdef Key key
-    cdef BufferView prefix
 
     def __init__(self, int64_t block_length, int64_t blocks):
         self.block_length = block_length
@@ -209,6 +201,8 @@ cdef class Gathered:
         if self.under_way and self.process == getpid() and self.helper is not None:
             with nogil:
                 ags1_await(&self.helper.helper, &self.task)
+        gcm_context_free(self.job.context)
+        PyMem_Free(self.job.aad)
         PyMem_Free(self.job.nonces)
 
     def take(self, data):
@@ -259,13 +253,13 @@ cdef class Gathered:
             sealed before this returns if the helper has not begun what it was given before.
         """
         cdef Cells *job = &self.job
+        cdef BufferView prefix = readable(aad_prefix, "aad_prefix")
         cdef int status
         if self.under_way:
             raise ValueError("this memory is being sealed")
         if helper is not None and helper.process != getpid():
             raise OSError("this helper belongs to the process that this one was forked from")
-        self.key = as_key(key)
-        self.prefix = readable(aad_prefix, "aad_prefix")
+        self._use(as_key(key), prefix)
         self.name = name
         self.process = getpid()
         job.cells = self._cells(self.filled)
@@ -274,20 +268,13 @@ cdef class Gathered:
         job.first_block = first_block
         job.target = target
         job.target_offset = target_offset
-        job.key = self.key.octets
-        job.key_length = self.key.length
-        job.aad_prefix = self.prefix.data
-        job.aad_prefix_length = self.prefix.nbytes
         ags1_failure_init(&job.failure)
         if first_block < 0 or ags1_block_count(job.length, job.block_length, &job.count):
             raise ValueError(f"{job.length} bytes at block {first_block} in blocks of {job.block_length}")
         if first_block > AGS1_MAX_BLOCKS - job.count:
             raise LimitError(f"block {first_block + job.count} is above the {AGS1_MAX_BLOCKS} blocks of a stream")
         count_messages(self.key, job.count)
-        PyMem_Free(job.nonces)
-        job.nonces = <uint8_t *>PyMem_Malloc(job.count * AGS1_NONCE_LENGTH)
-        if job.nonces == NULL:
-            raise MemoryError(f"no memory for the nonces of {job.count} blocks")
+        job.nonces = <uint8_t *>_resized(job.nonces, job.count * AGS1_NONCE_LENGTH)
         status = gcm_random(job.nonces, job.count * AGS1_NONCE_LENGTH)
         if status != GCM_OK:
             raise_status(status, gcm_last_error(status), "drawing nonces")
@@ -348,6 +335,22 @@ cdef class Gathered:
     def clear(self):
         """Forget what was gathered; keep the memory for more."""
         self.filled = 0
+
+    cdef int _use(self, Key key, BufferView prefix) except -1:
+        """Have a context under the key, the same for all blocks, and the additional data of the first."""
+        cdef Cells *job = &self.job
+        if key is not self.key:
+            gcm_context_free(job.context)
+            job.context = NULL
+            self.key = key
+        if job.context == NULL:
+            job.context = gcm_context_new(key.octets, key.length, True)
+            if job.context == NULL:
+                raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "making a context")
+        job.aad = <uint8_t *>_resized(job.aad, prefix.nbytes + 4)
+        job.aad_length = prefix.nbytes + 4
+        memcpy(job.aad, prefix.data, prefix.nbytes)
+        return 0
 
     cdef int64_t _stored(self, int64_t length) noexcept:
         """Bytes that plaintext from the first cell on has as blocks; nothing at all is one empty block."""
