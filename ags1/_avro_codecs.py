@@ -66,7 +66,7 @@ def _refuse_length(length: int, data: bytes) -> None:
     if length > most:
         raise UnsupportedError(
             f"a compressed Avro block of {len(data):,} bytes becomes more than {most:,}, and larger ones are not read: "
-            "if it is meant to be, write the file anew, with smaller blocks"
+            "if it is meant to be, write the file again, with smaller blocks"
         )
 
 

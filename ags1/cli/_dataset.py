@@ -229,7 +229,7 @@ def rewrap(options: argparse.Namespace) -> int:
         return 0
     done = "would be" if report.dry_run else "is"
     if report.new_key_id == report.old_key_id and not options.new_kms:
-        say(f"{options.vault} {done} wrapped anew under the master key {report.new_key_id!r}; no file changed")
+        say(f"{options.vault} {done} wrapped again under the master key {report.new_key_id!r}; no file changed")
         return 0
     say(
         f"{options.vault} {done} under the master key {report.new_key_id!r}, no more under {report.old_key_id!r}; "

@@ -270,7 +270,7 @@ def _blocks(data: bytes) -> Iterator[AvroBlock]:
         if left < 0:
             raise UnsupportedError(
                 f"{len(data):,} bytes become more than {largest_plain(len(data)):,} when they are decompressed, which "
-                "no manifest does: if it is meant to be, write it anew, as several"
+                "no manifest does: if it is meant to be, write it again, as several"
             )
         yield block
 

@@ -51,7 +51,7 @@ class PartCache:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew in a forked child: a thread of the parent may have been about to keep a part."""
+        """Start over in a forked child: a thread of the parent may have been about to keep a part."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[Part, Buffer] = OrderedDict()
         self._kept_bytes = 0
@@ -96,7 +96,7 @@ class Region:
     """A range of the view that is not what the file has there."""
 
     def renew(self) -> None:
-        """Begin anew in a forked child: a thread of the parent may have held a lock."""
+        """Start over in a forked child: a thread of the parent may have held a lock."""
 
     def __init__(self, start: int, length: int) -> None:
         self.start = start
@@ -140,7 +140,7 @@ class Pages(Region):
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew in a forked child."""
+        """Start over in a forked child."""
         self._lock = threading.Lock()
 
     def read_into(self, offset: int, out: memoryview) -> None:

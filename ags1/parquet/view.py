@@ -157,7 +157,7 @@ class ParquetView(io.RawIOBase):
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Begin anew in a forked child, which none of the parent's threads will let into a lock."""
+        """Start over in a forked child, which none of the parent's threads will let into a lock."""
         self._lock = threading.Lock()
         self._cache.renew()
         for region in self._layout[1] if self._layout is not None else ():

@@ -163,7 +163,7 @@ class ReadAhead:
         request.cancel(lambda: self._budget.give(length))
 
     def _forget(self) -> None:
-        """Begin anew in a forked child, where the requests of the parent are never over.
+        """Start over in a forked child, where the requests of the parent are never over.
 
         The old budget is left alone: a thread of the parent may have held its lock when this process was forked.
         """

@@ -221,7 +221,7 @@ def test_rewrap_moves_to_another_master_key(vault: Path, run: Run) -> None:
     assert (record["version"], record["older_versions"]) == (2, 1)
     assert run("dataset", "verify", "vault", "--expected-key-id", "next").code == 0
     again = run("dataset", "rewrap", "vault", "--new-key-id", "next")
-    assert again.out == "vault is wrapped anew under the master key 'next'; no file changed\n"
+    assert again.out == "vault is wrapped again under the master key 'next'; no file changed\n"
     refused = run("dataset", "verify", "vault", "--expected-key-id", "lake")
     assert refused.code == 3
     assert "is under the master key 'next', but 'lake' is expected" in refused.err

@@ -165,9 +165,9 @@ def test_a_rewrap_says_which_master_key_the_table_is_no_more_under(run: Run) -> 
     run("create", "t", "--schema", "rows.parquet", "--key-id", "keyA", "-q")
     run("append", "t", "rows.csv", "-q")
     for new, said in (
-        ("keyA", "1 key encryption key is wrapped anew under the master key 'keyA'"),
+        ("keyA", "1 key encryption key is wrapped again under the master key 'keyA'"),
         ("keyB", "1 key encryption key is under the master key 'keyB', no more under 'keyA'"),
-        ("keyB", "1 key encryption key is wrapped anew under the master key 'keyB'"),
+        ("keyB", "1 key encryption key is wrapped again under the master key 'keyB'"),
     ):
         assert run("rewrap", "t", "--new-key-id", new).out.splitlines()[0] == said
 

@@ -68,6 +68,17 @@ def refused(call: str, place: Location, *secrets: str) -> tuple[OSError, str]:
     return error, readable(error, *secrets)
 
 
+def is_missing(call: str, place: Location, expected: str) -> None:
+    """Check what a call says of a bucket or container that is not there."""
+    if call == "remove":
+        # What is not there need not be removed.
+        CALLS[call](place)
+        return
+    error, text = refused(call, place)
+    assert isinstance(error, FileNotFoundError)
+    assert text == ("No such file or directory" if call == "status" else expected)
+
+
 def readable(error: OSError, *secrets: str) -> str:
     """The text of an error: one line without XML, Rust or a secret."""
     assert error.strerror
@@ -83,14 +94,7 @@ def s3(server: S3Server, bucket: str, **options: Any) -> Location:
 
 @EVERY_CALL
 def test_a_bucket_that_is_not_there_is_named(call: str, s3_server: S3Server) -> None:
-    place = s3(s3_server, "no-such-lake")
-    if call == "remove":
-        # What is not there need not be removed.
-        CALLS[call](place)
-        return
-    error, text = refused(call, place)
-    assert isinstance(error, FileNotFoundError)
-    assert text == ("No such file or directory" if call == "status" else "no such bucket no-such-lake")
+    is_missing(call, s3(s3_server, "no-such-lake"), "no such bucket no-such-lake")
 
 
 @pytest.mark.parametrize(
@@ -168,13 +172,7 @@ def azure(server: AzureServer, container: str, **options: Any) -> Location:
 
 @EVERY_CALL
 def test_a_container_that_is_not_there_is_named(call: str, azure_server: AzureServer) -> None:
-    place = azure(azure_server, "no-such-lake")
-    if call == "remove":
-        CALLS[call](place)
-        return
-    error, text = refused(call, place)
-    assert isinstance(error, FileNotFoundError)
-    assert text == ("No such file or directory" if call == "status" else "no such container no-such-lake")
+    is_missing(call, azure(azure_server, "no-such-lake"), "no such container no-such-lake")
 
 
 @EVERY_CALL
