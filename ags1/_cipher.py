@@ -104,22 +104,22 @@ class BlockCipher:
         )  # fmt: skip
         output.position += self.stored(length)
 
-    def seal_file(self, source: int, name: str | None, output: Output, done: int, length: int) -> None:
-        """Seal `length` bytes at `done` of one file into blocks of another."""
-        first = layout.plaintext_to_block(done, self.block_length)
+    def seal_file(
+        self, source: int, name: str | None, begin: int, length: int, output: Output, first_block: int
+    ) -> None:
+        """Seal `length` bytes at `begin` of a file into blocks, and write them behind what the output has."""
         assert output.descriptor is not None
         _descriptors.seal_file(
-            source, done, output.descriptor, self.offset_of(first), length, self.key, self.aad_prefix,
-            self.block_length, first, self.threads, name, output.name,
+            source, begin, output.descriptor, output.position, length, self.key, self.aad_prefix, self.block_length,
+            first_block, self.threads, name, output.name,
         )  # fmt: skip
-        output.position = self.offset_of(first) + self.stored(length)
+        output.position += self.stored(length)
 
-    def open_file(self, source: int, name: str | None, output: Output, done: int, length: int) -> None:
-        """Open the blocks with `length` bytes of plaintext at `done` of one file into another."""
-        first = layout.plaintext_to_block(done, self.block_length)
+    def open_file(self, source: int, name: str | None, first_block: int, length: int, output: Output) -> None:
+        """Open the blocks of a file that have the next `length` bytes, and write these behind what the output has."""
         assert output.descriptor is not None
         _descriptors.open_file(
-            source, self.offset_of(first), output.descriptor, done, length, self.key, self.aad_prefix,
-            self.block_length, first, self.threads, name, output.name,
+            source, self.offset_of(first_block), output.descriptor, output.position, length, self.key, self.aad_prefix,
+            self.block_length, first_block, self.threads, name, output.name,
         )  # fmt: skip
-        output.position = done + length
+        output.position += length

@@ -24,7 +24,6 @@ _REPORT_ENDINGS = (".parquet", ".json", ".jsonl")
 _SECRET = re.compile(r"secret|passw|account[.-]?key|connection-string|sas[.-]token|credential$|token$", re.IGNORECASE)
 # Kubernetes' own "secrets" are names of things; and the name of a file, or of a class, is none.
 _NO_SECRET = re.compile(r"^spark\.kubernetes\.|(file|path|provider|class|enabled)$", re.IGNORECASE)
-_KEY_REFERENCE = re.compile(r"(.*?)=((?:file|env):.*)", re.DOTALL)
 
 
 def is_secret_name(name: str) -> bool:
@@ -227,33 +226,33 @@ class ColumnIds(Pair):
 class ColumnTexts(argparse.Action):
     """COLUMNS=VALUE, as pairs of a list of columns and the value."""
 
+    pattern = re.compile("([^=]*)=(.*)", re.DOTALL)
+    wanted = "COLUMNS=TEXT"
+
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
-        columns, equals, value = values.partition("=")
-        if not equals:
-            raise argparse.ArgumentError(self, f"needs {self.metavar}")
-        setattr(namespace, self.dest, [*getattr(namespace, self.dest), (_names_of(self, columns), value)])
+        match = self.pattern.fullmatch(values)
+        if match is None:
+            raise argparse.ArgumentError(self, f"needs {self.wanted}")
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), (self.left(match[1]), match[2])])
+
+    def left(self, text: str) -> Any:
+        return _names_of(self, text)
 
 
-class ColumnKeys(argparse.Action):
+class ColumnKeys(ColumnTexts):
     """COLUMNS=file:PATH and COLUMNS=env:NAME, as pairs of a list of columns and what names the key."""
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
-        match = _KEY_REFERENCE.fullmatch(values)
-        if match is None:
-            raise argparse.ArgumentError(
-                self, "needs COLUMNS=file:PATH or COLUMNS=env:NAME, such as ssn,salary=file:s.key"
-            )
-        setattr(namespace, self.dest, [*getattr(namespace, self.dest), (_names_of(self, match[1]), match[2])])
+    pattern = re.compile(r"(.*?)=((?:file|env):.*)", re.DOTALL)
+    wanted = "COLUMNS=file:PATH or COLUMNS=env:NAME, such as ssn,salary=file:s.key"
 
 
-class MetadataKeys(argparse.Action):
+class MetadataKeys(ColumnKeys):
     """METADATA=file:PATH and METADATA=env:NAME, as pairs of texts."""
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
-        match = _KEY_REFERENCE.fullmatch(values)
-        if match is None:
-            raise argparse.ArgumentError(self, "needs METADATA=file:PATH or METADATA=env:NAME")
-        setattr(namespace, self.dest, [*getattr(namespace, self.dest), match.groups()])
+    wanted = "METADATA=file:PATH or METADATA=env:NAME"
+
+    def left(self, text: str) -> str:
+        return text
 
 
 def _names_of(action: argparse.Action, text: str) -> list[str | tuple[str, ...]]:

@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-__all__ = ["REMOTE_PIECE", "SMALL_WINDOW", "WINDOW", "PipeReader", "Plaintext", "RawReader", "refuse", "window_of"]
+__all__ = ["WINDOW", "PipeReader", "Plaintext", "RawReader", "piece_length", "pieces_within", "refuse", "window_of"]
 
 # Plaintext that a Writer gathers before it encrypts: enough for every core to have some blocks, and little beside the
 # 64 MiB that streaming may take.
@@ -98,9 +98,9 @@ class Plaintext:
             raise
         return size
 
-    def pieces(self, offset: int, end: int, longest: int = REMOTE_PIECE) -> Iterator[tuple[int, int]]:
+    def pieces(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
         """Ranges of plaintext between two offsets, each of whole blocks but at the two ends."""
-        step = max(1, longest // self.block_length) * self.block_length
+        step = piece_length(self.block_length)
         while offset < end:
             stop = min(end, offset - offset % step + step)
             yield offset, stop
@@ -109,6 +109,21 @@ class Plaintext:
     def pieces_at_once(self) -> int:
         """Requests that may be under way for one read."""
         return max(1, self.memory_budget // max(REMOTE_PIECE, self.block_length))
+
+    def opened(self, first: int, end: int) -> Iterator[bytes]:
+        """The plaintext from the beginning of a block on, several pieces at once, each on one thread."""
+        alone = self.cipher.with_threads(1)
+
+        def piece(bounds: tuple[int, int]) -> bytes:
+            begin, stop = bounds
+            out: bytes = _blocks.fresh_bytes(stop - begin)
+            with _blocks.writable_view(out) as view:
+                alone.open_from(self.source, view, begin // self.block_length)
+            return out
+
+        at_once = pieces_within(self.block_length, self.memory_budget)
+        with closing(in_order(piece, self.pieces(first, end), at_once=at_once)) as opened:
+            yield from opened
 
     def fetch(self, offset: int, end: int) -> tuple[int, Buffer]:
         """The blocks that hold a range of plaintext, and the offset at which they are stored."""
@@ -193,6 +208,16 @@ class Plaintext:
                 self.error = error
                 raise
             self._kept_index = 0
+
+
+def piece_length(block_length: int) -> int:
+    """Bytes of plaintext that are asked for in one request: whole blocks."""
+    return max(1, REMOTE_PIECE // block_length) * block_length
+
+
+def pieces_within(block_length: int, budget: int | None = None) -> int:
+    """How many pieces may be on their way, each for a while in two forms: what was read, and what will be written."""
+    return max(1, (STREAM_BUDGET if budget is None else budget) // (2 * piece_length(block_length)))
 
 
 class RawReader(io.RawIOBase):

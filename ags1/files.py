@@ -14,20 +14,19 @@ from __future__ import annotations
 import io
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 
-from ags1 import _blocks, _descriptors, layout
+from ags1 import _descriptors, layout
 from ags1._cipher import INCOMPLETE, BlockCipher
 from ags1._gcm import random_bytes
 from ags1._open import open
-from ags1._reading import REMOTE_PIECE, Plaintext
+from ags1._reading import Plaintext, piece_length, pieces_within
 from ags1._typing import Buffer, KeyLike
 from ags1.errors import LimitError
 from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import (
-    STREAM_BUDGET,
     Location,
     Output,
     PipeSource,
@@ -42,7 +41,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Progress", "decrypt_file", "encrypt_file"]
+__all__ = ["Progress", "decrypt_file", "encrypt_file", "open_plaintext", "seal_source"]
 
 Progress = Callable[[int, "int | None"], object]
 """Called as ``progress(done, total)`` with bytes of plaintext; total is None for a pipe. An exception stops the work.
@@ -131,7 +130,10 @@ def encrypt_file(
             raise LimitError(f"{opened.name}: {error}") from None
         with open_output(target, options, expected=length, mode=mode) as output:
             try:
-                _encrypt_source(opened, output, cipher, length, progress, memory_budget)
+                output.reserve(length)
+                output.write(layout.write_header(block_length))
+                tell = _telling(progress, opened.size)
+                seal_source(opened, 0, opened.size, output, cipher, tell, memory_budget)
                 opened.check()
                 output.commit(durable=durable)
             except BaseException:
@@ -202,7 +204,11 @@ def decrypt_file(
             if plaintext is None:
                 _copy(reader, output, progress)
             else:
-                _decrypt_plaintext(plaintext, output, progress)
+                output.reserve(plaintext.size)
+                if not plaintext.size:
+                    # Its tag is all that there is.
+                    plaintext.read_into(0, memoryview(b""))
+                open_plaintext(plaintext, 0, plaintext.size, output, _telling(progress, plaintext.size))
                 plaintext.source.check()
             count = output.position
             output.commit(durable=durable)
@@ -230,114 +236,94 @@ def _name_of(file: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _encrypt_source(
-    source: Source, output: Output, cipher: BlockCipher, length: int, progress: Progress | None, budget: int | None
+def seal_source(
+    source: Source,
+    begin: int,
+    size: int,
+    output: Output,
+    cipher: BlockCipher,
+    tell: Callable[[int], object],
+    budget: int | None = None,
 ) -> None:
-    size = source.size
-    output.reserve(length)
-    output.write(layout.write_header(cipher.block_length))
+    """Seal `size` bytes of a source into blocks behind what an output has; `tell` is told how many are done."""
+    block_length = cipher.block_length
     with source.descriptor() as descriptor:
         if descriptor is not None and output.descriptor is not None:
-
-            def window(done: int, count: int) -> None:
-                cipher.seal_file(descriptor, source.name, output, done, count)
-
-            _in_windows(size, cipher.block_length, window, progress)
+            for done, count in _windows(size, block_length):
+                cipher.seal_file(descriptor, source.name, begin + done, count, output, done // block_length)
+                tell(done + count)
             return
         to_file = output.descriptor is not None
         alone = cipher.with_threads(1)
+        step = piece_length(block_length)
 
-        def piece(begin: int) -> Buffer:
-            data = source.read(begin, min(step, size - begin))
-            return data if to_file else alone.sealed(data, begin // cipher.block_length)
+        def piece(done: int) -> Buffer:
+            data = source.read(begin + done, min(step, size - done))
+            return data if to_file else alone.sealed(data, done // block_length)
 
-        step = _piece_length(cipher.block_length)
         pieces = range(0, max(size, 1), step)
-        if progress is not None:
-            progress(0, size)
-        with closing(in_order(piece, pieces, at_once=_at_once(step, budget))) as sealed:
-            for begin, data in zip(pieces, sealed, strict=True):
+        with closing(in_order(piece, pieces, at_once=pieces_within(block_length, budget))) as sealed:
+            for done, data in zip(pieces, sealed, strict=True):
                 if to_file:
-                    cipher.seal_to(output, data, begin // cipher.block_length)
+                    cipher.seal_to(output, data, done // block_length)
                 else:
                     output.write_owned(data)
-                if progress is not None:
-                    progress(min(begin + step, size), size)
+                tell(min(done + step, size))
 
 
-def _decrypt_plaintext(plaintext: Plaintext, output: Output, progress: Progress | None) -> None:
-    size, cipher = plaintext.size, plaintext.cipher
-    output.reserve(size)
-    if not size:
-        plaintext.read_into(0, memoryview(b""))
+def open_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, tell: Callable[[int], object]) -> None:
+    """Write plaintext between two offsets, where a block begins at the first, behind what an output has."""
+    cipher = plaintext.cipher
     with plaintext.source.descriptor() as descriptor:
         if descriptor is not None and output.descriptor is not None:
-
-            def window(done: int, count: int) -> None:
-                cipher.open_file(descriptor, plaintext.source.name, output, done, count)
-
-            _in_windows(size, cipher.block_length, window, progress)
+            for done, count in _windows(end - first, cipher.block_length):
+                block = (first + done) // cipher.block_length
+                cipher.open_file(descriptor, plaintext.source.name, block, count, output)
+                tell(done + count)
             return
-        alone = cipher.with_threads(1)
-
-        def piece(begin: int) -> bytes:
-            out = _blocks.fresh_bytes(min(step, size - begin))
-            with _blocks.writable_view(out) as view:
-                alone.open_from(plaintext.source, view, begin // cipher.block_length)
-            return out
-
-        step = _piece_length(cipher.block_length)
-        pieces = range(0, size, step)
-        if progress is not None:
-            progress(0, size)
-        at_once = _at_once(step, plaintext.memory_budget)
-        with closing(in_order(piece, pieces, at_once=at_once)) as opened:
-            for begin, data in zip(pieces, opened, strict=True):
-                output.write_owned(data)
-                if progress is not None:
-                    progress(min(begin + step, size), size)
+        done = 0
+        for data in plaintext.opened(first, end):
+            output.write_owned(data)
+            done += len(data)
+            tell(done)
 
 
-def _piece_length(block_length: int) -> int:
-    return max(1, REMOTE_PIECE // block_length) * block_length
-
-
-def _at_once(step: int, budget: int | None) -> int:
-    # Of each piece there are two forms for a while: what was read, and what will be written.
-    return max(1, (STREAM_BUDGET if budget is None else budget) // (2 * step))
-
-
-def _in_windows(size: int, block_length: int, window: Callable[[int, int], None], progress: Progress | None) -> None:
-    """Call `window(done, size)` over whole blocks, each time for about as long as a person waits for a sign of life."""
+def _windows(size: int, block_length: int) -> Iterator[tuple[int, int]]:
+    """Offsets and lengths of whole blocks, each for about as long as a person waits for a sign of life."""
     largest = min(_LARGEST_WINDOW, _descriptors.MAX_WINDOW_BLOCKS * block_length)
     step = min(_FIRST_WINDOW, largest)
     done = 0
-    if progress is not None:
-        progress(0, size)
-    while done < size or done == 0:
+    while True:
         step = max(block_length, step - step % block_length)
         count = min(step, size - done)
         started = time.monotonic()
-        window(done, count)
+        yield done, count
         seconds = time.monotonic() - started
         done += count
-        if progress is not None:
-            progress(done, size)
         if done >= size:
-            break
+            return
         step = int(min(largest, max(step / 2, min(2 * step, step * _WINDOW_SECONDS / max(seconds, 1e-6)))))
+
+
+def _telling(progress: Progress | None, total: int | None) -> Callable[[int], None]:
+    """Tell of the start of work, and return what is told how many bytes are done."""
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(done, total)
+
+    tell(0)
+    return tell
 
 
 def _copy(source: Any, target: Any, progress: Progress | None) -> None:
     memory = memoryview(bytearray(_COPY_BYTES))
+    tell = _telling(progress, None)
     done = 0
-    if progress is not None:
-        progress(0, None)
     while count := source.readinto(memory):
         target.write(memory[:count])
         done += count
-        if progress is not None:
-            progress(done, None)
+        tell(done)
 
 
 class _PipeReading:

@@ -221,51 +221,16 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     # -- what it does not do ---------------------------------------------------------------------------------------
 
-    def _refuse(self, path: Any) -> NoReturn:
+    def _refuse(self, path: Any, *arguments: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: it is read-only."""
         raise OSError(errno.EROFS, "ags1:// is read-only: add files with ags1.dataset", str(path))
 
-    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+    def _refuse_target(self, source: Any, target: Any, *arguments: Any, **kwargs: Any) -> NoReturn:
         """Refuse: it is read-only."""
-        self._refuse(path)
+        self._refuse(target)
 
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Refuse: it is read-only."""
-        self._refuse(path)
-
-    def rmdir(self, path: str) -> None:
-        """Refuse: it is read-only."""
-        self._refuse(path)
-
-    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Refuse: it is read-only."""
-        self._refuse(path)
-
-    def rm_file(self, path: str) -> None:
-        """Refuse: it is read-only."""
-        self._refuse(path)
-
-    def _rm(self, path: str) -> None:
-        self._refuse(path)
-
-    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
-        """Refuse: it is read-only."""
-        self._refuse(path2)
-
-    def mv(self, path1: str, path2: str, *arguments: Any, **kwargs: Any) -> None:
-        """Refuse: it is read-only."""
-        self._refuse(path1)
-
-    def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
-        """Refuse: it is read-only."""
-        self._refuse(path)
-
-    def put_file(self, lpath: str, rpath: str, *arguments: Any, **kwargs: Any) -> None:
-        """Refuse: it is read-only."""
-        self._refuse(rpath)
-
-    def pipe_file(self, path: str, value: bytes, *arguments: Any, **kwargs: Any) -> None:
-        """Refuse: it is read-only."""
-        self._refuse(path)
+    mkdir = makedirs = rmdir = rm = rm_file = _rm = mv = touch = pipe_file = _refuse
+    cp_file = put_file = _refuse_target
 
     def created(self, path: str) -> Any:
         """Refuse: nobody recorded that."""

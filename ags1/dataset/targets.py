@@ -16,9 +16,8 @@ import stat
 from contextlib import ExitStack, contextmanager
 
 from ags1 import _descriptors
-from ags1._gcm import random_bytes
 from ags1._typing import Buffer
-from ags1.storage import TEMPORARY_SUFFIX, Location, Output, make_parent, open_output
+from ags1.storage import Location, Output, make_parent, open_output, temporary_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -208,7 +207,7 @@ class LocalTarget:
             directory = self._enter(above)
             descriptor = self._open_unnamed(directory, permissions)
             if descriptor is None:
-                temporary = _temporary_name(base)
+                temporary = temporary_name(base)
                 descriptor = os.open(temporary, _NEW, permissions, dir_fd=directory)
         except OSError as error:
             raise self._named(error, path) from None
@@ -280,12 +279,6 @@ def _write_all(descriptor: int, data: Buffer) -> None:
         done += os.write(descriptor, view[done:])
 
 
-def _temporary_name(base: str) -> str:
-    # 255 bytes is the longest name that file systems take.
-    short = os.fsdecode(os.fsencode(base)[:200])
-    return f".{short}.{random_bytes(6).hex()}{TEMPORARY_SUFFIX}"
-
-
 class _File(Output):
     """A file in an open directory. Somebody else has begun it, and will finish it or give it up."""
 
@@ -336,7 +329,7 @@ class _ReplacedFile(_File):
         if self._temporary is not None or not self._link(self._base):
             _narrow(self._directory, self._base, self.descriptor, self._most)
             if self._temporary is None:
-                temporary = _temporary_name(self._base)
+                temporary = temporary_name(self._base)
                 self._link(temporary)
                 self._temporary = temporary
             # What is there is replaced, a link or a pipe too; never what a link points to.

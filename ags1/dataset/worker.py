@@ -20,8 +20,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
 
-from ags1 import _descriptors, layout
-from ags1._blocks import fresh_bytes, writable_view
+from ags1 import layout
 from ags1._cipher import BlockCipher
 from ags1._reading import Plaintext
 from ags1._typing import Buffer
@@ -34,9 +33,10 @@ from ags1.dataset.runs import RunKeys
 from ags1.dataset.sources import open_same, place_of, read_regular, read_same, read_same_file
 from ags1.dataset.targets import LocalTarget, RemoteTarget, open_target
 from ags1.errors import Ags1Error, AuthenticationError
+from ags1.files import open_plaintext, seal_source
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
-from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Location, Output, Source, in_order, read_whole
+from ags1.storage import Location, in_order, read_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,10 +69,8 @@ FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 """After these, nothing else can be written either."""
 BATCH_FILES = 64
 BATCH_BYTES = 4 << 20
-_WINDOW = 32 << 20
 _CHECKED = 8 << 20
 _REQUESTS = 32
-_PIECES = STREAM_BUDGET // (2 * SEQUENTIAL_PIECE)
 _MOST_PARTS = 99_999
 
 
@@ -341,40 +339,10 @@ class EncryptWorker(Worker):
         with open_target(self._target) as target, open_same(place, unit.identity) as (source, check):
             with target.open_new(unit.name, encrypted_length(unit.size)) as output:
                 output.write(layout.write_header())
-                with source.descriptor() as descriptor:
-                    if descriptor is not None and output.descriptor is not None:
-                        self._seal_file(descriptor, source.name, unit, output, cipher)
-                    else:
-                        self._seal_pieces(source, unit, output, cipher)
+                seal_source(source, unit.start, unit.size, output, cipher, self._tell)
                 check()
                 output.commit()
         return ((unit.name, unit.size),)
-
-    def _seal_file(
-        self, descriptor: int, name: str | None, unit: EncryptUnit, output: Output, cipher: BlockCipher
-    ) -> None:
-        assert output.descriptor is not None
-        for done in range(0, unit.size, _WINDOW):
-            count = min(_WINDOW, unit.size - done)
-            _descriptors.seal_file(
-                descriptor, unit.start + done, output.descriptor, output.position, count, cipher.key,
-                cipher.aad_prefix, cipher.block_length, done // cipher.block_length, cipher.threads, name, output.name,
-            )  # fmt: skip
-            output.position += cipher.stored(count)
-            self._tell(done + count)
-
-    def _seal_pieces(self, source: Source, unit: EncryptUnit, output: Output, cipher: BlockCipher) -> None:
-        alone = cipher.with_threads(1)
-
-        def piece(begin: int) -> bytes:
-            data = source.read(unit.start + begin, min(SEQUENTIAL_PIECE, unit.size - begin))
-            return alone.sealed(data, begin // cipher.block_length)
-
-        begins = range(0, unit.size, SEQUENTIAL_PIECE)
-        with closing(in_order(piece, begins, at_once=_PIECES)) as sealed:
-            for begin, data in zip(begins, sealed, strict=True):
-                output.write_owned(data)
-                self._tell(min(begin + SEQUENTIAL_PIECE, unit.size))
 
 
 # -- decrypting and verifying --------------------------------------------------------------------------------------
@@ -472,19 +440,6 @@ class ReadingWorker(Worker):
                 plaintext.source.check()
             first, left = 0, left - (end - first)
 
-    def _pieces(self, plaintext: Plaintext, first: int, end: int) -> Iterator[bytes]:
-        """The plaintext of a large object from the beginning of a block, many requests at once."""
-        alone = plaintext.cipher.with_threads(1)
-
-        def piece(begin: int) -> bytes:
-            out: bytes = fresh_bytes(min(SEQUENTIAL_PIECE, end - begin))
-            with writable_view(out) as view:
-                alone.open_from(plaintext.source, view, begin // plaintext.block_length)
-            return out
-
-        with closing(in_order(piece, range(first, end, SEQUENTIAL_PIECE), at_once=_PIECES)) as opened:
-            yield from opened
-
 
 def _as_range(unit: Entry | ReadUnit) -> ReadUnit:
     return unit if isinstance(unit, ReadUnit) else ReadUnit(unit, 0, unit.plaintext_length, 0)
@@ -527,36 +482,18 @@ class DecryptWorker(ReadingWorker):
 
     def _large(self, unit: Entry | ReadUnit) -> tuple[tuple[str, int], ...]:
         unit = _as_range(unit)
+        start = unit.start
         with open_target(self._target) as target, closing(self._parts(unit)) as parts:
             if unit.into:
                 assert isinstance(target, LocalTarget)
-                output = target.fill(unit.into, unit.start)
+                output = target.fill(unit.into, start)
             else:
                 output = target.open(unit.entry.path, unit.size, unit.entry.mode)
             with output:
                 for plaintext, first, end in parts:
-                    self._copy(plaintext, output, first, end, unit.start)
+                    open_plaintext(plaintext, first, end, output, lambda _: self._tell(output.position - start))
                 output.commit()
         return ((unit.entry.path, unit.size),)
-
-    def _copy(self, plaintext: Plaintext, output: Output, first: int, end: int, start: int) -> None:
-        """Copy what a range has of an object; `start` is that of the range in the file."""
-        with plaintext.source.descriptor() as descriptor:
-            if descriptor is None or output.descriptor is None:
-                for data in self._pieces(plaintext, first, end):
-                    output.write_owned(data)
-                    self._tell(output.position - start)
-                return
-            cipher = plaintext.cipher
-            for done in range(first, end, _WINDOW):
-                count = min(_WINDOW, end - done)
-                block = done // cipher.block_length
-                _descriptors.open_file(
-                    descriptor, cipher.offset_of(block), output.descriptor, output.position, count, cipher.key,
-                    cipher.aad_prefix, cipher.block_length, block, cipher.threads, plaintext.source.name, output.name,
-                )  # fmt: skip
-                output.position += count
-                self._tell(output.position - start)
 
 
 class VerifyWorker(ReadingWorker):
@@ -577,7 +514,7 @@ class VerifyWorker(ReadingWorker):
     def _checked(self, plaintext: Plaintext, first: int, end: int) -> Iterator[int]:
         """Authenticate an object from one offset to another; yield the lengths of the pieces."""
         if plaintext.source.is_remote:
-            yield from map(len, self._pieces(plaintext, first, end))
+            yield from map(len, plaintext.opened(first, end))
             return
         with memoryview(bytearray(min(_CHECKED, end - first))) as memory:
             for done in range(first, end, _CHECKED):

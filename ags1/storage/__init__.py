@@ -19,7 +19,7 @@ What each backend promises:
 
 from __future__ import annotations
 
-from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile, sync_directory
+from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile, temporary_name
 from ags1.storage._budget import STREAM_BUDGET, Budget
 from ags1.storage._clients import option_name
 from ags1.storage._creation import can_create, create
@@ -91,5 +91,5 @@ __all__ = [
     "remove",
     "start",
     "status",
-    "sync_directory",
+    "temporary_name",
 ]

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["TEMPORARY_SUFFIX", "AtomicFile", "sync_directory"]
+__all__ = ["TEMPORARY_SUFFIX", "AtomicFile", "sync_path", "temporary_name"]
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 TEMPORARY_SUFFIX = ".ags1-tmp"
@@ -98,7 +98,7 @@ class AtomicFile:
                 assert self._temporary is not None
                 os.replace(self._temporary, self._target)
             if durable:
-                sync_directory(os.path.dirname(self._target))
+                sync_path(os.path.dirname(self._target))
         self._clean_up.detach()
         os.close(self.descriptor)
 
@@ -120,7 +120,7 @@ class AtomicFile:
         except FileExistsError:
             raise FileExistsError(17, "File exists", self.name) from None
         if durable:
-            sync_directory(os.path.dirname(self._target))
+            sync_path(os.path.dirname(self._target))
         if self._temporary is None:
             self._clean_up.detach()
             os.close(self.descriptor)
@@ -135,7 +135,7 @@ class AtomicFile:
             return True
         except FileExistsError:
             pass
-        temporary = _temporary_name(self._target)
+        temporary = temporary_name(self._target)
         _link(self.descriptor, temporary)
         self._temporary = temporary
         # From here on there is a name to remove if the rename fails.
@@ -165,14 +165,15 @@ def _create(target: str, name: str, permissions: int) -> tuple[int, str | None]:
         except OSError:
             # Not on this file system, or a real fault that the next attempt will meet and name.
             pass
-    temporary = _temporary_name(target)
+    temporary = temporary_name(target)
     try:
         return os.open(temporary, _CREATE, permissions), temporary
     except OSError as error:
         raise type(error)(error.errno, error.strerror, name) from None
 
 
-def _temporary_name(target: str) -> str:
+def temporary_name(target: str) -> str:
+    """A name beside the target that nobody has, for a file that will replace it."""
     directory, base = os.path.split(target)
     # 255 bytes is the longest name that file systems take.
     short = os.fsdecode(os.fsencode(base)[:200])
@@ -188,9 +189,9 @@ def _link(descriptor: int, path: str) -> None:
         os.close(directory)
 
 
-def sync_directory(directory: str) -> None:
-    """Return when the names in a directory are on the disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
+def sync_path(path: str) -> None:
+    """Return when a file, or the names in a directory, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

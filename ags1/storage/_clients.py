@@ -8,9 +8,9 @@ environment (AWS_*, GOOGLE_*, AZURE_*), and for S3 from the profile and roles th
 from __future__ import annotations
 
 import os
-import threading
 from datetime import timedelta
 
+from ags1._forks import ForkSafeLock
 from ags1.storage._errors import naming
 from ags1.storage.location import Location
 
@@ -50,19 +50,9 @@ _NAMES = {"s3": _S3_NAMES, "gs": _GCS_NAMES, "az": _AZURE_NAMES, "abfss": _AZURE
 _VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "SSL_CERT_", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 
 _clients: dict[tuple[Any, ...], Any] = {}
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 # obstore has one runtime for a process, and the threads of that end at a fork: a call in such a child never returns.
 _used_by: int | None = None
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _clients.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def option_name(scheme: str, name: str) -> str:
@@ -93,7 +83,7 @@ def client_of(location: Location) -> Any:
     options = location.storage_options
     said = tuple((name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES))
     key = (location.scheme, location.container, repr(sorted(options.items(), key=lambda item: item[0])), said)
-    with _lock:
+    with _lock.lock:
         found = _clients.get(key)
         if found is None:
             found = _clients[key] = _make(location, options)

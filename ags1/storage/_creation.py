@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 
-from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile
+from ags1.storage._atomic import AtomicFile, temporary_name
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
 from ags1.storage.location import Location
@@ -51,8 +50,7 @@ def create(location: Location, data: bytes, *, durable: bool = True) -> None:
 
 def _rename_into_place(location: Location, data: bytes) -> None:
     file_system, path = file_system_of(location)
-    directory, _, name = path.rpartition("/")
-    temporary = f"{directory}/.{name[:100]}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}"
+    temporary = temporary_name(path)
     with naming(location.text):
         file_system.unguarded.pipe_file(temporary, data)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+from ags1.storage._atomic import sync_path
 from ags1.storage.location import Location
 
 __all__ = ["Unsynced"]
@@ -57,21 +58,13 @@ class Unsynced:
             return
         directories = {os.path.dirname(os.path.abspath(self._root.path)), self._root.path}
         for name in names:
-            _sync(self._root.join(name).path)
+            sync_path(self._root.join(name).path)
             above = name.rpartition("/")[0]
             while above:
                 directories.add(self._root.join(above).path)
                 above = above.rpartition("/")[0]
         for directory in sorted(directories, key=len, reverse=True):
-            _sync(directory)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_path(directory)
 
 
 def _sync_file_system(path: str) -> None:
