@@ -190,7 +190,7 @@ def test_a_large_source_that_changes_while_it_is_read_is_refused(tmp_path: Path)
     (outcome,) = work.encrypter(progress=change).run(work.units())
     assert isinstance(error_of(outcome), OSError)
     assert "was changed while" in str(outcome.error)
-    assert told == [32 * MIB, 64 * MIB, 70 * MIB]
+    assert (told[0], told[-1]) == (32 * MIB, 70 * MIB)
     assert objects(work) == []
 
 
