@@ -6,15 +6,19 @@ which knows one key for a whole file, stands beside it.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ags1
 from ags1 import parquet
 from ags1.parquet._thrift import I64, Struct
 from bench import parquet_files, settings
 from bench.conftest import Record
+from bench.floors import Floors
 from bench.measure import Run, figure
 from bench.parquet_samples import DECRYPTION, KEY, Samples, size_name
 
@@ -22,13 +26,71 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 VIEW_TARGET = 1.15
 COLUMN = "price"
+PAGE = 8 << 10
+
+
+class Opened(io.RawIOBase):
+    """A plaintext file that PyArrow reads as it reads the view; with each read, the C loop decrypts as many bytes.
+
+    The C loop has nothing to find: blocks of 8 KiB lie one after the other. So no view can be faster than this.
+    """
+
+    def __init__(self, file: Any, floors: Floors, stream: Any, scratch: Any) -> None:
+        super().__init__()
+        self._file, self._floors, self._stream, self._scratch = file, floors, stream, scratch
+
+    def read_buffer(self, size: int) -> Any:
+        """Into memory of PyArrow's pool, as the view does."""
+        import pyarrow as pa
+
+        data = pa.allocate_buffer(size)
+        self._file.readinto(memoryview(data).cast("B"))
+        if size >= 1 << 20:
+            whole = min(size, len(self._scratch)) // PAGE * PAGE
+            self._floors.open(self._stream, whole, self._scratch, KEY, PAGE, settings.cpus())
+        return data
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def read(self, size: int = -1) -> Any:
+        """As the file."""
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> Any:
+        """As the file."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> Any:
+        """As the file."""
+        return self._file.tell()
+
+
+@pytest.fixture(scope="module")
+def stream() -> tuple[Any, Any]:
+    """Blocks of the size of a page, as many bytes of them as a column chunk may have, and memory to open them into."""
+    plaintext = np.random.default_rng(4).integers(0, 256, 16 << 20, np.uint8)
+    sealed = np.empty(ags1.layout.encrypted_length(plaintext.nbytes, PAGE), np.uint8)
+    ags1.encrypt_into(plaintext.data, sealed.data, KEY, block_length=PAGE)
+    return sealed, plaintext
 
 
 @pytest.mark.parametrize(
     ("columns", "variant"), [("all", "large"), ("all", "java"), ("all", "small"), ("one", "large"), ("one", "small")]
 )
 def test_parquet_view(
-    columns: str, variant: str, samples: Samples, interleave: Callable[..., Run], record: Record
+    columns: str,
+    variant: str,
+    samples: Samples,
+    stream: tuple[Any, Any],
+    floors: Floors,
+    interleave: Callable[..., Run],
+    record: Record,
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet.encryption as pe
@@ -47,12 +109,18 @@ def test_parquet_view(
     def theirs() -> None:
         pq.read_table(encrypted, columns=wanted, decryption_properties=pe.create_decryption_properties(KEY))
 
+    def through_floor() -> None:
+        with open(plain, "rb", buffering=0) as file:
+            pq.read_table(Opened(file, floors, *stream), columns=wanted)
+
     name = f"PyArrow {pa.__version__}, decrypting"
+    floor = "not encrypted, and a C loop that decrypts blocks of 8 KiB"
     run = interleave(
         {
             "ags1": through_view,
             "not encrypted": lambda: pq.read_table(plain, columns=wanted),
             "not encrypted, Python file": through_python,
+            floor: through_floor,
             name: theirs,
         }
     )
@@ -62,6 +130,8 @@ def test_parquet_view(
     record(
         run,
         figure(run, question, "not encrypted", measure="time", target=VIEW_TARGET),
+        figure(run, question, floor, measure="time"),
+        figure(run, question, "not encrypted", subject=floor, kind="reference", measure="time"),
         figure(run, question, "not encrypted, Python file", kind="reference", measure="time"),
         figure(run, question, name, kind="peer", measure="time"),
     )

@@ -98,41 +98,47 @@ def _readinto_pieces(file: Any, memory: memoryview) -> None:
         pass
 
 
-def test_read_in_64k_pieces(
+@pytest.mark.parametrize("question", ["Reader.read in pieces of 64 KiB", "Reader.readinto in pieces of 8 MiB"])
+def test_reading_straight_on(
+    question: str,
     encrypted_file: Path,
     source_file: Path,
     sizes: settings.Settings,
+    floors: Floors,
     interleave: Callable[..., Run],
     record: Record,
 ) -> None:
-    with open(source_file, "rb") as file, ags1.open(encrypted_file, key=KEY) as reader:
-        run = interleave(
-            {
-                "ags1": lambda: _read_pieces(reader, 64 << 10),
-                "plain file": lambda: _read_pieces(file, 64 << 10),
-            }
-        )
-    question = "Reader.read in pieces of 64 KiB"
-    record(run, figure(run, question, "plain file", kind="reference", nbytes=sizes.file_bytes))
-
-
-def test_readinto_8m_pieces(
-    encrypted_file: Path,
-    source_file: Path,
-    sizes: settings.Settings,
-    interleave: Callable[..., Run],
-    record: Record,
-) -> None:
+    """Beside the plain file, and beside all cores that decrypt the file in C for nobody: no reader can be faster."""
     memory = memoryview(bytearray(8 << 20))
-    with open(source_file, "rb", buffering=0) as file, ags1.open(encrypted_file, key=KEY) as reader:
+    small = "64 KiB" in question
+
+    def read(file: Any) -> None:
+        if small:
+            _read_pieces(file, 64 << 10)
+        else:
+            _readinto_pieces(file, memory)
+
+    floor = f"C loop, {settings.cpus()} threads, result dropped"
+    nobody = Path(os.devnull)
+    with (
+        open(source_file, "rb", buffering=-1 if small else 0) as file,
+        ags1.open(encrypted_file, key=KEY) as reader,
+    ):
         run = interleave(
             {
-                "ags1": lambda: _readinto_pieces(reader, memory),
-                "plain file": lambda: _readinto_pieces(file, memory),
+                "ags1": lambda: read(reader),
+                "plain file": lambda: read(file),
+                floor: lambda: floors.file(
+                    encrypted_file, nobody, sizes.file_bytes, KEY, BLOCK, settings.cpus(), encrypt=False
+                ),
             }
         )
-    question = "Reader.readinto in pieces of 8 MiB"
-    record(run, figure(run, question, "plain file", kind="reference", nbytes=sizes.file_bytes))
+    record(
+        run,
+        figure(run, question, "plain file", kind="reference", nbytes=sizes.file_bytes),
+        figure(run, question, floor, nbytes=sizes.file_bytes),
+        figure(run, question, "plain file", subject=floor, kind="reference", nbytes=sizes.file_bytes),
+    )
 
 
 def test_write_in_64k_pieces(

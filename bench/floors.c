@@ -7,14 +7,14 @@
  *   floors_copy, floors_touch    memcpy, and the cost of fresh memory
  *
  * Honest plain loops: what a careful C programmer writes first, with nothing left out that the format asks for (nonces
- * from OpenSSL's DRBG, a 4-byte AAD a block, every tag made or checked) and nothing clever put in. Output is AGS1, so
- * ags1 itself can prove that the floor did the work. Functions answer 0, or a positive number that names the step that
+ * from OpenSSL's DRBG, a 4-byte AAD a block, every tag made or checked) and nothing clever put in. Their threads are
+ * started as those of ags1 are: where they begin makes more of a difference than all else. Output is AGS1, so ags1
+ * itself can prove that the floor did the work. Functions return 0, or a positive number that names the step that
  * failed. AES-256 only. Linux and macOS.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ags1/workers.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
@@ -31,7 +32,6 @@
 #define NONCE 12
 #define TAG 16
 #define OVERHEAD (NONCE + TAG)
-#define MAX_THREADS 256
 /* Blocks that one RAND_bytes draws nonces for; as many as fit an int's worth of bytes would be no faster. */
 #define NONCE_WINDOW (1 << 20)
 /* What a thread takes from the counter at once, in bytes of plaintext. */
@@ -101,20 +101,6 @@ static EVP_CIPHER_CTX *keyed(const uint8_t *key, int encrypt)
         return NULL;
     }
     return context;
-}
-
-static int crew(void *(*work)(void *), void *job, int threads)
-{
-    pthread_t members[MAX_THREADS];
-    int started = 0;
-    if (threads > MAX_THREADS)
-        threads = MAX_THREADS;
-    while (started < threads - 1 && pthread_create(&members[started], NULL, work, job) == 0)
-        started++;
-    work(job);
-    for (int i = 0; i < started; i++)
-        pthread_join(members[i], NULL);
-    return started + 1;
 }
 
 static int64_t take(int64_t *counter, int64_t share) { return __atomic_fetch_add(counter, share, __ATOMIC_RELAXED); }
@@ -196,7 +182,7 @@ API int floors_seal(const uint8_t *data, int64_t length, uint8_t *out, int64_t b
         job.nonces = drawn;
     }
     if (job.status == OK)
-        crew(memory_work, &job, threads);
+        ags1_run_crew(memory_work, &job, threads);
     free(drawn);
     return job.status;
 }
@@ -207,7 +193,7 @@ API int floors_open(const uint8_t *stream, int64_t length, uint8_t *out, int64_t
 {
     Memory job = {stream + HEADER, out, length, block_length, blocks_of(length, block_length), share_of(block_length),
                   0, key, NULL, 0, OK};
-    crew(memory_work, &job, threads);
+    ags1_run_crew(memory_work, &job, threads);
     return job.status;
 }
 
@@ -330,7 +316,7 @@ API int floors_many(const uint8_t *data, const int64_t *offsets, int64_t count, 
     job.share = count / (16 * threads) + 1;
     job.status = job.out == NULL ? NO_MEMORY : encrypt ? random_nonces(nonces, count) : OK;
     if (job.status == OK)
-        crew(encrypt == SEAL_BY_IPSEC_MB ? batch_work_ipsec_mb : batch_work, &job, threads);
+        ags1_run_crew(encrypt == SEAL_BY_IPSEC_MB ? batch_work_ipsec_mb : batch_work, &job, threads);
     if (arena == NULL && job.out != NULL)
         munmap(job.out, (size_t)total);
     free(out_offsets);
@@ -423,7 +409,7 @@ API int floors_file(const char *source, const char *target, int64_t length, int6
             job.status = write_all(job.target, header, HEADER, 0);
     }
     if (job.status == OK)
-        crew(file_work, &job, threads);
+        ags1_run_crew(file_work, &job, threads);
     free(nonces);
     if (job.source >= 0)
         close(job.source);
@@ -483,7 +469,7 @@ API int floors_touch(int64_t length, int huge, int threads)
     Touch job = {fresh(length, huge), length, 0};
     if (job.memory == NULL)
         return NO_MEMORY;
-    crew(touch_work, &job, threads);
+    ags1_run_crew(touch_work, &job, threads);
     munmap(job.memory, (size_t)length);
     return OK;
 }

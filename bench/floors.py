@@ -26,6 +26,7 @@ import ags1
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(__file__).with_name("floors.c")
+INCLUDE = ROOT / "include"
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-Wall")
 
 _FAILURES = {
@@ -84,7 +85,8 @@ def build() -> Path:
     # Intel's library for small messages, where the system has it.
     found = ctypes.util.find_library("IPSec_MB")
     ipsec_mb = ("-DAGS1_IPSEC_MB", f"-l:{found}") if found else ()
-    facts = repr((SOURCE.read_bytes(), FLAGS, compiler, said, chosen, archives, ipsec_mb))
+    text = SOURCE.read_bytes() + (INCLUDE / "ags1" / "workers.h").read_bytes()
+    facts = repr((text, FLAGS, compiler, said, chosen, archives, ipsec_mb))
     directory = cache_directory()
     built = directory / f"floors-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
     if built.is_file():
@@ -96,6 +98,7 @@ def build() -> Path:
             *compiler,
             *FLAGS,
             *chosen.compile_args,
+            f"-I{INCLUDE}",
             str(SOURCE),
             *chosen.link_args,
             *ipsec_mb,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -217,6 +218,40 @@ def test_no_thread_outlives_its_call() -> None:
     while os_threads() - before and time.monotonic() < deadline:
         os.sched_yield()
     assert not os_threads() - before
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads choose their processors on Linux only")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", [1, 2])
+def test_threads_may_run_wherever_their_caller_may(count: int) -> None:
+    """They begin on other processors than the caller's, if there are any; after that they are bound to none."""
+    allowed = os.sched_getaffinity(0)
+    mine = set(sorted(allowed)[:count])
+    data = ags1.encrypt(large(), KEY)
+    stop = threading.Event()
+    masks: list[set[int]] = []
+
+    def watch() -> None:
+        known = before | {str(threading.get_native_id())}
+        while not stop.is_set():
+            for thread in os_threads() - known:
+                with contextlib.suppress(OSError):
+                    masks.append(os.sched_getaffinity(int(thread)))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    before = os_threads()
+    watcher.start()
+    deadline = time.monotonic() + 500
+    os.sched_setaffinity(0, mine)
+    try:
+        while mine not in masks and time.monotonic() < deadline:
+            assert ags1.decrypt(data, KEY, threads=3) == large()
+    finally:
+        os.sched_setaffinity(0, allowed)
+        stop.set()
+        watcher.join(600)
+    assert mine in masks
+    assert all(mask <= mine for mask in masks)
 
 
 @pytest.mark.timeout(60)

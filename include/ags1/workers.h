@@ -9,11 +9,16 @@
  * something else. No member outlives the call that started it: a child forked before or after inherits nothing. All
  * threads block all signals, so that handlers run in the caller's. If the system gives fewer threads than asked for,
  * fewer do the same work.
+ *
+ * A new thread begins on another processor than the one that starts it. Left to itself, Linux may put it behind its
+ * caller, who goes on working: on a virtual machine with two processors, after 5 ms of sleep, half of all threads began
+ * more than 2 ms late (with this, 0.1 ms), which is as long as 8 MiB take.
  */
 #ifndef AGS1_WORKERS_H
 #define AGS1_WORKERS_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <time.h>
@@ -22,24 +27,76 @@
 
 typedef void *(*ags1_work)(void *job);
 
+/* How to start threads from here: what they do, and on which processors. */
+typedef struct {
+    ags1_work work;
+    void *job;
+    pthread_attr_t attributes;
+    int is_elsewhere; /* they begin without the caller's processor, and then may use all that the caller may */
+#ifdef CPU_SET
+    cpu_set_t allowed;
+#endif
+} ags1_start;
+
+static inline void ags1_start_init(ags1_start *start, ags1_work work, void *job)
+{
+    start->work = work;
+    start->job = job;
+    start->is_elsewhere = 0;
+    pthread_attr_init(&start->attributes);
+#ifdef CPU_SET
+    int here = sched_getcpu();
+    if (here >= 0 && here < CPU_SETSIZE && sched_getaffinity(0, sizeof start->allowed, &start->allowed) == 0) {
+        cpu_set_t others = start->allowed;
+        CPU_CLR(here, &others);
+        start->is_elsewhere = CPU_COUNT(&others) > 0 &&
+                              pthread_attr_setaffinity_np(&start->attributes, sizeof others, &others) == 0;
+    }
+#endif
+}
+
+static inline void *ags1_started(void *argument)
+{
+    ags1_start *start = (ags1_start *)argument;
+#ifdef CPU_SET
+    if (start->is_elsewhere)
+        sched_setaffinity(0, sizeof start->allowed, &start->allowed);
+#endif
+    return start->work(start->job);
+}
+
+/* Start one thread, which blocks all signals: 0 if none can be had. `start` stays where it is while the thread runs. */
+static inline int ags1_start_thread(ags1_start *start, pthread_t *thread)
+{
+    sigset_t all, before;
+    int status;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    status = pthread_create(thread, &start->attributes, ags1_started, start);
+    if (status != 0 && start->is_elsewhere)
+        /* The processors of this process may have been changed in between. */
+        status = pthread_create(thread, NULL, ags1_started, start);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status == 0;
+}
+
 typedef struct {
     pthread_t members[AGS1_MAX_CREW];
     int count;
+    ags1_start start;
 } ags1_crew;
 
 static inline void ags1_start_crew(ags1_crew *crew, ags1_work work, void *job, int members)
 {
-    sigset_t all, before;
     crew->count = 0;
     if (members <= 0)
         return;
     if (members > AGS1_MAX_CREW)
         members = AGS1_MAX_CREW;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (crew->count < members && pthread_create(&crew->members[crew->count], NULL, work, job) == 0)
+    ags1_start_init(&crew->start, work, job);
+    while (crew->count < members && ags1_start_thread(&crew->start, &crew->members[crew->count]))
         crew->count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&crew->start.attributes);
 }
 
 static inline void ags1_join_crew(ags1_crew *crew)
@@ -77,6 +134,7 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
+    ags1_start start;
     ags1_task *first; /* the one being done, and those that wait */
     ags1_task *last;
     int exists; /* the thread must be joined */
@@ -138,7 +196,6 @@ static inline void ags1_dismiss(ags1_helper *helper)
 /* Have the thread do a task, which stays where it is until it is done: 0 if no thread can be had. One owner at a time. */
 static inline int ags1_give(ags1_helper *helper, ags1_task *task)
 {
-    sigset_t all, before;
     int is_taken;
     task->next = NULL;
     task->under_way = 1;
@@ -157,10 +214,9 @@ static inline int ags1_give(ags1_helper *helper, ags1_task *task)
         return 1;
     ags1_dismiss(helper);
     helper->first = helper->last = task;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    helper->exists = pthread_create(&helper->thread, NULL, ags1_helper_thread, helper) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    ags1_start_init(&helper->start, ags1_helper_thread, helper);
+    helper->exists = ags1_start_thread(&helper->start, &helper->thread);
+    pthread_attr_destroy(&helper->start.attributes);
     if (!helper->exists) {
         helper->first = helper->last = NULL;
         task->under_way = 0;
