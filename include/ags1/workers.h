@@ -25,6 +25,11 @@
 
 #define AGS1_MAX_CREW 256
 
+/* musl cannot say where a thread begins, nor can macOS. */
+#if defined(__GLIBC__) && defined(CPU_SET)
+#define AGS1_CAN_CHOOSE_PROCESSORS
+#endif
+
 typedef void *(*ags1_work)(void *job);
 
 /* How to start threads from here: what they do, and on which processors. */
@@ -33,7 +38,7 @@ typedef struct {
     void *job;
     pthread_attr_t attributes;
     int is_elsewhere; /* they begin without the caller's processor, and then may use all that the caller may */
-#ifdef CPU_SET
+#ifdef AGS1_CAN_CHOOSE_PROCESSORS
     cpu_set_t allowed;
 #endif
 } ags1_start;
@@ -44,7 +49,7 @@ static inline void ags1_start_init(ags1_start *start, ags1_work work, void *job)
     start->job = job;
     start->is_elsewhere = 0;
     pthread_attr_init(&start->attributes);
-#ifdef CPU_SET
+#ifdef AGS1_CAN_CHOOSE_PROCESSORS
     int here = sched_getcpu();
     if (here >= 0 && here < CPU_SETSIZE && sched_getaffinity(0, sizeof start->allowed, &start->allowed) == 0) {
         cpu_set_t others = start->allowed;
@@ -58,7 +63,7 @@ static inline void ags1_start_init(ags1_start *start, ags1_work work, void *job)
 static inline void *ags1_started(void *argument)
 {
     ags1_start *start = (ags1_start *)argument;
-#ifdef CPU_SET
+#ifdef AGS1_CAN_CHOOSE_PROCESSORS
     if (start->is_elsewhere)
         sched_setaffinity(0, sizeof start->allowed, &start->allowed);
 #endif
