@@ -12,7 +12,6 @@ __all__ = [
     "EXIT_CODES",
     "EXIT_CONFLICT",
     "EXIT_DATA",
-    "EXIT_INTERRUPTED",
     "EXIT_IO",
     "EXIT_KEY",
     "EXIT_OK",
@@ -32,7 +31,6 @@ EXIT_KEY = 3
 EXIT_IO = 4
 EXIT_UNPROTECTED = 5
 EXIT_CONFLICT = 6
-EXIT_INTERRUPTED = 130
 EXIT_OUTPUT_CLOSED = 141
 
 EXIT_CODES = """\
@@ -45,7 +43,7 @@ exit codes:
   5    not protected: a signed footer, pages without tags, or less than the
        policy of an audit asks for
   6    somebody else changed the same files of a dataset: run it again
-  130  interrupted
+  130  interrupted by Ctrl-C; 143 by SIGTERM, 129 by SIGHUP
   141  the reader of the output went away, as `head` does
 """
 

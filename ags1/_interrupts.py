@@ -1,4 +1,7 @@
-"""Ctrl-C while the `ags1` command is being imported: it ends as it does later, without a traceback."""
+"""Signals that end the `ags1` command: Ctrl-C, also while it is being imported, SIGTERM and SIGHUP.
+
+Each raises KeyboardInterrupt, so that what is half done is put away, and what is complete is kept for the next run.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,32 @@ import os
 import signal
 import sys
 
-__all__ = ["INTERRUPTED", "raise_from_now_on"]
+__all__ = ["INTERRUPTED", "interrupted_code", "raise_from_now_on"]
 
 INTERRUPTED = "interrupted; no file was left half-written"
 
+_received = int(signal.SIGINT)
+
 
 def raise_from_now_on() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again: the command catches it."""
+    """Let signals raise KeyboardInterrupt: the command catches it."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # nohup ignores SIGHUP.
+        if _IS_COMMAND and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+
+
+def interrupted_code() -> int:
+    """The exit code after an interrupt: that of a shell for the signal, 130 for Ctrl-C."""
+    return 128 + _received
+
+
+def _interrupt(number: int, frame: object) -> None:
+    global _received
+    _received = number
+    raise KeyboardInterrupt
 
 
 def _end(*_: object) -> None:
@@ -32,6 +52,7 @@ def _is_command() -> bool:
     return name == "ags1"
 
 
+_IS_COMMAND = _is_command()
 # Where Ctrl-C is ignored, as by nohup and in the background of a script, it stays so.
-if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+if _IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _end)

@@ -11,9 +11,9 @@ import os
 import re
 import sys
 
-from ags1._exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
+from ags1._exit_codes import EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
 from ags1._exit_codes import describe as _describe
-from ags1._interrupts import INTERRUPTED, raise_from_now_on
+from ags1._interrupts import INTERRUPTED, interrupted_code, raise_from_now_on
 from ags1._words import printable
 from ags1.errors import Ags1Error, KeyAccessError
 
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         return _fail(str(error), EXIT_USAGE)
     except KeyboardInterrupt:
-        return _fail(INTERRUPTED, EXIT_INTERRUPTED)
+        return _fail(INTERRUPTED, interrupted_code())
     except OutputClosed:
         forget_output()
         return EXIT_OUTPUT_CLOSED

@@ -26,6 +26,7 @@ from ags1.storage import (
     PipeSource,
     SortedListing,
     Source,
+    is_directory_mark,
     open_source,
     read_identified,
     status,
@@ -240,8 +241,7 @@ def _remote(
             if _is_temporary(each.location.name):
                 skipped(path, _TEMPORARY)
                 continue
-            if each.size == 0 and source.is_object and (listing.has_below(each.name) or _is_marker(each)):
-                skipped(path, "is no object but the mark of a directory")
+            if each.size == 0 and source.is_object and (listing.has_below(each.name) or is_directory_mark(each)):
                 continue
             _refuse_reserved(path, source, each.name)
             fault = None
@@ -252,15 +252,6 @@ def _remote(
             if len(sort_key(path)) > MAX_PATH:
                 fault = OSError(errno.ENAMETOOLONG, f"has a path of more than {MAX_PATH} bytes", each.path)
             yield Found(path, each.name, source, _identity_of(each), error=fault)
-
-
-def _is_marker(listed: Entry) -> bool:
-    # The listing leaves out the slash that such a name ends in; under the name without it there is nothing.
-    try:
-        status(listed.location)
-    except FileNotFoundError:
-        return True
-    return False
 
 
 def _identity_of(listed: Entry) -> SourceIdentity:

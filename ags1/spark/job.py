@@ -14,7 +14,6 @@ import ags1.spark
 from ags1._command_line import UsageError, no_file_left
 from ags1._exit_codes import (
     EXIT_DATA,
-    EXIT_INTERRUPTED,
     EXIT_IO,
     EXIT_OK,
     EXIT_UNPROTECTED,
@@ -23,6 +22,7 @@ from ags1._exit_codes import (
     exit_code,
     worst_code,
 )
+from ags1._interrupts import interrupted_code
 from ags1._words import counted, printable, size_text
 from ags1.errors import Ags1Error
 from ags1.spark.job_parser import JOB_OPTIONS, parse
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str
         return job.run()
     except KeyboardInterrupt:
         more = ": what was done is kept, and the same command goes on with it" if options.command in _RESUMED else ""
-        return job.failed(f"interrupted{more}", EXIT_INTERRUPTED)
+        return job.failed(f"interrupted{more}", interrupted_code())
     except Exception as error:
         if options.traceback:
             import traceback

@@ -30,6 +30,7 @@ from ags1.storage.durability import Unsynced
 from ags1.storage.listing import (
     Entry,
     is_directory,
+    is_directory_mark,
     iterate_files,
     list_files,
     list_names,
@@ -75,6 +76,7 @@ __all__ = [
     "in_order",
     "inside",
     "is_directory",
+    "is_directory_mark",
     "is_url",
     "iterate_files",
     "list_files",

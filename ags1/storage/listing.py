@@ -7,6 +7,7 @@ import fnmatch
 import os
 import re
 import stat
+from bisect import bisect_left
 from itertools import groupby
 
 from ags1.storage._atomic import TEMPORARY_SUFFIX
@@ -23,6 +24,7 @@ __all__ = [
     "Entry",
     "Row",
     "is_directory",
+    "is_directory_mark",
     "iterate_files",
     "list_files",
     "list_names",
@@ -37,6 +39,8 @@ Row = tuple[str, int, int, "str | None"]
 """Name, size, time of the last change and etag of an :class:`Entry`."""
 
 _MAGIC = re.compile(r"[*?\[]")
+# Requests at once for empty objects that may be marks of directories.
+_REQUESTS = 16
 
 
 class Entry:
@@ -125,7 +129,7 @@ def is_directory(location: Location) -> bool:
 def list_files(
     location: Location, *, outside: Location | None = None, on_error: Callable[[OSError], object] | None = None
 ) -> list[Entry]:
-    """All files below a directory or prefix, by name; links to directories are not followed.
+    """All files below a directory or prefix, by name; without links to directories, and marks of them.
 
     Parameters
     ----------
@@ -144,7 +148,39 @@ def list_files(
         found = list(_local_files(location, outside, on_error))
     else:
         found = [_entry(location, row) for row in remote_rows(location, outside)]
-    return sorted(found, key=lambda entry: entry.name)
+    found.sort(key=lambda entry: entry.name)
+    return _without_marks(found) if location.is_object else found
+
+
+def _without_marks(found: list[Entry]) -> list[Entry]:
+    names = [each.name for each in found]
+
+    def has_below(name: str) -> bool:
+        at = bisect_left(names, f"{name}/")
+        return at < len(names) and names[at].startswith(f"{name}/")
+
+    empty = [each for each in found if each.size == 0]
+    alone = [each for each in empty if not has_below(each.name)]
+    marks = {each.name for each in empty}.difference(each.name for each in alone)
+    if alone:
+        from ags1._parallel import in_parallel
+
+        answers = in_parallel(is_directory_mark, alone, min(_REQUESTS, len(alone)))
+        marks.update(each.name for each, is_mark in zip(alone, answers, strict=True) if is_mark)
+    return [each for each in found if each.name not in marks]
+
+
+def is_directory_mark(listed: Entry) -> bool:
+    """Whether this empty object of a listing, with none below it, stands for a directory; one request.
+
+    Consoles and Hadoop make objects whose names end in a slash. The listing leaves that out, and under the name without
+    it there is nothing.
+    """
+    try:
+        status(listed.location)
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def iterate_files(location: Location) -> Iterator[Entry]:
@@ -226,7 +262,6 @@ def _objects_below(location: Location) -> Iterator[Row]:
     prefix = location.path.rstrip("/")
     skipped = len(prefix) + 1 if prefix else 0
     for key, size, etag, modified in _objects.list_objects(location):
-        # An object that ends in "/" stands for a directory in some tools; obstore leaves the slash out.
         name = key[skipped:]
         if name:
             yield name, size, modified, etag

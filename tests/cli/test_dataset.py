@@ -6,6 +6,9 @@ import json
 import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -360,6 +363,26 @@ def test_a_second_writer_of_the_same_path_is_a_conflict(vault: Path, run: Run, m
     conflict = run("dataset", "rm", "vault", "sub/deep/b.bin")
     assert conflict.code == 6
     assert "somebody else has changed sub/deep/b.bin meanwhile: nothing was committed" in conflict.err
+
+
+def test_what_is_complete_when_a_scheduler_ends_a_run_is_not_done_again(tree: dict[str, bytes], run: Run) -> None:
+    source = Path("tree")
+    (source / "y").write_bytes(bytes(100 << 20))
+    with (source / "z").open("wb") as file:
+        file.truncate(1 << 33)
+    command = [sys.executable, "-m", "ags1", "dataset", "encrypt", "tree", "vault", "--key-id", "lake"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        # The files before it are complete; it takes seconds.
+        while process.poll() is None and not list(Path("vault").glob("*z.*")):
+            pass
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=600)
+    assert (process.returncode, said) == (128 + signal.SIGTERM, "ags1: interrupted; no file was left half-written\n")
+    assert not list(Path("vault").glob("*z.*"))
+    (source / "z").write_bytes(b"short")
+    again = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake")
+    assert again.out.startswith("encrypted 1 file, 5 B")
+    assert f"{len(tree) + 1} taken over" in again.out
 
 
 def test_what_fails_is_reported_and_the_rest_goes_on_if_told_so(vault: Path, run: Run) -> None:

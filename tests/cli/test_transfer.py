@@ -342,12 +342,12 @@ def test_remote_files_come_back(run: Run, work: Path) -> None:
     assert "memory://vault/missing" in missing.err
 
 
-# -- Ctrl-C --------------------------------------------------------------------------------------------------
+# -- signals -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupt_stops_all_jobs_and_leaves_nothing(work: Path, jobs: int) -> None:
+@pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGINT), (2, signal.SIGTERM)])
+def test_an_interrupt_stops_all_jobs_and_leaves_nothing(work: Path, jobs: int, number: int) -> None:
     for index in range(4):
         with (work / f"large-{index}").open("wb") as file:
             file.truncate(1 << 28)
@@ -362,11 +362,11 @@ def test_an_interrupt_stops_all_jobs_and_leaves_nothing(work: Path, jobs: int) -
         assert process.stderr is not None
         # The small file is done, so the large ones are at work: such blocks keep a thread busy for half a minute.
         assert process.stdout.readline().startswith(b"small -> out/small.ags1")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         code = process.wait(600)
         said = process.stderr.read().decode()
         summed = process.stdout.read().decode()
-    assert code == 130
+    assert code == 128 + number
     assert said == "ags1: interrupted; no file was left half-written\n"
     assert summed.startswith("encrypted 1 of 5 files, ")
     assert set(files_below(work / "out")) == {"small.ags1"}

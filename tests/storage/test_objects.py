@@ -68,6 +68,17 @@ def test_a_number_in_a_name_or_in_a_request_id_is_no_status(
     assert bytes(memoryview(read_whole(lake.join("416 empty"), 10))) == b""
 
 
+def test_marks_of_directories_are_no_files(lake: Location, s3_server: S3Server) -> None:
+    """Consoles and Hadoop make them; a file without content is one, though it stands beside them."""
+    names = ["day=1/a.csv", "day=1/_SUCCESS", "day=1.csv", "empty"]
+    for name in names:
+        put(lake.join("raw").join(name), b"" if name in ("day=1/_SUCCESS", "empty") else b"data")
+    for mark in ("raw/day=1/", "raw/new folder/", "raw/"):
+        s3_server.client().put_object(Bucket=lake.container, Key=mark, Body=b"")
+    assert [each.name for each in list_files(lake.join("raw"))] == sorted(names)
+    assert [each.name for each in match(Location(f"{lake.text}/raw/*", lake.storage_options))] == ["day=1.csv", "empty"]
+
+
 def test_nothing_appears_before_the_commit_and_nothing_after_an_abort(lake: Location) -> None:
     with open_output(lake.join("small")) as output:
         output.write(b"data")
