@@ -257,4 +257,8 @@ def expire(options: argparse.Namespace) -> int:
         objects = f"{counted(report.objects, 'object')} ({size_text(report.object_bytes)})"
         what = f"{verb} {gone}, and {objects} that no version needs; kept {kept}"
         say(f"{what} -> {options.vault}, version {report.version}")
+        if len(report.kept) > options.keep:
+            say("more versions than --keep stay, because they were replaced not long ago: --older-than says how long")
+        if report.young_objects:
+            say(f"in no version, but young: {counted(report.young_objects, 'object')}; --grace says how long they stay")
     return 0

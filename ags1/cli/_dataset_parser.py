@@ -138,7 +138,7 @@ ags1 dataset rewrap vault/ --key-id tenant-a --new-key-id tenant-a-2027""",
         f"keep older-than grace give-up {_OPEN} dry-run SAY",
         more="That includes what interrupted runs have left. No committed file is ever lost: a run that is given up "
         "can commit nothing afterwards.",
-        fields="dataset, version, versions, kept, objects, object_bytes, dry_run, error",
+        fields="dataset, version, versions, kept, objects, object_bytes, young_objects, dry_run, error",
         examples="""\
 ags1 dataset expire vault/ --keep 5 --older-than 30d --dry-run
 ags1 dataset expire vault/ --keep 1 --older-than 0s""",

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["cat", "classes", "diff", "ls", "verify", "versions"]
 
+# What a killed run left: thousands, of which one says as much as all.
+_SHOWN = 3
+
 
 def ls(options: argparse.Namespace) -> int:
     with opened(options) as (vault, reporter):
@@ -81,9 +84,12 @@ def verify(options: argparse.Namespace) -> int:
         for each in report.problems:
             if not each.is_harmless:
                 warn(f"ags1: {each.kind}: {each.detail}")
-            elif not options.quiet:
-                warn(f"ags1: warning: {each.kind}: {each.detail}")
         if not options.quiet:
+            harmless = [each for each in report.problems if each.is_harmless]
+            for each in harmless[:_SHOWN]:
+                warn(f"ags1: warning: {each.kind}: {each.detail}")
+            if len(harmless) > _SHOWN:
+                warn(f"ags1: warning: and {len(harmless) - _SHOWN:,} more in no version (--json lists them)")
             what = f"{counted(report.file_count, 'file')}, {in_time(report.plaintext_bytes, seconds)}"
             state = problems if count else "all authentic"
             say(f"{options.vault}: {what}, version {report.version}: {state}")

@@ -75,7 +75,7 @@ class _Expiry:
         now = self._store_time(transaction)
         try:
             going, staying = self._versions(now)
-            rubbish = self._rubbish(staying, now)
+            rubbish, young = self._rubbish(staying, now)
             fenced = {run for each in rubbish if (run := record_of(each.name) or run_of(each.name)) is not None}
             report = ExpireReport(
                 version=head.version,
@@ -83,6 +83,7 @@ class _Expiry:
                 kept=[each.version for each in staying],
                 objects=len(rubbish),
                 object_bytes=sum(each.size for each in rubbish),
+                young_objects=young,
                 dry_run=dry_run,
             )
             if dry_run or not (going or rubbish):
@@ -170,15 +171,15 @@ class _Expiry:
         except (Ags1Error, OSError) as error:
             raise self._refusal(version.version, error) from error
 
-    def _rubbish(self, staying: list[Version], now: int) -> list[Listed]:
-        """What runs have written, nobody needs, and is old enough."""
+    def _rubbish(self, staying: list[Version], now: int) -> tuple[list[Listed], int]:
+        """What runs have written, nobody needs, and is old enough; and how much is not."""
         known: set[str] = set()
         found = unnamed(walk(self.location), self._names(staying[-1], known))
         for version in reversed(staying[:-1]):
             for name in self._names(version, known):
                 found.pop(name, None)
         inner = _datasets_inside(found)
-        rubbish = []
+        rubbish, young = [], 0
         for each in found.values():
             by_run = each.name.startswith(f"{RUNS}/") or run_of(each.name) is not None
             if not by_run or each.kind != "file" or _is_below(each.name, inner):
@@ -190,7 +191,9 @@ class _Expiry:
                 continue
             if now - each.modified >= self.grace * _SECOND:
                 rubbish.append(each)
-        return rubbish
+            else:
+                young += 1
+        return rubbish, young
 
     def _remove_empty(self, names: Iterable[str]) -> None:
         if not self.location.is_local:

@@ -163,6 +163,8 @@ class ExpireReport:
         Versions that were removed, and those that stay.
     objects, object_bytes : int
         Objects that no version names, and their bytes.
+    young_objects : int
+        Objects that no version names and that stay, because they are younger than `grace`.
     dry_run : bool
         Whether nothing was removed.
     """
@@ -172,4 +174,5 @@ class ExpireReport:
     kept: list[int]
     objects: int
     object_bytes: int
+    young_objects: int
     dry_run: bool

@@ -197,7 +197,7 @@ class _Verification:
             return Problem(name, "leftover", f"{name} is a temporary file of an interrupted run: remove it")
         run = run_of(name)
         if run is not None and kind == "file":
-            text = f"{name} is of run {run} and in no version: the run goes on, or was interrupted; expire removes it"
+            text = f"{name} is of run {run}, in no version: that goes on, or was interrupted; expire removes it later"
             return Problem(name, "unreferenced", text)
         if kind == "file":
             size = _size_of(self.view.location.join(name))

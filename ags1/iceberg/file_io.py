@@ -26,7 +26,7 @@ from ags1 import layout
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg._document import MAX_DOCUMENT, Document
 from ags1.iceberg.file_keys import FileKeys, KnownFile
-from ags1.iceberg.locations import local_path
+from ags1.iceberg.locations import local_path, with_environment
 from ags1.iceberg.manifests import readable
 from ags1.iceberg.metadata_document import KEY_ID, METADATA_SUFFIX, check_hash, metadata_document
 from ags1.stream import Reader
@@ -121,7 +121,7 @@ class EncryptedFileIO(FileIO):
         found = self._inner.get(scheme)
         if found is None:
             others = {name: value for name, value in self.properties.items() if name != PY_IO_IMPL}
-            found = self._inner[scheme] = load_file_io(others, location)
+            found = self._inner[scheme] = load_file_io(with_environment(others, scheme), location)
         return found
 
     def stored(self, location: str) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlparse
 
-from ags1.storage import Location, option_name
+from ags1.storage import Location, option_name, s3_environment
 
 __all__ = [
     "IO_IMPLEMENTATION",
@@ -23,6 +23,7 @@ __all__ = [
     "local_path",
     "location_of",
     "storage_options_of",
+    "with_environment",
 ]
 
 # Storage option: the properties that name it, the first one that is set counts.
@@ -130,6 +131,17 @@ def io_properties_of(options: Mapping[str, Any] | None, *, strict: bool = True) 
     endpoint = found.get("s3.endpoint")
     if endpoint is not None and "://" not in endpoint:
         found["s3.endpoint"] = f"{'https' if secure else 'http'}://{endpoint}"
+    return found
+
+
+def with_environment(properties: Mapping[str, str], scheme: str) -> dict[str, str]:
+    """Properties for PyIceberg's FileIO of a scheme, with what the environment says and PyArrow does not look for."""
+    found = dict(properties)
+    if scheme in ("s3", "s3a", "s3n"):
+        for option, value in s3_environment().items():
+            names = _NAMES["s3"][option]
+            if not any(found.get(name) for name in names):
+                found |= io_properties_of({names[0]: value})
     return found
 
 

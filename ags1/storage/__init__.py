@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile, temporary_name
 from ags1.storage._budget import STREAM_BUDGET, Budget
-from ags1.storage._clients import option_name
+from ags1.storage._clients import option_name, s3_environment
 from ags1.storage._creation import can_create, create
 from ags1.storage._errors import as_os_error
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
@@ -91,6 +91,7 @@ __all__ = [
     "read_identified",
     "read_whole",
     "remove",
+    "s3_environment",
     "start",
     "status",
     "temporary_name",

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["client_of", "option_name"]
+__all__ = ["client_of", "option_name", "s3_environment"]
 
 _TIMEOUT_SECONDS = 60.0
 _RETRY_SECONDS = 180.0
@@ -158,14 +158,15 @@ def _s3(stores: Any, location: Location, options: dict[str, Any], common: dict[s
     path_style = config.pop("path_style", None)
     if path_style is not None:
         config["virtual_hosted_style_request"] = not _is_true(path_style)
-    endpoint = config.get("endpoint") or _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    environment = s3_environment()
+    endpoint = config.get("endpoint") or environment.get("endpoint")
     if endpoint:
         if "://" not in endpoint:
             endpoint = f"{'https' if secure else 'http'}://{endpoint}"
         config["endpoint"] = endpoint
         if endpoint.startswith("http://"):
             common["client_options"].setdefault("allow_http", True)
-    region = config.get("region") or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+    region = config.get("region") or environment.get("region")
     given = "access_key_id" in config or "aws_access_key_id" in config or _is_true(config.get("skip_signature", False))
     if not given and (profile or not _environment("AWS_ACCESS_KEY_ID")):
         session = _boto3_session(profile, location)
@@ -180,6 +181,15 @@ def _s3(stores: Any, location: Location, options: dict[str, Any], common: dict[s
 
 def _is_true(value: object) -> bool:
     return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
+
+
+def s3_environment() -> dict[str, str]:
+    """Endpoint and region of S3, as far as the environment says them."""
+    found = {
+        "endpoint": _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        "region": _environment("AWS_REGION", "AWS_DEFAULT_REGION"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _environment(*names: str) -> str | None:

@@ -207,6 +207,8 @@ def test_old_versions_expire_and_the_rest_stays_whole(vault: Path, run: Run) -> 
     run("dataset", "rm", "vault", "sub", "-q")
     kept = run("dataset", "expire", "vault")
     assert "removed 0 versions, and 0 objects (0 B) that no version needs; kept 2 versions" in kept.out
+    assert "more versions than --keep stay, because they were replaced not long ago: --older-than" in kept.out
+    assert "more versions" not in run("dataset", "expire", "vault", "--keep", "2").out
     record = run("dataset", "expire", "vault", "--older-than", "0s", "--grace", "0s", "--json").records[0]
     assert (record["versions"], record["version"], record["error"]) == ([1], 3, None)
     # Three files and the root of version 1.
@@ -263,6 +265,15 @@ def test_verify_names_each_problem_and_what_is_harmless_is_none(vault: Path, run
     assert harmless.code == 0
     assert "ags1: warning: unreferenced: a.txt.0123456789ab-01234567.ags1" in harmless.err
     assert harmless.out.endswith("version 1: all authentic\n")
+    assert "in no version, but young: 1 object; --grace says how long" in run("dataset", "expire", "vault").out
+    more = [left.with_name(f"a.txt.0123456789ab-{number:08}.ags1") for number in range(9)]
+    for each in more:
+        each.touch()
+    many = run("dataset", "verify", "vault")
+    assert (many.code, len(many.err.splitlines())) == (0, 4)
+    assert many.err.endswith("ags1: warning: and 7 more in no version (--json lists them)\n")
+    for each in more:
+        each.unlink()
     object_of("sub/empty").unlink()
     first, second = object_of("sub/a.txt"), Path("vault").glob("a.txt.*.ags1")
     next(each for each in second if each != left).write_bytes(first.read_bytes())

@@ -9,11 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from ags1.iceberg import load_table, open_table, relocate_table
+from ags1.iceberg import create_table, load_table, open_table, relocate_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
-from ags1.iceberg.locations import check_catalog_properties, io_properties_of, location_of, storage_options_of
+from ags1.iceberg.locations import (
+    check_catalog_properties,
+    io_properties_of,
+    location_of,
+    storage_options_of,
+    with_environment,
+)
 from ags1.kms import MemoryKms
 from ags1.storage import create, read_whole
 from tests.iceberg.catalog_cases import fields_of
@@ -73,6 +80,25 @@ def test_the_options_reach_a_server(s3_server: S3Server, s3_bucket: str) -> None
     location = location_of(f"s3a://{s3_bucket}/t/metadata/v1.json", properties)
     create(location, b"{}")
     assert bytes(read_whole(location, 10)) == b"{}"
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_what_the_environment_says_of_a_store_is_enough(
+    s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    said = s3_server.environment()
+    for name in said:
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", variable):
+        monkeypatch.setenv(name, said[name])
+    where, kms, rows = f"s3://{s3_bucket}/t", MemoryKms({"lake": bytes(16)}), pa.table({"id": [1, 2]})
+    create_table(None, where, rows.schema, kms=kms, key_id="lake").append(rows)
+    table = load_table(None, where, kms=kms)
+    assert table.scan().to_arrow().to_pydict() == {"id": [1, 2]}
+    assert table.verify().ok
+    # What is given counts.
+    given = with_environment({"s3.endpoint": "http://other", "client.region": "eu-west-1"}, "s3")
+    assert given == {"s3.endpoint": "http://other", "client.region": "eu-west-1"}
 
 
 @pytest.mark.parametrize(
