@@ -37,7 +37,7 @@ from collections.abc import Sequence
 
 
 cdef class Room:
-    """Memory for the results of many calls. What nobody but its lists knows is free."""
+    """Memory for the results of many calls. Memory that only its own lists refer to is free."""
 
     def __cinit__(self, nbytes, count):
         self.arenas = [new_bytes(nbytes)]
@@ -105,7 +105,7 @@ cdef class Batch:
 
     Notes
     -----
-    Immutable, and safe to share between threads, as long as nobody changes memory that it was made of.
+    Immutable, and safe to share between threads, as long as the memory that it was made of does not change.
     It has Arrow's PyCapsule interface: pyarrow (``pyarrow.array(batch)``) and others read it without a copy, as an
     array of type large_binary.
     """

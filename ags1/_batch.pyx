@@ -4,7 +4,7 @@
     arena     | stream 0 | stream 1        | stream 2 |            one piece of memory: see ags1._arena
     offsets   0          o1                o2         o3           int64
 
-Nothing is made for an item before somebody asks for it::
+No object is made for an item until it is used::
 
     measure every item: the offsets
     for each window of consecutive items (ags1._window):
@@ -505,7 +505,7 @@ cdef class _Making:
             if newest is not None:
                 newest.wait()
         except BaseException:
-            # Nobody writes into the arena any more, and nothing unverified stays there: it may be the caller's.
+            # No thread writes into the arena any more, and nothing unverified stays there: it may be the caller's.
             for window in (older, newest):
                 if window is not None:
                     window.let_go()

@@ -253,7 +253,7 @@ cdef int _judge(Job *job, bint encrypt, object names) except -1:
                 job.failure.block_index, names[job.failure.run] if names is not None else None)
         raise_status(job.failure.status, job.failure.backend_error, "decrypting blocks")
     if job.done != job.units:
-        # Fresh memory would pass for a result: a block that nobody took must never go unnoticed.
+        # Fresh memory looks like a result: a block that no thread took must never go unnoticed.
         raise SystemError(f"{job.done} of {job.units} blocks were processed; this is a defect of ags1")
     return 0
 
@@ -367,7 +367,7 @@ def fresh_bytes(length):
 
 
 def writable_view(bytes fresh):
-    """A writable memoryview of bytes that nobody else has seen. Release it before `fresh` dies."""
+    """A writable memoryview of bytes that no other code has seen. Release it before `fresh` dies."""
     return PyMemoryView_FromMemory(PyBytes_AS_STRING(fresh), len(fresh), PyBUF_WRITE)
 
 

@@ -312,7 +312,7 @@ cdef class Gathered:
         return was_started
 
     def stop(self):
-        """Return when nobody works on this memory any more: False if nobody did."""
+        """Wait until no thread works on this memory any more; return False if none did."""
         if not self.under_way:
             return False
         if self.process != getpid():
@@ -361,6 +361,6 @@ cdef class Gathered:
         cdef int64_t needed = FIRST_CELL + self._stored(filled)
         cdef int64_t room = len(self.memory)
         if room < needed:
-            # Not initialised: nobody sees a byte that was not written.
+            # Not initialised: bytes that were not written are never seen.
             PyByteArray_Resize(self.memory, max(needed, min(2 * room, FIRST_CELL + self._stored(self.capacity))))
         return <uint8_t *>PyByteArray_AS_STRING(self.memory) + FIRST_CELL

@@ -379,7 +379,7 @@ cdef unsigned long gcm_last_error(int status) noexcept nogil:
     """The newest entry of this thread's OpenSSL error queue, which is emptied; 0 if the status is not OpenSSL's fault.
 
     A thread that has looked at its queue takes a lock of libcrypto's when it exits, which a child that is forked then
-    would inherit. So nobody looks unless OpenSSL itself failed; a bad tag puts nothing into the queue.
+    would inherit. So it is read only if OpenSSL itself failed; a bad tag puts nothing into the queue.
     """
     cdef unsigned long error
     if status != GCM_BACKEND and status != GCM_NO_RANDOM:

@@ -579,7 +579,7 @@ cdef Items items_of(object source, str what):
             # polars hands out the addresses of such objects as if they were bytes.
             raise TypeError(f"{what}s are an array of Python objects: pass a list of bytes-like objects")
         if type(source).__module__.partition(".")[0] == "pyarrow" and hasattr(source, "validate"):
-            # Its offsets may come from a file of somebody else's, and only pyarrow knows how large its buffers are.
+            # Its offsets may come from a file that others wrote, and only pyarrow knows how large its buffers are.
             source.validate()
         if hasattr(source, "__arrow_c_array__"):
             _take_capsules(self, source.__arrow_c_array__())

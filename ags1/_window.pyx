@@ -2,7 +2,7 @@
 
 A member of the crew takes a share of the window's part of the arena, finds its first item by bisection, and goes on to
 the end of the share. Items are looked at twice, to measure them and to work on them; what does not agree the second
-time is refused, and nobody's memory is left: their owners may change them meanwhile.
+time is refused, and no memory of the caller is kept: its owner may change it meanwhile.
 """
 
 from cpython.mem cimport PyMem_Free
@@ -244,7 +244,7 @@ cdef class Window:
                 work.failure.status, work.failure.backend_error,
                 "encrypting blocks" if self.nonces != NULL else "decrypting blocks")
         if work.found != work.last - work.first or work.done != work.blocks:
-            # Fresh memory would pass for a result: a block that nobody took must never go unnoticed.
+            # Fresh memory looks like a result: a block that no thread took must never go unnoticed.
             raise SystemError(
                 f"{work.found} of {work.last - work.first} buffers and {work.done} of {work.blocks} blocks were "
                 "processed; this is a defect of ags1"

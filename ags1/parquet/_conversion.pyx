@@ -4,7 +4,7 @@
     a worker       read in one call, convert each page, wait for its turn, write in one call
 
 A worker waits for its turn to take its place in the target, because the length of a varint may depend on a CRC that
-nobody knew before::
+was not known before::
 
     conversion.start(pages, source, target, offset)      threads start
     ... walk the next pages ...
@@ -154,7 +154,7 @@ cdef int _segment(Job *job, Worker *worker, int64_t ticket, int64_t *failed) noe
     failed[0] = first
     at = ags1_turnstile_enter(&job.turnstile, ticket, done)
     if at < 0:
-        # Somebody before this one has failed, and reports it.
+        # A worker before this one has failed, and reports it.
         return GCM_OK
     for index in range(first, last):
         job.pages[index].new_offset += at
@@ -199,7 +199,7 @@ cdef class Conversion:
     cdef ags1_crew crew
     cdef bint flying
     cdef bint busy               # from _prepare to _release
-    cdef bint waiting            # somebody waits for the threads
+    cdef bint waiting            # a caller waits for the threads
     cdef bint lined
     cdef int64_t born            # `forks` at the start
     cdef tuple keys              # that the job points to
@@ -228,7 +228,7 @@ cdef class Conversion:
 
     cdef void _stop(self) noexcept:
         if self.flying and self.born != forks:
-            # The threads are the parent's. Here there is nobody to wait for, and nobody gives the locks back.
+            # The threads are the parent's. Here there is no thread to wait for, and none releases the locks.
             self.crew.count = 0
             self.lined = False
         elif self.flying:

@@ -7,7 +7,7 @@
                  not opened yet: no items
 
 A node is opened by one walk over its bytes (compact_items.h). When it is written, `measure` first finds out which nodes
-must be written anew, and how long everything becomes; then the bytes are made in one piece::
+must be rewritten, and how long everything becomes; then the bytes are made in one piece::
 
     item = &node.items[index]
     value = value_of(node, item)              # a number, bytes, or a Node that then stays in the item
@@ -424,7 +424,7 @@ cdef void replace(Node self, int64_t index, ags1_item item) noexcept:
     cdef ags1_item before = self.items[index]
     self.items[index] = item
     self.altered = True
-    # Last: the end of a source may run code of whoever exports its memory.
+    # Last: the end of a source may run code of the object that exports its memory.
     drop(&before)
 
 
@@ -440,7 +440,7 @@ cdef void remove(Node self, int64_t index) noexcept:
 
 
 cdef Node copied(Node self, int depth):
-    """A copy for another depth, after `measure`. What is not written anew is shared: it is the source's bytes."""
+    """A copy for another depth, after `measure`. What is not rewritten is shared: it is the source's bytes."""
     cdef Node copy
     cdef Node child
     cdef int64_t index
@@ -448,7 +448,7 @@ cdef Node copied(Node self, int depth):
     cdef ags1_item *target
     if depth > AGS1_COMPACT_MAX_DEPTH:
         raise ValueError(f"values may be nested {AGS1_COMPACT_MAX_DEPTH} deep at most")
-    if not self.written_anew:
+    if not self.rewritten:
         check_depth(self, self.shape, self.start, self.length, depth - 1, self.depth - 1)
         return unopened(self.source, self.what, self.shape, depth, self.start, self.length)
     copy = made(self.shape)
@@ -472,7 +472,7 @@ cdef Node copied(Node self, int depth):
             value = held(item)
             if ags1_is_container(item.kind):
                 child = <Node>value
-                if not child.written_anew and child.source is self.source and child.length <= UINT32_MAX:
+                if not child.rewritten and child.source is self.source and child.length <= UINT32_MAX:
                     check_depth(child, child.shape, child.start, child.length, depth, self.depth)
                     target.form = AGS1_ITEM_SPAN
                     target.data = child.start
@@ -503,8 +503,8 @@ cdef int check_depth(Node self, int kind, int64_t start, int64_t length, int dep
 
 
 cdef bint measure(Node self) noexcept:
-    """Find out for the node and every one below it whether it is written anew, and how long it becomes."""
-    cdef bint anew = self.altered
+    """Find out for the node and every one below it whether it is rewritten, and how long it becomes."""
+    cdef bint rewritten = self.altered
     cdef bint field = self.shape == AGS1_COMPACT_STRUCT
     cdef uint8_t scratch[16]
     cdef int64_t size = 1 if field else head_end(self, scratch) - scratch
@@ -524,16 +524,16 @@ cdef bint measure(Node self) noexcept:
         elif ags1_is_container(item.kind):
             child = <Node>held(item)
             if measure(child):
-                anew = True
+                rewritten = True
             size += child.size
         else:
             length = PyBytes_GET_SIZE(held(item))
             size += length
             if item.kind == AGS1_COMPACT_BINARY:
                 size += ags1_compact_put_varint(scratch, <uint64_t>length)
-    self.written_anew = anew
-    self.size = size if anew else self.length
-    return anew
+    self.rewritten = rewritten
+    self.size = size if rewritten else self.length
+    return rewritten
 
 
 cdef uint8_t *head_end(Node self, uint8_t *out) noexcept:
@@ -551,7 +551,7 @@ cdef uint8_t *put_node(uint8_t *out, Node self) noexcept:
     cdef int64_t index
     cdef int before = 0
     cdef ags1_item *item
-    if not self.written_anew:
+    if not self.rewritten:
         memcpy(out, self.source.data + self.start, <size_t>self.length)
         return out + self.length
     out = head_end(self, out)

@@ -211,7 +211,7 @@ cdef int _open_modules(
             return PAGE_BAD_LEVELS
     if ctr and (page.page_type == DICTIONARY or page.ordinal == 0):
         # Nothing authenticates the algorithm that an encrypted footer is read by. One page of a chunk tells whether it
-        # was changed alone; whoever changes the pages too, is not found out.
+        # was changed alone; an attacker who changes the pages too is not noticed.
         if module_open(
                 &worker.opener, ends.source_key, ends.source_key_length, False, module_type, ends.source_row_group,
                 ends.source_column, page.ordinal, body + levels, length - levels, out) == GCM_OK:

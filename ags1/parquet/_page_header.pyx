@@ -1,7 +1,7 @@
 """The two structures that every page has a share in, read and changed in their bytes, without a tree.
 
     PageHeader     ... compressed_page_size ... crc ...                   scan_page_header finds the spans of both
-    OffsetIndex    [offset compressed_page_size first_row_index] ...      move_offset_index writes the first two anew
+    OffsetIndex    [offset compressed_page_size first_row_index] ...      move_offset_index rewrites the first two
 
 Unknown fields, and the order of fields, do not matter. A page walk calls it so::
 

@@ -5,7 +5,7 @@
                                                                 its own length word, nonce and tag included
 
 Each header says where the next one is, so one thread walks them; it keeps the headers (decrypted) in an arena, with
-the spans of the two fields that a new position or size changes, and hands pages in lists to whoever moves them::
+the spans of the two fields that a new position or size changes, and collects pages in lists for the code that moves them::
 
     pages = PageList(source_aad)
     while not chunk.done:
@@ -225,7 +225,7 @@ cdef class Chunk:
     def moved_offset_index(self, index not None):
         """An OffsetIndex with the new places and sizes of the pages, everything else of it as it was.
 
-        None if it is not as writers make it, or does not fit the pages: for whoever can say what is wrong.
+        None if it is not as writers make it, or does not fit the pages: the caller then says what is wrong.
         """
         cdef BufferView data = readable(index, "index")
         cdef int64_t room = data.nbytes + self.location_count * 2 * MAX_VARINT

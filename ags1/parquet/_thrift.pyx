@@ -7,10 +7,10 @@
                    1: i32 = 5          made when it is asked for, and kept: the same object comes back
 
     after  .list(2)[0].set(1, I32, 6)
-    15 02  19 1c  15 0c 00  00         what changed, and what is around it, is written anew;
+    15 02  19 1c  15 0c 00  00         what changed, and what is around it, is rewritten;
     ^^^^^                              everything else is copied byte for byte
 
-Whoever changes a few fields of a structure to which later writers may have added others::
+To change a few fields of a structure to which later writers may have added others::
 
     footer = Struct.parse(data, what="footer of lake.parquet")
     for group in footer.list(4).structs():
@@ -19,8 +19,8 @@ Whoever changes a few fields of a structure to which later writers may have adde
             metadata.set(9, I64, metadata.integer(9) + moved)
     changed = footer.encode()
 
-What is unknown survives: fields, union arms, overlong varints, other ways to write a bool. Of a struct that is written
-anew only the headers of its fields may differ. How it works is in _nodes. Source: Thrift compact protocol encoding
+What is unknown survives: fields, union arms, overlong varints, other ways to write a bool. Of a struct that is
+rewritten only the headers of its fields may differ. How it works is in _nodes. Source: Thrift compact protocol encoding
 specification; ids and names of Parquet's fields are in parquet.thrift.
 """
 

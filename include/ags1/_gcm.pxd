@@ -27,7 +27,7 @@ cdef int count_messages(Key key, int64_t count) except -1
 
 # A context without a key, for gcm_context_rekey or ctr_context_rekey; NULL when OpenSSL refuses.
 cdef EVP_CIPHER_CTX *context_new() noexcept nogil
-# A keyed context belongs to one thread at a time. gcm_context_new answers NULL when OpenSSL refuses.
+# A keyed context belongs to one thread at a time. gcm_context_new returns NULL when OpenSSL refuses.
 cdef EVP_CIPHER_CTX *gcm_context_new(const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil
 cdef int gcm_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil
 cdef void gcm_context_free(EVP_CIPHER_CTX *context) noexcept nogil

@@ -1,4 +1,4 @@
-/* Thrift's compact protocol, read from memory that nobody has checked.
+/* Thrift's compact protocol, read from memory that was not checked.
  *
  *     struct   field field ... 00
  *     field    delta(4 bits) kind(4 bits)  value          delta 1..15 from the id of the field before
@@ -9,7 +9,7 @@
  *     binary   varint size  bytes                          integers are zigzag varints, a double is 8 bytes LE
  *     bool     a field's value is its kind; in a list one byte: 1, or 2 or 0 for false
  *
- * A cursor remembers its first error, with the place, and answers zeros from then on, so that callers may look once
+ * A cursor remembers its first error, with the place, and returns zeros from then on, so that callers may look once
  * after several reads. No size is believed: an item takes at least one byte of what is left. Nothing is allocated.
  * Source: Thrift compact protocol encoding specification.
  */

@@ -1,4 +1,4 @@
-# compact.h for Cython: extern declarations only. See compact.h for the picture and what each answers.
+# compact.h for Cython: extern declarations only. See compact.h for the picture and what each returns.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef extern from "ags1/compact.h" nogil:

@@ -4,7 +4,7 @@
  *               |     |
  *     items    [1: I32 at 1, 1 byte] [2: LIST at 3, 20 bytes] ...      16 bytes each
  *
- * An item begins as a span of the source. Whoever changes the value makes it inline (a number) or an object (a reference
+ * An item begins as a span of the source. A change of the value makes it inline (a number) or an object (a reference
  * that the item's owner counts)::
  *
  *     ags1_items items = {.base = data, .cursor = {data + start, data + start + length, 0}};

@@ -1,4 +1,4 @@
-# compact_items.h for Cython: extern declarations only. See there for the picture and what each answers.
+# compact_items.h for Cython: extern declarations only. See there for the picture and what each returns.
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
 
 from ags1.compact cimport ags1_compact

@@ -9,8 +9,8 @@
  * generator in it. Two copies draw different bytes all the same, since the kernel gives each of them other ones.
  *
  * Not RAND_bytes: its generators belong to threads, and each thread that has one takes a lock of libcrypto's when it
- * exits. A child that is forked at that moment inherits the lock, taken for ever. The lock here is taken by whoever
- * forks, so that no other thread has it then.
+ * exits. A child that is forked at that moment inherits the lock, taken for ever. The lock here is taken by the
+ * thread that forks, so that no other thread has it then.
  *
  * Its state is static: one module includes this. Source: NIST SP 800-90A, section 10.2.1; prediction resistance is by
  * additional input, which costs one update of the state instead of a reseed.

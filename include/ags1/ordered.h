@@ -1,9 +1,9 @@
 /* A line in which the members of a crew wait until it is their turn, so that what each adds to a file follows what
- * the member before it added, although nobody knew beforehand how long that would be.
+ * the member before it added, although that length was not known before.
  *
  *     at = ags1_turnstile_enter(&line, ticket, length, &failure)    waits for ticket - 1, takes `length` from the line's end
  *
- * Tickets are taken in ascending order from one counter, so whoever waits waits for somebody who works. A member that
+ * Tickets are taken in ascending order from one counter, so a member that waits waits for one that works. A member that
  * gives up calls ags1_turnstile_break first.
  */
 #ifndef AGS1_ORDERED_H

@@ -70,7 +70,7 @@ static inline void *ags1_started(void *argument)
     return start->work(start->job);
 }
 
-/* Start one thread, which blocks all signals: 0 if none can be had. `start` stays where it is while the thread runs. */
+/* Start one thread, which blocks all signals: 0 if the system has none. `start` stays where it is while the thread runs. */
 static inline int ags1_start_thread(ags1_start *start, pthread_t *thread)
 {
     sigset_t all, before;
@@ -198,7 +198,7 @@ static inline void ags1_dismiss(ags1_helper *helper)
     helper->exists = helper->ends = 0;
 }
 
-/* Have the thread do a task, which stays where it is until it is done: 0 if no thread can be had. One owner at a time. */
+/* Have the thread do a task, which stays where it is until it is done: 0 if the system has no thread. One owner at a time. */
 static inline int ags1_give(ags1_helper *helper, ags1_task *task)
 {
     int is_taken;
@@ -260,7 +260,7 @@ static inline void ags1_add(int64_t *sum, int64_t value)
     __atomic_fetch_add(sum, value, __ATOMIC_RELAXED);
 }
 
-/* The first failure of a job, by position: whoever fails earliest in the data wins, so the same damage gives the
+/* The first failure of a job, by position: the earliest one in the data wins, so the same damage gives the
  * same report whatever the threads did. Shares are taken in ascending order and a member finishes the one that it
  * has taken, so everything before the reported position was looked at. */
 typedef struct {

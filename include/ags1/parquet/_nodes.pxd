@@ -23,7 +23,7 @@ cdef class Node:
     cdef uint8_t depth           # containers around its items: 1 for a root
     cdef bint opened             # the items are known
     cdef bint altered            # they are not those of the source
-    cdef bint written_anew       # they, or some below them, as `measure` found
+    cdef bint rewritten          # they, or some below them, as `measure` found
 
 
 # The classes that nodes are made of.
