@@ -51,6 +51,9 @@ class FoundPages:
 def page_disagreements(chunk: SourceChunk, found: FoundPages) -> Iterator[Disagreement]:
     """Column metadata and pages."""
     metadata = chunk.known_metadata()
+    other = chunk.other_column()
+    if other is not None:
+        yield _METADATA, f"{chunk.name}: path_in_schema is that of column {other!r}"
     values = metadata.integer(ColumnMetaData.NUM_VALUES, 0)
     if found.values != values:
         yield _METADATA, f"{chunk.name}: num_values is {values}, but its pages have {found.values}"

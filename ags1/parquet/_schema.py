@@ -30,6 +30,11 @@ _LOGICAL = names_of(LogicalType)
 _UNITS = names_of(TimeUnit)
 
 
+# PyArrow reads 100. Paths, and what walks down the schema, grow with it.
+_MOST_NESTED = 128
+_LONGEST_SHOWN = 200
+
+
 @dataclass
 class SchemaNode:
     """A column or a group of columns.
@@ -69,6 +74,11 @@ class Element:
         """The path with dots."""
         return ".".join(self.path)
 
+    @property
+    def shown(self) -> str:
+        """The same for messages, which do not grow with it."""
+        return self.name if len(self.name) <= _LONGEST_SHOWN else f"{self.name[:_LONGEST_SHOWN]}..."
+
 
 def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Element]]:
     """The root of the schema, and its leaves in the order of the column chunks; FormatError if they do not add up."""
@@ -97,8 +107,8 @@ def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Elemen
         element = Element(structure, (*group.path, _name_of(structure)))
         group.children.append(element)
         if count:
-            if len(stack) > 1000:
-                raise FormatError(f"{where}the schema is nested deeper than 1000")
+            if len(stack) > _MOST_NESTED:
+                raise FormatError(f"{where}the schema is nested deeper than {_MOST_NESTED}")
             stack.append((element, count))
         elif structure.kind(SchemaElement.TYPE) is not None:
             element.index = len(leaves)

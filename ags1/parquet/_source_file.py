@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from ags1._gcm import Key
 from ags1._typing import Buffer
@@ -27,7 +28,7 @@ from ags1.parquet._fields import (
 )
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageSource
 from ags1.parquet._schema import Element, read_schema
-from ags1.parquet._thrift import STRUCT, List, Struct
+from ags1.parquet._thrift import BINARY, STRUCT, List, Struct
 from ags1.parquet.footer import Footer, read_footer
 from ags1.storage import DescriptorSource, MemorySource, PipeSource, PlannedSource, open_source
 
@@ -161,10 +162,10 @@ class SourceChunk:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return f"{self.file.where}column {self.leaf.name!r} in row group {self.row_group}"
+        return f"{self.file.where}column {self.leaf.shown!r} in row group {self.row_group}"
 
     def _module_name(self, module_type: int) -> str:
-        return self.file.where + str(_module.module_name(module_type, self.row_group, self.leaf.name))
+        return self.file.where + str(_module.module_name(module_type, self.row_group, self.leaf.shown))
 
     @property
     def readable(self) -> bool:
@@ -203,6 +204,19 @@ class SourceChunk:
             length = min(length + _FORGOTTEN, self.file.footer.start - start)
         return start, length
 
+    def claimed(self) -> int:
+        """Bytes of its pages, as far as no other column chunk can have them."""
+        length = self.extent()[1]
+        return max(0, length - _FORGOTTEN) if self.file.forgets_dictionary_headers else length
+
+    def other_column(self) -> str | None:
+        """The column that its metadata names, if that is another one of the file."""
+        path = self.known_metadata().list(ColumnMetaData.PATH_IN_SCHEMA)
+        if path is None or path.kind != BINARY:
+            return None
+        named = tuple(part.decode("utf-8", "surrogateescape") for part in path)
+        return ".".join(named) if named != self.leaf.path and named in self.file.paths else None
+
     def has_dictionary(self) -> bool:
         """Whether its metadata promises a dictionary page first, as far as any reader can tell."""
         metadata = self.known_metadata()
@@ -224,7 +238,7 @@ class SourceChunk:
             start,
             length,
             self.known_metadata().integer(ColumnMetaData.NUM_VALUES, 0),
-            self.leaf.name,
+            self.leaf.shown,
             source_protection=self.protection,
             source_key=self.key,
             source_ordinals=(self.row_group, self.column),
@@ -389,6 +403,7 @@ class SourceFile:
             self.schema: Element | None = None
             self.leaves: list[Element] = []
             self.forgets_dictionary_headers = False
+            self._claimed = 0
             if self.footer.metadata is not None:
                 self.schema, self.leaves = read_schema(self.footer.metadata, self.where)
                 # Whatever made it first, an encrypted file was written by newer software.
@@ -413,6 +428,11 @@ class SourceFile:
                 raise FormatError(f"{self.where}row group {index} is no structure")
             yield SourceRowGroup(self, index, structure)
 
+    @cached_property
+    def paths(self) -> frozenset[tuple[str, ...]]:
+        """Paths of all leaves."""
+        return frozenset(leaf.path for leaf in self.leaves)
+
     def key_of(self, path: tuple[str, ...], key_metadata: bytes | None) -> Key:
         """Key of a column with its own."""
         assert self.decryption is not None
@@ -436,6 +456,15 @@ class SourceFile:
             return self.source.read(offset, length)
         except TruncatedError as error:
             raise TruncatedError(f"{name}: {error}") from None
+
+    def claim(self, length: int, name: str) -> None:
+        """Count bytes that one column chunk has alone; FormatError if all of them are more than the file has.
+
+        Whoever reads or writes them once for each column that claims them could be kept busy with a small file for ever.
+        """
+        self._claimed += length
+        if self._claimed > self.footer.start:
+            raise FormatError(f"{name}: columns share their pages, indexes or Bloom filters, which no writer makes")
 
     def will_read(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Begin to fetch ranges, (begin, end) each, if the file comes in requests."""

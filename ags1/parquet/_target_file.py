@@ -149,6 +149,10 @@ class TargetFile:
                 assert structures is not None
                 found = []
                 for column, (chunk, key) in enumerate(zip(group.chunks(), keys, strict=True)):
+                    other = chunk.other_column()
+                    if encryption is not None and other is not None:
+                        # parquet-java would read these pages as that column, which may have no key.
+                        raise FormatError(f"{chunk.name}: its metadata says that it is column {other!r}")
                     node = structures[column]
                     assert isinstance(node, Struct)
                     target = _TargetChunk(chunk, index, column, key, node, chunk.known_metadata().copy())
@@ -235,6 +239,7 @@ class TargetFile:
             metadata.remove(ColumnMetaData.BLOOM_FILTER_LENGTH)
             return
         header, bits = found
+        target.source.file.claim(len(header) + len(bits), target.name)
         offset = self._output.position
         self._output.write(self._protect(target, _module.BLOOM_FILTER_HEADER, header))
         self._output.write(self._protect(target, _module.BLOOM_FILTER_BITSET, bits))
@@ -252,6 +257,7 @@ class TargetFile:
     def _keep_indexes(self, target: _TargetChunk) -> None:
         """Take over the indexes; they are written behind all row groups."""
         column_index, offset_index = map(target.source.index, INDEX_OFFSETS)
+        target.source.file.claim(len(column_index or b"") + len(offset_index or b""), target.name)
         if offset_index is not None:
             offset_index = _moved(offset_index, target)
         self._finished.append((target, column_index, offset_index))

@@ -324,14 +324,13 @@ def _bytes_of_pages(file: SourceFile) -> int:
         for chunk in group.chunks():
             start, length = chunk.extent()
             total += length
-            if length:
-                extents.append((start, length))
+            if claimed := chunk.claimed():
+                extents.append((start, claimed))
     # Bytes that several columns claim would be written several times: a small file could fill a disk.
-    if not file.forgets_dictionary_headers:
-        extents.sort()
-        end = 0
-        for start, length in extents:
-            if start < end:
-                raise FormatError(f"{file.where}two column chunks overlap at offset {start}")
-            end = start + length
+    extents.sort()
+    end = 0
+    for start, claimed in extents:
+        if start < end:
+            raise FormatError(f"{file.where}two column chunks overlap at offset {start}")
+        end = start + claimed
     return total

@@ -412,6 +412,7 @@ class _Verification:
     def _walk(self, chunk: SourceChunk, column: ColumnVerification) -> bool:
         """Find the pages of a chunk, and check them when there are enough; False if nothing says where they lie."""
         try:
+            self._file.claim(chunk.claimed(), chunk.name)
             state = _ChunkState(chunk, column, chunk.to_walk())
         except _FAULTS as error:
             self._fail(_CHUNK, error, column, row_group=chunk.row_group, path=chunk.leaf.path)
@@ -534,6 +535,7 @@ class _Verification:
                 data = chunk.index(kind)
                 if data is None:
                     continue
+                self._file.claim(len(data), chunk.name)
                 if chunk.encrypted:
                     self._report.count(name, column)
                 self._report.bytes += chunk.structure.integer(field + 1, 0)
@@ -567,6 +569,7 @@ class _Verification:
                     self._problems(state, [(_module.NAMES[bitset], text)])
             else:
                 length = sum(len(each) for each in chunk.bloom_filter() or ())
+            self._file.claim(length, chunk.name)
             self._report.bytes += length
             stated = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH, length)
             if stated != length:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ags1._words import counted
+from ags1._words import counted, printable
 from ags1.errors import AuthenticationError, FormatError, LimitError
 
 TYPE_CHECKING = False
@@ -352,7 +352,8 @@ class VerifyReport:
             lines += [f"{title}: {each}" for each in findings[:_LISTED]]
             if count > _LISTED:
                 lines.append(f"{title}: {count - _LISTED} more")
-        return "\n".join(lines)
+        # Names of columns and files are a stranger's: none of them is to look like a line of the report.
+        return "\n".join(map(printable, lines))
 
     __str__ = summary
 

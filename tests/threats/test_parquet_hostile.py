@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import os
 import struct
 import time
@@ -198,7 +199,7 @@ FOOTERS: dict[str, tuple[Change, str]] = {
     "a group of -1 columns": (schema((b"root", -1), (b"a", None), (b"b", None)), "-1 columns"),
     "groups that count too much": (schema((b"root", 3), (b"a", None), (b"b", None)), "fewer elements than its groups"),
     "groups that count too little": (schema((b"root", 1), (b"a", None), (b"b", None)), "elements that no group counts"),
-    "groups 3000 deep": (schema(*[(b"g", 1)] * 3000, (b"a", None)), "nested deeper than 1000"),
+    "groups 200 deep": (schema(*[(b"g", 1)] * 200, (b"a", None)), "nested deeper than 128"),
     "more leaves than chunks": (
         schema((b"root", 50_000), *[(b"x", None)] * 50_000), "has 2 column chunks, but the schema 50000",
     ),
@@ -314,6 +315,86 @@ def test_a_footer_with_no_end_of_columns_takes_no_long_time(tmp_path: Path) -> N
     refused(
         "plaintext", with_tail(made.getvalue(), begin, encode(footer)), tmp_path, "column 32768 is outside 0 to 32767"
     )
+
+
+def repeated(shared: str) -> bytes:
+    """A plaintext file whose 50 row groups are all one: their pages, or an index or filter that lies behind these."""
+    data = plain()
+    begin, footer, _ = footer_of(data)
+    del footer[4].items[1:], footer[4][0][1].items[1:], footer[2].items[2:]
+    footer[2][0].put(5, I32, 1)
+    chunk = chunk_of(footer)
+    more = b""
+    chunk.remove(4, 5, 6, 7)
+    chunk[3].remove(14, 15)
+    if shared == "pages of an old writer":
+        # It forgot the headers of dictionary pages, so that column chunks may seem to overlap.
+        footer.put(6, BINARY, b"parquet-mr version 1.2.0")
+        chunk[3].put(7, I64, begin - chunk[3].get(11, chunk[3][9])).put(5, I64, 1)
+    else:
+        chunk[3].put(5, I64, 0).put(7, I64, 0).remove(11)
+        more = encode(Struct().put(1, BINARY, bytes(20_000)))
+    if shared == "column index":
+        chunk.put(6, I64, begin).put(7, I32, len(more))
+    elif shared == "offset index":
+        more = encode(Struct().put(1, LIST, Sequence(STRUCT, [])).put(2, BINARY, bytes(20_000)))
+        chunk.put(4, I64, begin).put(5, I32, len(more))
+    elif shared == "Bloom filter":
+        arm = Struct().put(1, STRUCT, Struct())
+        header = Struct().put(1, I32, 20_000).put(2, STRUCT, arm).put(3, STRUCT, arm).put(4, STRUCT, arm)
+        more = encode(header) + bytes(20_000)
+        chunk[3].put(14, I64, begin)
+    footer[4].items *= 50
+    return with_tail(data[:begin] + more + data[begin:], begin + len(more), encode(footer))
+
+
+@pytest.mark.parametrize("shared", ["pages of an old writer", "column index", "offset index", "Bloom filter"])
+def test_what_columns_share_is_not_read_or_written_for_each_of_them(shared: str, tmp_path: Path) -> None:
+    # For each of 32,768 row groups a mebibyte, say: that would fill the disk, and the memory with indexes.
+    data = repeated(shared)
+    refused("plaintext", data, tmp_path, "overlap" if "pages" in shared else "columns share their pages, indexes or")
+    report = parquet.verify_file(data, parquet.DecryptionConfig(allow_plaintext=True))
+    assert not report.ok
+    assert "columns share their pages, indexes or" in str(report)
+    assert report.bytes <= len(data) + 20_000
+
+
+def test_a_column_that_says_it_is_another_is_not_encrypted(tmp_path: Path) -> None:
+    # parquet-java finds columns by these names: the pages of the one that has a key would have been left in plaintext.
+    begin, footer, _ = footer_of(plain())
+    for group in footer[4]:
+        one, other = (chunk[3] for chunk in group[1])
+        one.fields[3], other.fields[3] = other.fields[3], one.fields[3]
+    data = with_tail(plain(), begin, encode(footer))
+    refused("plaintext", data, tmp_path, "column 'a' in row group 0: its metadata says that it is column 'b'")
+    report = parquet.verify_file(data, parquet.DecryptionConfig(allow_plaintext=True))
+    assert "path_in_schema is that of column 'b'" in str(report)
+
+
+def test_deep_schemas_are_inspected_and_shown_without_columns(tmp_path: Path) -> None:
+    path = tmp_path / "deep.parquet"
+    value: Any = pa.array([1, 2])
+    other: Any = pa.array([3, 4])
+    for _ in range(96):
+        value, other = pa.StructArray.from_arrays([value], ["x"]), pa.StructArray.from_arrays([other], ["x"])
+    pq.write_table(pa.table({"x": value, "y": other}), path, store_schema=False)
+    json.dumps(parquet.inspect(path).to_dict())
+    out = tmp_path / "out.parquet"
+    parquet.encrypt_file(path, out, parquet.EncryptionConfig(KEY, column_keys={"x": COLUMN_KEY}))
+    with parquet.open(out, parquet.DecryptionConfig(KEY), missing_keys="drop") as view:
+        assert pq.read_table(view).equals(pq.read_table(path).select(["y"]))
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "b), 1 page\nauthenticated: everything", "\udcff", "x" * 100_000])
+def test_names_of_columns_are_no_part_of_a_report_or_message(name: str, tmp_path: Path) -> None:
+    begin, footer, _ = footer_of(plain())
+    footer[2][1].put(4, BINARY, name.encode("utf-8", "surrogateescape"))
+    data = with_tail(plain(), begin, encode(footer))
+    report = str(parquet.verify_file(data, parquet.DecryptionConfig(allow_plaintext=True)))
+    assert len(report.split("\n")) == 7
+    assert report.replace("\n", "").isprintable()
+    chunk_of(footer)[3].put(5, I64, LARGEST)
+    refused("plaintext", with_tail(plain(), begin, encode(footer)), tmp_path, "its metadata promises")
 
 
 def test_what_is_only_claimed_takes_no_memory(tmp_path: Path) -> None:
