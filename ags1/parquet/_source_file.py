@@ -460,7 +460,7 @@ class SourceFile:
     def claim(self, length: int, name: str) -> None:
         """Count bytes that one column chunk has alone; FormatError if all of them are more than the file has.
 
-        Whoever reads or writes them once for each column that claims them could be kept busy with a small file for ever.
+        Whoever reads or writes them for each column that claims them could be kept busy with a small file for ever.
         """
         self._claimed += length
         if self._claimed > self.footer.start:
