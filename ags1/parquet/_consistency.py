@@ -138,7 +138,7 @@ def visible_disagreements(chunk: SourceChunk) -> Iterator[Disagreement]:
         yield _METADATA, f"the footer shows the statistics of encrypted {chunk.name}"
     different = [each for each in visible.ids() if visible.get(each) != metadata.get(each)]
     if different:
-        yield _METADATA, f"{chunk.name}: fields {different} of its copy in the footer differ"
+        yield _METADATA, f"{chunk.name}: fields {different[:10]} of its copy in the footer differ"
 
 
 def row_group_disagreements(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ags1.errors import Ags1Error
@@ -9,7 +10,7 @@ from ags1.parquet._material_file import read_key_material
 from ags1.parquet.material import KeyMaterial, parse_key_metadata, parse_store
 from ags1.storage import is_url
 
-__all__ = ["KeyDescription", "describe_key"]
+__all__ = ["KeyDescription", "describe_key", "stored_material"]
 
 _LONGEST = 200
 
@@ -68,13 +69,26 @@ class KeyDescription:
         return f"{said}, key {'known' if self.known else 'not known'}"
 
 
-def describe_key(key_metadata: bytes | None, *, known: bool, name: str | None) -> KeyDescription:
-    """Describe key metadata of the Parquet file `name`, beside which external key material lies."""
+def stored_material(name: str | None) -> Mapping[str, KeyMaterial]:
+    """Key material beside the Parquet file `name`; none if it cannot be read."""
+    # Looking at a file is no reason to ask an object store for another.
+    if name is None or is_url(name):
+        return {}
+    try:
+        return parse_store(read_key_material(name))
+    except (Ags1Error, OSError):
+        return {}
+
+
+def describe_key(
+    key_metadata: bytes | None, *, known: bool, stored: Callable[[], Mapping[str, KeyMaterial]]
+) -> KeyDescription:
+    """Describe key metadata of a Parquet file; `stored` returns the key material that lies beside it."""
     if key_metadata is None:
         return KeyDescription("none", known)
     length = len(key_metadata)
     if b"PKMT1" in key_metadata or b"keyMaterialType" in key_metadata:
-        return _of_key_tools(key_metadata, known, name)
+        return _of_key_tools(key_metadata, known, stored)
     try:
         text = key_metadata.decode()
     except UnicodeDecodeError:
@@ -85,7 +99,7 @@ def describe_key(key_metadata: bytes | None, *, known: bool, name: str | None) -
     return KeyDescription("bytes", known, length=length)
 
 
-def _of_key_tools(key_metadata: bytes, known: bool, name: str | None) -> KeyDescription:
+def _of_key_tools(key_metadata: bytes, known: bool, stored: Callable[[], Mapping[str, KeyMaterial]]) -> KeyDescription:
     storage = reference = None
     material: KeyMaterial | None = None
     try:
@@ -93,12 +107,10 @@ def _of_key_tools(key_metadata: bytes, known: bool, name: str | None) -> KeyDesc
         storage = "external" if isinstance(parsed, str) else "internal"
         if isinstance(parsed, str):
             reference = parsed
-            # Looking at a file is no reason to ask an object store for another.
-            if name is not None and not is_url(name):
-                material = parse_store(read_key_material(name)).get(parsed)
+            material = stored().get(parsed)
         else:
             material = parsed
-    except (Ags1Error, OSError):
+    except Ags1Error:
         pass
     if material is None:
         return KeyDescription("PKMT1", known, length=len(key_metadata), storage=storage, reference=reference)

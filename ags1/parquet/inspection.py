@@ -10,6 +10,7 @@ Nothing of the data is read but the headers of first pages, and no key or wrappe
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cache, partial
 
 from ags1.errors import Ags1Error
 from ags1.parquet import _module
@@ -23,7 +24,7 @@ from ags1.parquet._fields import (
     RowGroup,
 )
 from ags1.parquet._inspection_text import inspection_text
-from ags1.parquet._key_description import KeyDescription, describe_key
+from ags1.parquet._key_description import KeyDescription, describe_key, stored_material
 from ags1.parquet._schema import SchemaNode, schema_tree
 from ags1.parquet._source_file import SourceChunk, SourceFile
 from ags1.parquet._thrift import Struct
@@ -31,9 +32,10 @@ from ags1.storage import located
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
+    from ags1.parquet.material import KeyMaterial
     from ags1.parquet.properties import DecryptionConfig
 
 __all__ = [
@@ -53,6 +55,7 @@ ENCODINGS = (
 )  # fmt: skip
 _DATA_PAGE, _DATA_PAGE_V2 = 0, 3
 _LONGEST_HEADER = 1 << 20
+_MOST_CODES = 64
 
 
 @dataclass(frozen=True)
@@ -245,7 +248,9 @@ def inspect(
     """
     with SourceFile(located(source, storage_options), decryption, optional=True, any_protection=True) as file:
         footer = file.footer
-        found = Inspection(file.name, footer.size, footer.size - footer.start, encryption=_encryption(file))
+        # Read once, however many columns there are.
+        stored = cache(partial(stored_material, file.name))
+        found = Inspection(file.name, footer.size, footer.size - footer.start, encryption=_encryption(file, stored))
         metadata = footer.metadata
         if metadata is None:
             return found
@@ -266,14 +271,14 @@ def inspect(
                 )
             )
             for chunk, column in zip(group.chunks(), found.columns, strict=True):
-                _take_chunk(chunk, column)
+                _take_chunk(chunk, column, stored)
         for column in found.columns:
             # Of a file without row groups nothing is encrypted, and nothing says what would be.
             column.protection = column.protection or "plaintext"
         return found
 
 
-def _encryption(file: SourceFile) -> EncryptionInspection | None:
+def _encryption(file: SourceFile, stored: Callable[[], Mapping[str, KeyMaterial]]) -> EncryptionInspection | None:
     footer = file.footer
     if footer.algorithm is None:
         return None
@@ -282,7 +287,7 @@ def _encryption(file: SourceFile) -> EncryptionInspection | None:
         algorithm=footer.algorithm,
         footer="encrypted" if footer.encrypted else "signed",
         signature_verified=None if footer.encrypted else footer.signature_verified,
-        footer_key=describe_key(footer.key_metadata, known=footer.key is not None, name=file.name),
+        footer_key=describe_key(footer.key_metadata, known=footer.key is not None, stored=stored),
         aad_prefix=prefix,
         stored_aad_prefix=footer.aad_prefix,
         aad_file_unique=footer.aad_file_unique,
@@ -300,14 +305,14 @@ def _key_values(metadata: Struct) -> dict[str, int]:
 # -- columns ---------------------------------------------------------------------------------------------------
 
 
-def _take_chunk(chunk: SourceChunk, column: ColumnInspection) -> None:
+def _take_chunk(chunk: SourceChunk, column: ColumnInspection, stored: Callable[[], Mapping[str, KeyMaterial]]) -> None:
     protection = "column key" if chunk.own_key else "footer key" if chunk.encrypted else "plaintext"
     column.protection = protection if column.protection in ("", protection) else "mixed"
     footer = chunk.file.footer
     column.readable &= chunk.readable
     column.readable_without_keys &= not chunk.encrypted
     if chunk.own_key and column.key is None:
-        column.key = describe_key(chunk.key_metadata, known=chunk.key is not None, name=chunk.file.name)
+        column.key = describe_key(chunk.key_metadata, known=chunk.key is not None, stored=stored)
     column.column_indexes += chunk.structure.integer(ColumnChunk.COLUMN_INDEX_LENGTH, 0) > 0
     column.offset_indexes += chunk.structure.integer(ColumnChunk.OFFSET_INDEX_LENGTH, 0) > 0
     shown = chunk.structure.struct(ColumnChunk.META_DATA)
@@ -342,7 +347,8 @@ def _take_metadata(chunk: SourceChunk, column: ColumnInspection) -> None:
         (column.encodings, ENCODINGS, codes.integers() if codes is not None else []),
     ):
         for code in found:
-            name = known[code] if 0 <= code < len(known) else str(code)
+            # Of what no format has, one is told: a stranger may have put a million of them there.
+            name = known[code] if 0 <= code < len(known) else str(code) if 0 <= code < _MOST_CODES else "unknown"
             if names is not None and name not in names:
                 names.append(name)
 

@@ -332,7 +332,7 @@ class DataKeyUnwrapper(HoldsKeys):
 
 def retriever(unwrapper: DataKeyUnwrapper, source: Any, name: str | None) -> Callable[[bytes], Key]:
     """A key retriever for the file at `source`, beside which its key material is looked for when it is needed."""
-    stored: dict[str, KeyMaterial] | None = None
+    stored: dict[str, KeyMaterial] | FormatError | None = None
 
     def retrieve(key_metadata: bytes) -> Key:
         nonlocal stored
@@ -345,7 +345,13 @@ def retriever(unwrapper: DataKeyUnwrapper, source: Any, name: str | None) -> Cal
                     f"its key material ({material[:64]!r}) lies in a file beside the Parquet file, and where that is, "
                     "is not known: give a path or URL rather than an object without a name"
                 )
-            stored = parse_store(read_key_material(source))
+            try:
+                stored = parse_store(read_key_material(source))
+            except FormatError as error:
+                # Not parsed again for each column.
+                stored = error
+        if isinstance(stored, FormatError):
+            raise FormatError(str(stored))
         if material not in stored:
             raise KeyAccessError(
                 f"the key material file of {name} has no {material[:64]!r}: it belongs to another file"

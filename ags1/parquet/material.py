@@ -37,6 +37,8 @@ __all__ = [
 TYPE = "PKMT1"
 FOOTER_KEY = "footerKey"
 DEFAULT = "DEFAULT"
+# More than any service has: 2048 characters of AWS are the most.
+_LONGEST_ID = 4096
 _NONCE = 12
 _TAG = 16
 
@@ -94,7 +96,7 @@ class KeyMaterial:
         double = _get(members, "doubleWrapping", bool)
         return cls(
             is_footer_key=is_footer_key,
-            master_key_id=_get(members, "masterKeyID", str),
+            master_key_id=_checked_id(_get(members, "masterKeyID", str)),
             wrapped_dek=_get(members, "wrappedDEK", str),
             kek_id=_base64(_get(members, "keyEncryptionKeyID", str), "keyEncryptionKeyID") if double else None,
             wrapped_kek=_get(members, "wrappedKEK", str) if double else None,
@@ -246,6 +248,12 @@ _KINDS = {
 
 def _kind(value: object) -> str:
     return _KINDS[type(value)]
+
+
+def _checked_id(key_id: str) -> str:
+    if len(key_id) > _LONGEST_ID:
+        raise FormatError(f"masterKeyID of the key material has {len(key_id)} characters, and no key service such ids")
+    return key_id
 
 
 def _base64(text: str, name: str) -> bytes:

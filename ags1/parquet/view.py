@@ -180,11 +180,12 @@ class ParquetView(io.RawIOBase):
         # Of each dropped leaf, by its path; the error of another leaf, if it is dropped together with that.
         self._missing: dict[tuple[str, ...], KeyAccessError] = {}
         self._paths = [leaf.path for leaf in file.leaves]
+        lacking = sorted(missing)
         for column, (leaf, want, keep) in enumerate(zip(file.leaves, wanted, kept, strict=True)):
             if want and not keep:
                 self.dropped.append(leaf.name)
-                error = missing.get(column)
-                self._missing[leaf.path] = error if error is not None else _of_collection(file, column, missing)
+                cause = column if column in missing else _of_collection(file, column, lacking)
+                self._missing[leaf.path] = missing[cause]
         footer = encode_view_footer(file, groups, kept)
         if file.footer.algorithm is not None:
             footer = bytes(max(0, _TAIL - len(footer))) + footer
@@ -373,12 +374,14 @@ def column_names(columns: Sequence[Any], argument: str) -> ColumnNames:
     return ColumnNames(names_in_list(list(columns), argument) if columns else [], lambda one, other: True)
 
 
-def _of_collection(file: SourceFile, column: int, missing: dict[int, KeyAccessError]) -> KeyAccessError:
-    """The error for a leaf whose own key is there: that of another leaf of its list or map."""
+def _of_collection(file: SourceFile, column: int, missing: list[int]) -> int:
+    """Of the leaves whose keys are missing, in order, the one of the same list or map as a leaf that has its key."""
     path = file.leaves[column].path
+    # Leaves of one group are neighbours.
+    place = bisect_right(missing, column)
 
     def in_common(other: int) -> int:
         pairs = zip(path, file.leaves[other].path, strict=False)
         return next((index for index, (one, two) in enumerate(pairs) if one != two), len(path))
 
-    return missing[max(missing, key=in_common)]
+    return max(missing[max(0, place - 1) : place + 1], key=in_common)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import json
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,8 @@ from hypothesis import strategies as st
 from ags1 import AuthenticationError, FormatError, Key, KeyAccessError
 from ags1._gcm import open_message, random_bytes, seal_message
 from ags1.kms import MemoryKms
-from ags1.parquet import _material_file, key_material
+from ags1.parquet import _key_description, _material_file, inspect, key_material, kms_keys, verify_file, write_table
+from ags1.parquet._material_file import read_key_material
 from ags1.parquet.key_material import (
     KeyMaterial,
     key_material_path,
@@ -164,12 +167,16 @@ def test_the_instance_may_be_missing_but_is_a_text(name: str) -> None:
         (b'{"keyMaterialType":"PKMT2"}', "keyMaterialType is 'PKMT2'; only PKMT1 is known"),
         (json.dumps({**GOOD, "masterKeyID": ""}).encode(), "masterKeyID of the key material is empty"),
         (
+            json.dumps({**GOOD, "masterKeyID": "k" * 5000}).encode(),
+            "masterKeyID of the key material has 5000 ",
+        ),
+        (
             json.dumps({**GOOD, "keyEncryptionKeyID": "*"}).encode(),
             "keyEncryptionKeyID of the key material is no base64",
         ),
         (b'{"keyMaterialType":"PKMT1","internalStorage":false}', "the key material has no keyReference"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_hostile_key_metadata_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(FormatError) as caught:
@@ -510,6 +517,33 @@ def test_material_beside_a_file_that_is_missing_or_of_another_file_is_told(tmp_p
     Path(key_material_path(target)).write_bytes(stored.external_key_material() or b"")
     with pytest.raises(KeyAccessError, match="has no 'columnKey9': it belongs to another file"):
         config.for_file(target).column_key(("ssn",), column)
+
+
+def test_material_beside_a_file_is_read_once_for_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A stranger's file may have thousands of columns, and be beside a JSON text of megabytes.
+    reads = []
+
+    def counted(source: Any) -> bytes:
+        reads.append(source)
+        return read_key_material(source)
+
+    for module in (kms_keys, _key_description):
+        monkeypatch.setattr(module, "read_key_material", counted)
+    target = tmp_path / "x.parquet"
+    config = EncryptionConfig.from_kms(
+        MemoryKms(MASTERS), "kf", {"kc1": ["a", "b", "c"]}, internal_key_material=False, plaintext_footer=True
+    )
+    write_table(pa.table({name: [1, 2] for name in "abcd"}), target, config)
+    decryption = DecryptionConfig.from_kms(MemoryKms(MASTERS))
+    calls = (lambda: inspect(target), lambda: verify_file(target, decryption))
+    for damage in (False, True):
+        if damage:
+            Path(key_material_path(target)).write_bytes(b"{")
+        for call in calls:
+            reads.clear()
+            with contextlib.suppress(FormatError):
+                call()
+            assert len(reads) == 1
 
 
 def test_material_beside_a_remote_file_and_an_open_one_is_found() -> None:

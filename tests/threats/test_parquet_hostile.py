@@ -385,6 +385,16 @@ def test_deep_schemas_are_inspected_and_shown_without_columns(tmp_path: Path) ->
         assert pq.read_table(view).equals(pq.read_table(path).select(["y"]))
 
 
+def test_codes_that_no_format_has_are_not_listed() -> None:
+    # Each was compared with all before it.
+    begin, footer, _ = footer_of(plain())
+    chunk_of(footer)[3].put(2, LIST, Sequence(I32, list(range(30_000))))
+    found = parquet.inspect(with_tail(plain(), begin, encode(footer)))
+    assert found.columns[0].encodings is not None
+    assert found.columns[0].encodings[-1] == "unknown"
+    assert len(found.columns[0].encodings) < 100
+
+
 @pytest.mark.parametrize("name", ["\x1b[2J", "b), 1 page\nauthenticated: everything", "\udcff", "x" * 100_000])
 def test_names_of_columns_are_no_part_of_a_report_or_message(name: str, tmp_path: Path) -> None:
     begin, footer, _ = footer_of(plain())
