@@ -189,7 +189,7 @@ def change_metadata(choices: Choices, tree: Struct, unique: bytes) -> None:
 # -- whole files ---------------------------------------------------------------------------------------------
 
 
-def judge(error: ValueError) -> None:
+def judge(error: Exception) -> None:
     """Whether an error is one that is documented."""
     supply = "AAD prefix that it tells its reader to supply" in str(error)
     assert isinstance(error, REFUSALS) or supply, f"{error!r} is not documented"

@@ -31,7 +31,7 @@ MEBIBYTES = 2048
 LONGEST = 256
 NAMES = (
     "decrypt", "reader", "key_metadata", "layout", "avro", "inspect", "thrift", "parquet_encrypt", "parquet_decrypt",
-    "parquet_pages",
+    "parquet_pages", "parquet_arrow", "parquet_look", "key_material",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from ags1 import avro, layout
 from ags1.cli import main
 from ags1.parquet import _thrift
 from tests import checks, reference
-from tests.fuzz import parquet_targets
+from tests.fuzz import parquet_readers, parquet_targets
 from tests.fuzz.choices import Choices
 
 KEYS = [bytes(range(length)) for length in (16, 24, 32)]
@@ -468,6 +468,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "inspect": inspect,
     "thrift": thrift,
     **parquet_targets.TARGETS,
+    **parquet_readers.TARGETS,
 }
 
 
