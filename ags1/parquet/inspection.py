@@ -55,7 +55,7 @@ ENCODINGS = (
 )  # fmt: skip
 _DATA_PAGE, _DATA_PAGE_V2 = 0, 3
 _LONGEST_HEADER = 1 << 20
-_MOST_CODES = 64
+_MOST_CODES = 256
 
 
 @dataclass(frozen=True)
