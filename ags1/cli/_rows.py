@@ -11,6 +11,7 @@ from ags1.cli import say, warn
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading
 from ags1.cli._report import Reporter
+from ags1.errors import FormatError, UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,10 +119,12 @@ def _batches(view: Any, limit: int | None, path: str) -> Iterator[tuple[list[str
             left -= len(rows)
             if left <= 0:
                 return
-    except pyarrow.ArrowException as error:
-        if error.__cause__ is None and not isinstance(error, (OSError, ValueError)):
-            raise ValueError(f"{path}: pyarrow cannot read it: {error}") from None
-        raise
+    except (pyarrow.ArrowException, OSError) as error:
+        # A fault of a disk has a number; what has none is said of what is in the file.
+        if error.__cause__ is not None or getattr(error, "errno", None) is not None:
+            raise
+        kind = FormatError if isinstance(error, (OSError, pyarrow.ArrowInvalid)) else UnsupportedError
+        raise kind(f"{path}: pyarrow cannot read it: {error}") from None
 
 
 def _values(column: Any) -> list[Any]:

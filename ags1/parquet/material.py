@@ -37,8 +37,8 @@ __all__ = [
 TYPE = "PKMT1"
 FOOTER_KEY = "footerKey"
 DEFAULT = "DEFAULT"
-# More than any service has: 2048 characters of AWS are the most.
-_LONGEST_ID = 4096
+# No service has longer ones; AWS allows as many.
+_LONGEST_ID = 2048
 _NONCE = 12
 _TAG = 16
 

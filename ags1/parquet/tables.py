@@ -76,7 +76,7 @@ def read_table(
         A key is missing.
     AuthenticationError, FormatError, TruncatedError, ValueError
         As :func:`open`.
-    pyarrow.ArrowException
+    pyarrow.ArrowException, OSError
         PyArrow cannot read the file, or does not understand the arguments.
 
     Examples

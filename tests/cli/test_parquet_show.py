@@ -339,3 +339,12 @@ def test_options_may_stand_anywhere(run: Run) -> None:
     assert run("parquet", "verify", *ONLY_FOOTER, "x.parquet", "-q", "y.parquet").code == 0
     assert json.loads(run("parquet", "verify", "--json", "x.parquet", *ONLY_FOOTER).out)["ok"]
     assert KEY not in run("parquet", "cat", "x.parquet", *ONLY_FOOTER).raw
+
+
+def test_head_names_a_file_that_pyarrow_cannot_read(run: Run, work: Path) -> None:
+    data = bytearray((work / "in.parquet").read_bytes())
+    data[4:20] = b"\xff" * 16
+    (work / "damaged").write_bytes(data)
+    shown = run("parquet", "head", "damaged")
+    assert shown.code == 1
+    assert "damaged: pyarrow cannot read it: " in shown.err
