@@ -93,7 +93,10 @@ cdef class BufferView:
 
 cdef int _acquire(BufferView self, object source, bint needs_writable, str name) except -1:
     if not PyObject_CheckBuffer(source):
-        hint = "; encode it first, e.g. data.encode()" if isinstance(source, str) else ""
+        hint = ""
+        if isinstance(source, str):
+            # The bytes of a path could pass for a key.
+            hint = "; Key.load(PATH) reads one from a file" if name == "key" else "; encode it first, e.g. data.encode()"
         raise TypeError(
             f"{name} must be a bytes-like object (bytes, bytearray, memoryview, mmap, array, numpy array, "
             f"pyarrow.Buffer), not {type(source).__name__}{hint}"

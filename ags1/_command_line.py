@@ -283,5 +283,8 @@ def option_name(argument: str) -> str:
 def _meant(name: str, known: Iterable[str]) -> str:
     import difflib
 
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    names = list(known)
+    # Such as --footer-key-id for --key-id.
+    longer = [each for each in names if name.startswith("--") and each.endswith(name[1:])]
+    found = longer or difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     return f"did you mean {found[0]}? " if found else ""

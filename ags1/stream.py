@@ -26,14 +26,13 @@ from collections.abc import Mapping
 
 from ags1 import _blocks, _descriptors, layout
 from ags1._arrow_threads import lend
-from ags1._buffer import BufferView
 from ags1._cipher import INCOMPLETE, BlockCipher
 from ags1._gathered import Gathered, Helper
 from ags1._gcm import Key
 from ags1._reading import WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
 from ags1._typing import Buffer, KeyLike
 from ags1.errors import FormatError
-from ags1.keys import KeyMetadata
+from ags1.keys import KeyMetadata, as_octets
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import Output, PipeSource, octets, open_output, open_source
 
@@ -528,8 +527,7 @@ def _is_path_in_bytes(source: object) -> bool:
 
 def _key_and_prefix(key: KeyLike, aad_prefix: Buffer) -> tuple[Key, bytes]:
     secret = key if isinstance(key, Key) else Key(key)
-    BufferView(aad_prefix).release()
-    return secret, bytes(memoryview(aad_prefix).cast("B")) if len(memoryview(aad_prefix)) else b""
+    return secret, as_octets(aad_prefix, "aad_prefix")
 
 
 def _check_threads(threads: int | None) -> None:
