@@ -28,7 +28,10 @@ def test_info_as_json_is_what_backend_says(run: Run) -> None:
     ("found", "words"),
     [
         ({"aes_gcm": "generic", "cpu_features": []}, ["without AES instructions", "no AES instructions seen"]),
-        ({"aes_gcm": "aesni-avx", "cpu_features": ["VAES"]}, ["CPU has VAES, but this OpenSSL does not use it"]),
+        (
+            {"aes_gcm": "aesni-avx", "cpu_features": ["AVX512F", "VAES"]},
+            ["CPU has VAES, but this OpenSSL does not use it"],
+        ),
         ({"aes_gcm": "aesni-avx", "remedy": "bring the sources"}, ["to do      bring the sources"]),
         ({"aes_gcm": "new", "linkage": "new"}, ["AES-GCM    new", ": new"]),
     ],
@@ -43,6 +46,14 @@ def test_info_says_what_makes_it_slow(
     shown = run("info").out
     for word in words:
         assert word in shown
+
+
+def test_info_notes_no_slowness_that_no_openssl_would_mend(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ags1.cli import _machine
+
+    without = {**ags1.backend(), "aes_gcm": "aesni-avx", "cpu_features": ["AES-NI", "AVX2", "VAES"]}
+    monkeypatch.setattr(_machine, "backend", lambda: without)
+    assert "VAES, but" not in run("info").out
 
 
 @pytest.mark.parametrize("size", ["1", "1K", "100K"])
