@@ -237,7 +237,7 @@ def rewrap(options: argparse.Namespace) -> int:
     )
     if report.older_versions:
         older = counted(report.older_versions, "older version")
-        say(f"{older}: still open with {report.old_key_id!r} until `ags1 dataset expire` removes them")
+        say(f"{older}: still open with {report.old_key_id!r} until removed by `ags1 dataset expire`")
     if report.unfinished_runs:
         warn(f"ags1: warning: interrupted runs cannot be taken over any more without the key {report.old_key_id!r}")
     return 0
