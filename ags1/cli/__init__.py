@@ -19,6 +19,7 @@ from ags1.errors import Ags1Error, KeyAccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 __all__ = [
@@ -30,7 +31,9 @@ __all__ = [
     "main",
     "refuses_everything",
     "say",
+    "say_json",
     "warn",
+    "warn_some",
 ]
 
 # What a message of the library says to do, and what that is on the command line.
@@ -179,9 +182,25 @@ def say(line: str, *, flush: bool = False, raw: bool = False) -> None:
         print(line if raw else printable(line, undecodable=True), flush=flush)
 
 
+def say_json(record: dict[str, Any]) -> None:
+    """Print an object of JSON on a line of its own."""
+    import json
+
+    say(json.dumps(record))
+
+
 def warn(text: str) -> None:
     """Print a remark to standard error."""
     print(printable(text), file=sys.stderr)
+
+
+def warn_some(remarks: Sequence[str], more: str, most: int | None = 20, count: int | None = None) -> None:
+    """Print the first of many remarks, and by `more` how many others there are; `count` is that of all."""
+    for remark in remarks[:most]:
+        warn(f"ags1: {remark}")
+    left = 0 if most is None else (len(remarks) if count is None else count) - most
+    if left > 0:
+        warn(f"ags1: {more.format(left)}")
 
 
 def forget_output() -> None:
@@ -227,9 +246,7 @@ def _failed(options: Any, error: BaseException) -> int:
     subject = getattr(options, "subject", None)
     if subject is None or not getattr(options, "json", False):
         return _fail(describe(error, options), exit_code(error))
-    import json
-
-    say(json.dumps({subject[0]: getattr(options, subject[1]), "error": describe(error, options)}))
+    say_json({subject[0]: getattr(options, subject[1]), "error": describe(error, options)})
     return exit_code(error)
 
 

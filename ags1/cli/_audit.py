@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 
-from ags1.cli import say, warn
+from ags1.cli import say, say_json, warn
 from ags1.cli._report import Reporter
 
 TYPE_CHECKING = False
@@ -35,7 +34,7 @@ def audit(options: argparse.Namespace) -> int:
     if options.html is not None:
         _write(options.html, report)
     if options.json:
-        say(json.dumps(report.to_dict()))
+        say_json(report.to_dict())
     elif options.quiet:
         for each in report.findings:
             if each.severity in ("error", "violation") or not report.files:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator
 
 from ags1._command_line import UsageError, no_file_left
 from ags1._exit_codes import EXIT_USAGE, exit_code, worst_code
 from ags1._words import counted, size_text, with_name
-from ags1.cli import describe, say, warn
+from ags1.cli import describe, say, say_json, warn, warn_some
 from ags1.cli._kms import client_of, new_client_of
 from ags1.cli._report import Reporter, in_time
 
@@ -131,7 +130,7 @@ def _run(
     seconds = time.monotonic() - started
     unmatched = _unmatched(options, report)
     if options.json:
-        say(json.dumps(_record(options, report, seconds) | ({"error": unmatched} if unmatched else {})))
+        say_json(_record(options, report, seconds) | ({"error": unmatched} if unmatched else {}))
     else:
         if not options.quiet:
             _tell(options, words[1], report, seconds)
@@ -199,16 +198,12 @@ def _tell(options: argparse.Namespace, did: str, report: RunReport, seconds: flo
 def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
     limit = None if getattr(options, "verbose", False) else _SHOWN
     if not options.quiet:
-        for path, reason in report.skipped[:limit]:
-            warn(f"ags1: warning: {path} was left out: it {reason}")
-        if limit is not None and len(report.skipped) > limit:
-            warn(f"ags1: warning: {len(report.skipped) - limit:,} more were left out (--verbose names them all)")
+        skipped = [f"warning: {path} was left out: it {reason}" for path, reason in report.skipped]
+        warn_some(skipped, "warning: {:,} more were left out (--verbose names them all)", limit)
         for path, note in report.notes:
             warn(f"ags1: warning: {path}: {note}")
-    for path, failure in report.errors[:limit]:
-        warn(f"ags1: {with_name(path, describe(failure))}")
-    if limit is not None and len(report.errors) > limit:
-        warn(f"ags1: ... and {counted(len(report.errors) - limit, 'file')} more (--verbose names them all)")
+    failures = [with_name(path, describe(failure)) for path, failure in report.errors]
+    warn_some(failures, "... and {:,} more (--verbose names them all)", limit)
 
 
 # -- rewrap, expire ------------------------------------------------------------------------------------------------
@@ -223,7 +218,7 @@ def rewrap(options: argparse.Namespace) -> int:
         vault, _ = stack.enter_context(opened(unpinned, ("re-wrapping", "re-wrapped")))
         report = vault.rewrap(options.new_key_id, new, key_id=options.key_id, dry_run=options.dry_run)
     if options.json:
-        say(json.dumps({"dataset": options.vault, **vars(report), "error": None}))
+        say_json({"dataset": options.vault, **vars(report), "error": None})
         return 0
     if options.quiet:
         return 0
@@ -250,7 +245,7 @@ def expire(options: argparse.Namespace) -> int:
             dry_run=options.dry_run,
         )  # fmt: skip
     if options.json:
-        say(json.dumps({"dataset": options.vault, **vars(report), "error": None}))
+        say_json({"dataset": options.vault, **vars(report), "error": None})
     elif not options.quiet:
         verb = "would have removed" if report.dry_run else "removed"
         gone, kept = (counted(len(each), "version") for each in (report.versions, report.kept))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, worst_code
 from ags1._words import counted, size_text
-from ags1.cli import say, warn
+from ags1.cli import say, say_json, warn
 from ags1.cli._dataset import opened
 from ags1.cli._report import in_time
 from ags1.cli._standard import copy_out, standard_output
@@ -42,7 +41,7 @@ def ls(options: argparse.Namespace) -> int:
                 record = {"path": name, "type": "directory" if entry is None else "file"}
                 if entry is not None:
                     record.update(plaintext_length=entry.plaintext_length, file_length=entry.file_length)
-                say(json.dumps(record))
+                say_json(record)
             else:
                 size = "" if not options.long else f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  "
                 say(f"{size}{name}{'/' if entry is None else ''}")
@@ -79,7 +78,7 @@ def verify(options: argparse.Namespace) -> int:
             "seconds": round(seconds, 6),
             "error": problems if count else None,
         }
-        say(json.dumps(record))
+        say_json(record)
     else:
         for each in report.problems:
             if not each.is_harmless:
@@ -111,7 +110,7 @@ def classes(options: argparse.Namespace) -> int:
     width = max(len(each.pattern or "-") for each in found)
     for each in found:
         if options.json:
-            say(json.dumps({"id": each.id, "pattern": each.pattern, "key_id": each.key_id}))
+            say_json({"id": each.id, "pattern": each.pattern, "key_id": each.key_id})
         else:
             retired = "" if each.pattern is not None else "  (takes no new files)"
             say(f"{each.id}  {each.pattern or '-':<{width}}  {each.key_id}{retired}")
@@ -127,7 +126,7 @@ def versions(options: argparse.Namespace) -> int:
     for each in found:
         if options.json:
             names = ("uuid", "version", "operation", "created_ms", "plaintext_bytes", "digest")
-            say(json.dumps({**{name: getattr(each, name) for name in names}, "files": each.file_count}))
+            say_json({**{name: getattr(each, name) for name in names}, "files": each.file_count})
         else:
             when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(each.created_ms / 1000))
             what = f"{each.operation}, {counted(each.file_count, 'file')}, {size_text(each.plaintext_bytes)}"
@@ -148,7 +147,7 @@ def diff(options: argparse.Namespace) -> int:
                     "before_length": None if before is None else before.plaintext_length,
                     "after_length": None if after is None else after.plaintext_length,
                 }
-                say(json.dumps(record))
+                say_json(record)
             else:
                 say(f"{ {'added': '+', 'removed': '-', 'changed': '~'}[change] } {entry.path}")
     return 0

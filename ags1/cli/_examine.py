@@ -12,7 +12,7 @@ from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, EXIT_IO
 from ags1._metadata_files import SUFFIX
 from ags1._words import counted, size_text
-from ags1.cli import describe, say, warn
+from ags1.cli import describe, say, say_json, warn
 from ags1.cli._keys import Keys
 from ags1.cli._paths import STANDARD, Job, expand, shown
 from ags1.cli._report import Reporter, in_time
@@ -44,9 +44,7 @@ def inspect(options: argparse.Namespace) -> int:
             elif record["problem"]:
                 code = code or EXIT_DATA
             if options.json:
-                import json
-
-                say(json.dumps(record))
+                say_json(record)
             elif len(paths) > 1:
                 _print_row(record)
                 records.append(record)
@@ -201,7 +199,7 @@ def verify(options: argparse.Namespace) -> int:
         }
         if not report.ok:
             raise recorded(AuthenticationError(_failure(job.source, report)), record)
-        blocks = "1 block" if report.block_count == 1 else f"{report.block_count:,} blocks"
+        blocks = counted(report.block_count, "block")
         return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
 
     return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)

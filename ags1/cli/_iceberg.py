@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED
 from ags1._words import counted
-from ags1.cli import in_options, say, warn
+from ags1.cli import in_options, say, say_json, warn, warn_some
 from ags1.cli._iceberg_open import Opened, opened, wanted_snapshots
 from ags1.cli._report import Reporter, in_time
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["audit", "cat", "files", "verify"]
 
-_SHOWN = 20
 # Errors of an audit that say that a key could not be had, and nothing of the table.
 _KEY_CODES = frozenset({"kek-does-not-open"})
 _KEY_FIELDS = frozenset({"key_metadata"})
@@ -58,7 +56,7 @@ def audit(options: argparse.Namespace) -> int:
         report = look(found, table.io)
     problem = None if report.ok else counted(report.severities["error"], "error")
     if options.json:
-        say(json.dumps({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), "error": problem}))
+        say_json({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), "error": problem})
     else:
         lines = [*report.summary().split("\n"), *_advice(found, table)]
         for line in lines if not (report.ok and options.quiet) else lines[:1]:
@@ -84,7 +82,7 @@ def verify(options: argparse.Namespace) -> int:
     seconds = time.monotonic() - started
     if options.json:
         problem = None if report.ok else f"{counted(report.failure_count, 'file')} failed"
-        say(json.dumps({**report.to_dict(), "seconds": round(seconds, 6), "error": problem}))
+        say_json({**report.to_dict(), "seconds": round(seconds, 6), "error": problem})
     else:
         _tell(options, report, seconds, _advice(found, table))
     if report.ok:
@@ -96,10 +94,8 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float, advice: list[str]) -> None:
-    for each in report.failures[:_SHOWN]:
-        warn(f"ags1: {in_options(str(each))}")
-    if report.failure_count > _SHOWN:
-        warn(f"ags1: and {report.failure_count - _SHOWN:,} more files (--json lists them)")
+    failures = [in_options(str(each)) for each in report.failures]
+    warn_some(failures, "and {:,} more files (--json lists them)", count=report.failure_count)
     if options.quiet:
         return
     lines = [line for line in report.summary().split("\n") if not line.startswith("failed: ")]
@@ -151,7 +147,7 @@ def cat(options: argparse.Namespace) -> int:
         with table.io.new_input(file.path).plaintext(file.known) as plain:
             if options.json:
                 for record in _records(plain, file):
-                    say(json.dumps(record))
+                    say_json(record)
                 return 0
             if file.kind.startswith("manifest") and not options.quiet:
                 warn(f"ags1: warning: the plaintext of this {file.kind} contains keys of the files below it")

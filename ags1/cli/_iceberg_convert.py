@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA
-from ags1.cli import say
+from ags1.cli import say, say_json
 from ags1.cli._iceberg_open import Opened, opened
 from ags1.cli._report import Reporter
 from ags1.errors import KeyAccessError
@@ -139,7 +138,7 @@ def _run(
                 _say(report.text)
     problems = getattr(planned, "problems", []) if options.dry_run else []
     if options.json:
-        say(json.dumps({**said, "error": problems[0] if problems else None}))
+        say_json({**said, "error": problems[0] if problems else None})
     return EXIT_DATA if problems else 0
 
 

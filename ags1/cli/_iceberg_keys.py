@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 
 from ags1._command_line import UsageError
 from ags1._words import counted
-from ags1.cli import say, warn
+from ags1.cli import say, say_json, warn, warn_some
 from ags1.cli._iceberg_open import Opened, opened
 from ags1.cli._kms import new_client_of
 from ags1.cli._report import Reporter
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from ags1.iceberg.catalogs import TableState
 
 __all__ = ["prune", "rewrap"]
-
-_SHOWN = 20
 
 
 def rewrap(options: argparse.Namespace) -> int:
@@ -148,23 +145,16 @@ def _tell_of_prune(options: argparse.Namespace, change: _Change, report: PruneRe
 
 
 def _say_json(change: _Change, options: argparse.Namespace, **fields: Any) -> None:
-    record = {
-        "old_metadata": change.old,
-        "new_metadata": None if change.made is None else change.made.metadata_location,
-        **fields,
-        "dry_run": options.dry_run,
-        "error": None,
-    }
-    say(json.dumps(record))
+    made = None if change.made is None else change.made.metadata_location
+    say_json({"old_metadata": change.old, "new_metadata": made, **fields, "dry_run": options.dry_run, "error": None})
 
 
 def _list(options: argparse.Namespace, kind: str, what: str, key_ids: tuple[str, ...]) -> None:
     if kind == "note" and options.quiet:
         return
-    for key_id in key_ids[:_SHOWN]:
-        warn(f"ags1: {kind}: key {key_id} {what}")
-    if len(key_ids) > _SHOWN:
-        warn(f"ags1: {kind}: and {len(key_ids) - _SHOWN:,} more (--json names them all)")
+    warn_some(
+        [f"{kind}: key {key_id} {what}" for key_id in key_ids], f"{kind}: and {{:,}} more (--json names them all)"
+    )
 
 
 def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: str | None = None) -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 
 from ags1._command_line import UsageError
+from ags1._words import counted
 from ags1.cli import warn
 from ags1.cli._iceberg_open import opened
 from ags1.cli._paths import STANDARD, is_url
@@ -58,7 +59,7 @@ def scan(options: argparse.Namespace) -> int:
             with Reporter(options, ("reading", "read"), to_stdout=target != STANDARD) as reporter:
                 count = _written(options.format, found.to_record_batches(), target, reporter)
     if target != STANDARD and not options.quiet:
-        rows = "1 row" if count == 1 else f"{count:,} rows"
+        rows = counted(count, "row")
         warn(f"ags1: note: wrote {rows} to {target}, which is plaintext: whoever can read it can read them")
     return 0
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 
 from ags1._exit_codes import exit_code
-from ags1.cli import describe, in_options, say, warn
+from ags1.cli import describe, in_options, say, say_json, warn_some
 from ags1.cli._iceberg_open import opened, wanted_snapshots
 from ags1.cli._report import Reporter
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["inspect"]
-
-_SHOWN = 10
 
 
 def inspect(options: argparse.Namespace) -> int:
@@ -29,14 +26,11 @@ def inspect(options: argparse.Namespace) -> int:
     errors = [] if table.kms is None else list(dict.fromkeys(_errors(root)))
     if options.json:
         error = describe(errors[0]) if errors else None
-        say(json.dumps({"metadata_location": table.location, "tree": root.to_dict(), "error": error}))
+        say_json({"metadata_location": table.location, "tree": root.to_dict(), "error": error})
     else:
         for line in root.lines():
             say(in_options(line))
-        for each in errors[:_SHOWN]:
-            warn(f"ags1: {describe(each)}")
-        if len(errors) > _SHOWN:
-            warn(f"ags1: and {len(errors) - _SHOWN:,} more errors (--json has them all)")
+        warn_some([describe(each) for each in errors], "and {:,} more errors (--json has them all)", 10)
     return exit_code(errors[0]) if errors else 0
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 
 from ags1._command_line import UsageError
-from ags1.cli import say
+from ags1.cli import say, say_json
 from ags1.cli._iceberg_convert import agreed
 from ags1.cli._iceberg_open import catalog_of, opened, properties_of
 from ags1.cli._iceberg_scan import naming
@@ -83,7 +82,7 @@ def delete(options: argparse.Namespace) -> int:
 
 def _tell(options: argparse.Namespace, text: str, fields: dict[str, Any]) -> int:
     if options.json:
-        say(json.dumps({"table": options.table, **fields, "error": None}))
+        say_json({"table": options.table, **fields, "error": None})
     elif not options.quiet:
         say(text)
     return 0

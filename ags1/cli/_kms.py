@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 
 from ags1._command_line import UsageError
-from ags1.cli import say
+from ags1.cli import say, say_json
 from ags1.cli._keys import write_private
 from ags1.cli._paths import STANDARD, shown
 from ags1.cli._standard import refuse_terminal, standard_input, write_out
@@ -145,7 +144,7 @@ def _list(options: argparse.Namespace) -> int:
     with _local(options) as client:
         for key_id in client.list_keys():
             if options.json:
-                say(json.dumps({"key_id": key_id}))
+                say_json({"key_id": key_id})
             else:
                 say(key_id)
     return 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ags1._backend import backend
 from ags1._version import version
-from ags1.cli import say
+from ags1.cli import say, say_json
 from ags1.codec import decrypt_into, encrypt_into
 from ags1.keys import Key
 from ags1.layout import encrypted_length
@@ -35,9 +35,7 @@ _ROUNDS = 5
 def info(options: argparse.Namespace) -> int:
     found = backend()
     if options.json:
-        import json
-
-        say(json.dumps({"ags1_version": version, "python": platform.python_version(), **found}))
+        say_json({"ags1_version": version, "python": platform.python_version(), **found})
         return 0
     say(f"ags1       {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     say(f"OpenSSL    {found['openssl_version']}: {_LINKAGE.get(found['linkage'], found['linkage'])}")
@@ -63,9 +61,7 @@ def bench(options: argparse.Namespace) -> int:
         for count in threads:
             row = _measure(options.bytes, block_length, count)
             if options.json:
-                import json
-
-                say(json.dumps(row))
+                say_json(row)
             else:
                 say(
                     f"{block_length:>12,}{count:>10}{row['encrypt_gb_s']:>10.2f}{row['decrypt_gb_s']:>10.2f}"

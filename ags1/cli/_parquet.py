@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from ags1._command_line import UsageError
-from ags1._words import counted
-from ags1.cli import say, warn
+from ags1.cli import say_json, warn, warn_some
 from ags1.cli._keys import aad_prefix, read_metadata, warn_of_same_prefix
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing
 from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, shown, size_of
@@ -214,17 +213,12 @@ class _Transfer:
 def say_left_out(options: argparse.Namespace, left_out: list[tuple[dict[str, Any], str, str]]) -> None:
     """Say which files nothing is done with, and why: of each, its record for machines, its path and the reason."""
     if options.json:
-        import json
-
         for record, _, reason in left_out:
-            say(json.dumps({**record, "outcome": _LEFT_OUT, "reason": reason, "error": None}))
+            say_json({**record, "outcome": _LEFT_OUT, "reason": reason, "error": None})
     elif not options.quiet:
-        shown_ones = left_out if options.verbose else left_out[:_SHOWN]
-        for _, path, reason in shown_ones:
-            warn(f"ags1: note: {path} is left out: {reason}")
-        if len(left_out) > len(shown_ones):
-            more = counted(len(left_out) - len(shown_ones), "more file")
-            warn(f"ags1: note: {more} left out (--verbose names them all)")
+        notes = [f"note: {path} is left out: {reason}" for _, path, reason in left_out]
+        more = "note: {:,} more of them (--verbose names them all)"
+        warn_some(notes, more, None if options.verbose else _SHOWN)
 
 
 def _with_metadata(

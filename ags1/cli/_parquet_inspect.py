@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 
 from ags1._exit_codes import exit_code
 from ags1._words import counted, with_name
-from ags1.cli import describe, say, warn
+from ags1.cli import describe, say, say_json, warn
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading
 from ags1.cli._report import Reporter
@@ -34,13 +33,13 @@ def inspect(options: argparse.Namespace) -> int:
                 kinds["unreadable"] += 1
                 text = with_name(path, describe(each))
                 if options.json:
-                    say(json.dumps({"file": path, "error": text}))
+                    say_json({"file": path, "error": text})
                 else:
                     warn(f"ags1: {text}")
                 continue
             kinds["encrypted" if each.encryption is not None else "plaintext"] += 1
             if options.json:
-                say(json.dumps({"file": path, **each.to_dict(), "error": None}))
+                say_json({"file": path, **each.to_dict(), "error": None})
                 continue
             if number:
                 say("")

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, NotProtected
-from ags1.cli import say, warn
+from ags1._words import counted
+from ags1.cli import say, say_json, warn_some
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading
 from ags1.cli._paths import Job
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 _SHOWN = 3
-_SHOWN_FILES = 20
 
 
 def verify(options: argparse.Namespace) -> int:
@@ -128,8 +128,6 @@ def _say_total(
     outcome = DAMAGED if missing or unexpected else worst_outcome(outcomes)
     counts = {each: outcomes.count(each) for each in (AUTHENTIC, DAMAGED, NOT_PROTECTED, NOT_CHECKED)}
     if options.json:
-        import json
-
         total = {
             "total": len(outcomes),
             "outcome": outcome,
@@ -138,16 +136,12 @@ def _say_total(
             "unexpected": [{"file": path, "reason": why} for path, why in unexpected],
             "error": None if outcome == AUTHENTIC else outcome,
         }
-        say(json.dumps(total))
+        say_json(total)
         return
-    for each in missing[:_SHOWN_FILES]:
-        warn(f"ags1: missing: {each} is expected, and not there")
-    if len(missing) > _SHOWN_FILES:
-        warn(f"ags1: missing: {len(missing) - _SHOWN_FILES:,} more (--json names them all)")
-    for path, why in unexpected[:_SHOWN_FILES]:
-        warn(f"ags1: not expected: {path}: {why}")
-    if len(unexpected) > _SHOWN_FILES:
-        warn(f"ags1: not expected: {len(unexpected) - _SHOWN_FILES:,} more (--json names them all)")
+    absent = [f"missing: {each} is expected, and not there" for each in missing]
+    warn_some(absent, "missing: {:,} more (--json names them all)")
+    others = [f"not expected: {path}: {why}" for path, why in unexpected]
+    warn_some(others, "not expected: {:,} more (--json names them all)")
     if not options.quiet:
         parts = [f"{count:,} {each}" for each, count in counts.items() if count]
         parts += [f"{len(missing):,} missing"] if missing else []
@@ -156,8 +150,7 @@ def _say_total(
 
 
 def _line(path: str, report: VerifyReport, seconds: float) -> str:
-    count = sum(report.modules.values())
-    what = "1 module" if count == 1 else f"{count:,} modules"
+    what = counted(sum(report.modules.values()), "module")
     line = f"{path}: {what} authentic, {in_time(report.bytes, seconds)}"
     if report.outcome != AUTHENTIC:
         line += f"; {report.outcome}, as allowed: {'; '.join(report.unprotected())}"
@@ -185,8 +178,7 @@ def _failure(path: str, report: VerifyReport) -> str:
     count = report.failure_count
     some = "; ".join(str(each) for each in report.failures[:_SHOWN])
     more = f"; and {count - _SHOWN:,} more (--json lists them)" if count > _SHOWN else ""
-    what = "1 module" if count == 1 else f"{count:,} modules"
-    return f"{path}: {what} failed: {some}{more}"
+    return f"{path}: {counted(count, 'module')} failed: {some}{more}"
 
 
 def _missing(path: str, report: VerifyReport) -> str:

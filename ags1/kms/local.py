@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from ags1._gcm import Key
 from ags1._key_files import parse_key, read_key_file
@@ -217,7 +218,7 @@ class LocalKms(KeyManagementClient):
 
     def _master(self, key_id: str) -> Key:
         store = self._load()
-        found = store.keys.get(key_id.lower() if store.foreign else key_id)
+        found = store.keys.get(key_id if store.protection is not None else key_id.lower())
         if found is None:
             raise unknown_key(store.keys)
         return found
@@ -276,7 +277,7 @@ class LocalKms(KeyManagementClient):
         file = self._call(lambda: self._file, action)
         with self._lock, _alone(file):
             store = self._call(self._load, action)
-            if store.foreign:
+            if store.protection is None:
                 raise KeyAccessError(
                     f"{file} is a PKCS12 keystore and is only read here: change it with Java's keytool"
                 )
@@ -294,16 +295,12 @@ class LocalKms(KeyManagementClient):
             self._connected = _Store(dict(keys), protection, mark)
 
 
-class _Store:
-    """An opened keystore."""
+class _Store(NamedTuple):
+    """An opened keystore; a foreign one has no protection that is known here."""
 
-    __slots__ = ("foreign", "keys", "mark", "protection")
-
-    def __init__(self, keys: dict[str, Key], protection: _keystore.Protection | None, mark: tuple[int, ...]) -> None:
-        self.keys = keys
-        self.protection = protection
-        self.mark = mark
-        self.foreign = protection is None
+    keys: dict[str, Key]
+    protection: _keystore.Protection | None
+    mark: tuple[int, ...]
 
 
 class _Given:
@@ -338,14 +335,11 @@ class _Given:
     def key(self) -> Key | None:
         if self._key_file is None:
             return None
-        data = _read_secret(self._key_file, "key file")
-        key = _as_key(data)
-        if key is None:
-            raise Refusal(
-                f"the key file {os.fspath(self._key_file)} holds no AES key: 16, 24 or 32 raw bytes, or the same as "
-                "hexadecimal or base64 text, are needed"
-            )
-        return key
+        data, where = _read_secret(self._key_file, "key file"), f"the key file {os.fspath(self._key_file)}"
+        try:
+            return Key(parse_key(data, where, note=lambda _: None))
+        except KeyAccessError as error:
+            raise Refusal(str(error)) from None
 
     def protect(self) -> _keystore.Protection:
         key = self.key()
@@ -366,13 +360,6 @@ def _read_secret(path: Path, kind: str) -> bytes:
 
 def _as_keys(keys: Mapping[str, KeyLike] | None) -> dict[str, Key]:
     return {key_id: key if isinstance(key, Key) else Key(key) for key_id, key in (keys or {}).items()}
-
-
-def _as_key(data: bytes) -> Key | None:
-    """A key from raw bytes, else from hexadecimal or base64 text."""
-    with contextlib.suppress(KeyAccessError):
-        return Key(parse_key(data, "the key file", note=lambda _: None))
-    return None
 
 
 def _mark(found: os.stat_result) -> tuple[int, ...]:

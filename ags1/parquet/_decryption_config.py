@@ -13,6 +13,7 @@ from ags1.parquet._columns import ColumnNames, named_values
 from ags1.parquet.config_arguments import (
     ALGORITHMS,
     CACHE_SECONDS,
+    Config,
     HoldsKeys,
     as_flag,
     as_key,
@@ -36,7 +37,7 @@ __all__ = ["DecryptionConfig", "FileDecryption"]
 _LONGEST_SHOWN = 64
 
 
-class DecryptionConfig(HoldsKeys):
+class DecryptionConfig(Config):
     """What encrypted Parquet files are read with.
 
     Parameters
@@ -74,14 +75,14 @@ class DecryptionConfig(HoldsKeys):
     """
 
     __slots__ = (
-        "_aad_prefix",
-        "_algorithm",
-        "_allow_plaintext",
-        "_check_footer_integrity",
         "_column_keys",
         "_column_names",
         "_footer_key",
         "_retriever_for",
+        "aad_prefix",
+        "algorithm",
+        "allow_plaintext",
+        "check_footer_integrity",
     )
 
     def __init__(
@@ -95,7 +96,7 @@ class DecryptionConfig(HoldsKeys):
         allow_plaintext: bool = False,
         algorithm: str | None = None,
     ) -> None:
-        self._algorithm = None if algorithm is None else one_of(algorithm, ALGORITHMS, "algorithm")
+        self.algorithm = None if algorithm is None else one_of(algorithm, ALGORITHMS, "algorithm")
         if key_retriever is not None and not callable(key_retriever):
             raise TypeError(f"key_retriever must be callable, not {type(key_retriever).__name__}")
         self._footer_key = None if footer_key is None else as_key(footer_key, "footer_key")
@@ -103,9 +104,9 @@ class DecryptionConfig(HoldsKeys):
         keys = [as_key(key, f"the key of column {dotted(name)}") for name, key in named]
         self._column_keys = keys
         self._column_names = ColumnNames([name for name, _ in named], lambda one, other: keys[one] == keys[other])
-        self._aad_prefix = None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix")
-        self._check_footer_integrity = as_flag(check_footer_integrity, "check_footer_integrity")
-        self._allow_plaintext = as_flag(allow_plaintext, "allow_plaintext")
+        self.aad_prefix = None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix")
+        self.check_footer_integrity = as_flag(check_footer_integrity, "check_footer_integrity")
+        self.allow_plaintext = as_flag(allow_plaintext, "allow_plaintext")
         self._retriever_for: Callable[[Any, str | None], Callable[[bytes], Any] | None] = lambda *_: key_retriever
 
     @classmethod
@@ -160,14 +161,9 @@ class DecryptionConfig(HoldsKeys):
         metadata = as_key_metadata(key_metadata)
         return cls(metadata.encryption_key, aad_prefix=metadata.aad_prefix, algorithm="AES_GCM_V1")
 
-    @property
-    def allow_plaintext(self) -> bool:
-        """Whether files that are not encrypted are read, too."""
-        return self._allow_plaintext
-
     def with_aad_prefix(self, aad_prefix: Buffer | None) -> Self:
         """The same for a file of another identity; keys that are cached stay so."""
-        return self._with(_aad_prefix=None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix"))
+        return self._with(aad_prefix=None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix"))
 
     def for_file(self, source: Any = None) -> FileDecryption:
         """Make what one file is read with.
@@ -217,9 +213,9 @@ class FileDecryption(HoldsKeys):
         self, config: DecryptionConfig, name: str | None, retriever: Callable[[bytes], KeyLike | None] | None
     ) -> None:
         self.name = name
-        self.check_footer_integrity = config._check_footer_integrity
-        self.algorithm = config._algorithm
-        self.allow_plaintext = config._allow_plaintext
+        self.check_footer_integrity = config.check_footer_integrity
+        self.algorithm = config.algorithm
+        self.allow_plaintext = config.allow_plaintext
         self._config = config
         self._retriever = retriever
         self._retrieved: dict[bytes, Key] = {}
@@ -236,7 +232,7 @@ class FileDecryption(HoldsKeys):
         ValueError
             The file needs a prefix, and none was supplied.
         """
-        supplied = self._config._aad_prefix
+        supplied = self._config.aad_prefix
         if supply and supplied is None:
             raise ValueError(
                 f"{self._where}the file was encrypted with an AAD prefix that it tells its reader to supply: give "

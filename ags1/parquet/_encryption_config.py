@@ -13,6 +13,7 @@ from ags1.parquet._decryption_config import DecryptionConfig
 from ags1.parquet.config_arguments import (
     ALGORITHMS,
     CACHE_SECONDS,
+    Config,
     HoldsKeys,
     as_flag,
     as_key,
@@ -133,7 +134,7 @@ class FileEncryption(HoldsKeys):
         return f"{_algorithm_and_footer(self)}, keys redacted"
 
 
-class EncryptionConfig(HoldsKeys):
+class EncryptionConfig(Config):
     """What Parquet files are encrypted with.
 
     Parameters
@@ -168,6 +169,13 @@ class EncryptionConfig(HoldsKeys):
         Arrow C++ (PyArrow), arrow-rs and DuckDB. Neither reads the other's. Java's form leaves the levels (which
         values are null, where lists begin) in plaintext and without a tag; V1 pages and Arrow's form do not.
 
+    Attributes
+    ----------
+    algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2
+        As the parameters.
+    fresh_keys : bool
+        Whether every file gets keys of its own, as with :meth:`from_kms`.
+
     Raises
     ------
     TypeError, ValueError
@@ -180,16 +188,16 @@ class EncryptionConfig(HoldsKeys):
     """
 
     __slots__ = (
-        "_aad_prefix",
-        "_algorithm",
         "_column_names",
-        "_data_page_v2",
         "_encrypt_all",
-        "_fresh_keys",
         "_keys",
-        "_plaintext_footer",
         "_reading",
-        "_store_aad_prefix",
+        "aad_prefix",
+        "algorithm",
+        "data_page_v2",
+        "fresh_keys",
+        "plaintext_footer",
+        "store_aad_prefix",
     )
 
     def __init__(
@@ -224,19 +232,20 @@ class EncryptionConfig(HoldsKeys):
         aad_prefix: Buffer | None,
         store_aad_prefix: bool,
         data_page_v2: str,
+        reading: DecryptionConfig | None = None,
     ) -> None:
         self._encrypt_all = as_flag(encrypt_all, "encrypt_all")
-        self._algorithm = one_of(algorithm, ALGORITHMS, "algorithm")
-        self._plaintext_footer = as_flag(plaintext_footer, "plaintext_footer")
-        self._store_aad_prefix = as_flag(store_aad_prefix, "store_aad_prefix")
-        self._data_page_v2 = one_of(data_page_v2, ("java", "arrow"), "data_page_v2")
-        self._aad_prefix = None if aad_prefix is None else _prefix(aad_prefix)
-        if self._aad_prefix is None and not store_aad_prefix:
+        self.algorithm = one_of(algorithm, ALGORITHMS, "algorithm")
+        self.plaintext_footer = as_flag(plaintext_footer, "plaintext_footer")
+        self.store_aad_prefix = as_flag(store_aad_prefix, "store_aad_prefix")
+        self.data_page_v2 = one_of(data_page_v2, ("java", "arrow"), "data_page_v2")
+        self.aad_prefix = None if aad_prefix is None else _prefix(aad_prefix)
+        if self.aad_prefix is None and not store_aad_prefix:
             raise ValueError("store_aad_prefix=False needs an aad_prefix: there is nothing that could be left out")
         self._column_names = names
         self._keys = keys
-        self._fresh_keys = False
-        self._reading: DecryptionConfig | None = None
+        self.fresh_keys = reading is not None
+        self._reading = reading
 
     @classmethod
     def from_kms(
@@ -316,9 +325,8 @@ class EncryptionConfig(HoldsKeys):
             aad_prefix,
             store_aad_prefix,
             data_page_v2,
+            DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds),
         )
-        made._fresh_keys = True
-        made._reading = DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds)
         return made
 
     @classmethod
@@ -347,39 +355,9 @@ class EncryptionConfig(HoldsKeys):
             metadata.encryption_key, aad_prefix=metadata.aad_prefix, store_aad_prefix=False, data_page_v2=data_page_v2
         )
 
-    @property
-    def algorithm(self) -> str:
-        """The algorithm, as the file names it."""
-        return self._algorithm
-
-    @property
-    def plaintext_footer(self) -> bool:
-        """Whether footers are signed rather than encrypted."""
-        return self._plaintext_footer
-
-    @property
-    def aad_prefix(self) -> bytes | None:
-        """The AAD prefix, or None."""
-        return self._aad_prefix
-
-    @property
-    def store_aad_prefix(self) -> bool:
-        """Whether files contain the prefix."""
-        return self._store_aad_prefix
-
-    @property
-    def data_page_v2(self) -> str:
-        """The form of encrypted V2 data pages."""
-        return self._data_page_v2
-
-    @property
-    def fresh_keys(self) -> bool:
-        """Whether every file gets keys of its own, as with :meth:`from_kms`."""
-        return self._fresh_keys
-
     def with_aad_prefix(self, aad_prefix: Buffer) -> Self:
         """The same for a file of another identity; a KMS is asked no more often for many than for one."""
-        return self._with(_aad_prefix=_prefix(aad_prefix))
+        return self._with(aad_prefix=_prefix(aad_prefix))
 
     def for_file(self) -> FileEncryption:
         """Make what one file is encrypted with. To be called once for every file that is written.
@@ -394,8 +372,8 @@ class EncryptionConfig(HoldsKeys):
     def reading(self) -> DecryptionConfig:
         """What reads the footers of files that this encrypts; and their columns, if the keys are from a KMS."""
         if self._reading is not None:
-            return self._reading.with_aad_prefix(self._aad_prefix)
-        return DecryptionConfig(self._keys().footer_key, aad_prefix=self._aad_prefix)
+            return self._reading.with_aad_prefix(self.aad_prefix)
+        return DecryptionConfig(self._keys().footer_key, aad_prefix=self.aad_prefix)
 
     def protections(self, paths: Sequence[tuple[str, ...]]) -> list[str]:
         """How each leaf column is protected: "plaintext", "footer key" or "column key".

@@ -399,7 +399,6 @@ class SourceFile:
             self.name = source.name
             self.where = f"{source.name}: " if source.name else ""
             self.footer: Footer = read_footer(source, self.decryption, optional=optional, tolerant=tolerant)
-            self._keys: dict[tuple[tuple[str, ...], bytes | None], Key] = {}
             self.schema: Element | None = None
             self.leaves: list[Element] = []
             self.forgets_dictionary_headers = False
@@ -436,10 +435,7 @@ class SourceFile:
     def key_of(self, path: tuple[str, ...], key_metadata: bytes | None) -> Key:
         """Key of a column with its own."""
         assert self.decryption is not None
-        known = self._keys.get((path, key_metadata))
-        if known is None:
-            known = self._keys[path, key_metadata] = self.decryption.column_key(path, key_metadata)
-        return known
+        return self.decryption.column_key(path, key_metadata)
 
     def footer_key(self) -> Key:
         """The footer key, for columns that use it."""

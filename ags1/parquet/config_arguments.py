@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALGORITHMS",
     "CACHE_SECONDS",
+    "Config",
     "HoldsKeys",
     "as_flag",
     "as_key",
@@ -83,12 +84,6 @@ class HoldsKeys:
     def _said(self) -> str:
         return "redacted"
 
-    def _with(self, **changes: object) -> Self:
-        made = type(self).__new__(type(self))
-        for name in self.__slots__:
-            setattr(made, name, changes.get(name, getattr(self, name)))
-        return made
-
     def __repr__(self) -> str:
         name = type(self).__name__
         try:
@@ -102,3 +97,20 @@ class HoldsKeys:
             f"ags1.parquet.{type(self).__name__} cannot be pickled or copied: it holds keys; send what the keys are "
             "found by, and make another there"
         )
+
+
+class Config(HoldsKeys):
+    """A configuration: nothing of it changes once it is made."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(self, name):
+            raise AttributeError(f"{type(self).__name__}.{name} cannot be changed: make another configuration")
+        super().__setattr__(name, value)
+
+    def _with(self, **changes: object) -> Self:
+        made = type(self).__new__(type(self))
+        for name in self.__slots__:
+            setattr(made, name, changes.get(name, getattr(self, name)))
+        return made
