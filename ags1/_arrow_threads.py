@@ -14,11 +14,7 @@ import time
 import weakref
 from collections.abc import Callable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["lend"]
+from ags1._typing import Any
 
 # Seconds that the end of a process waits at most: a file that stalls must not keep it, nor must work of others.
 _LONGEST_WAIT = 10.0

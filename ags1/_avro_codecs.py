@@ -15,8 +15,6 @@ from typing import Any
 
 from ags1.errors import FormatError, UnsupportedError
 
-__all__ = ["decompressor", "largest_plain"]
-
 _FREE, _RATIO = 32 << 20, 32
 # Snappy cannot do better than 64 bytes for three; more is a length that somebody made up.
 _SNAPPY_RATIO = 64

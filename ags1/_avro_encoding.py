@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["container_start", "encoded_block", "varint"]
-
 
 def encoded_block(count: int, data: bytes, marker: bytes) -> bytes:
     """A block of a container, with the marker behind it."""

@@ -5,12 +5,7 @@ from __future__ import annotations
 import platform
 
 from ags1 import _blocks, _gcm
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["backend"]
+from ags1._typing import Any
 
 # Bits of OPENSSL_ia32cap: words of 64 bits made of CPUID leaf 1 (EDX, ECX) and leaf 7 (EBX, ECX).
 _X86_FEATURES = (

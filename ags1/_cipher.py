@@ -16,8 +16,6 @@ from ags1._gcm import Key
 from ags1._typing import Buffer
 from ags1.storage import Output, Source
 
-__all__ = ["INCOMPLETE", "BlockCipher"]
-
 # What no stream ends with: too few bytes for a block, too many to be taken for the end of a tag that a failed write
 # cut off. (A single byte passes for the missing last one of a tag in one case of 256.)
 INCOMPLETE = bytes(layout.BLOCK_OVERHEAD - 1)

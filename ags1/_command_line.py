@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     Hint: TypeAlias = Callable[[str], str | None]
 
-__all__ = ["CommandParser", "Formatter", "UsageError", "add_options", "no_file_left", "option_name"]
-
 # Text is hard to read in longer lines.
 _WIDEST = 100
 # What is left of 80 columns beside "usage: ".

@@ -9,12 +9,7 @@ from __future__ import annotations
 import os
 
 from ags1 import _option_values as values
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["BUNDLES", "EXCLUSIVE", "OPTIONS"]
+from ags1._typing import Any
 
 _DAY = 24.0 * 3600
 _FLAG = {"action": "store_true"}

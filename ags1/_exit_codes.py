@@ -8,22 +8,6 @@ import re
 
 from ags1.errors import Ags1Error, ConflictError, KeyAccessError, UnsupportedError
 
-__all__ = [
-    "EXIT_CODES",
-    "EXIT_CONFLICT",
-    "EXIT_DATA",
-    "EXIT_IO",
-    "EXIT_KEY",
-    "EXIT_OK",
-    "EXIT_OUTPUT_CLOSED",
-    "EXIT_UNPROTECTED",
-    "EXIT_USAGE",
-    "NotProtected",
-    "describe",
-    "exit_code",
-    "worst_code",
-]
-
 EXIT_OK = 0
 EXIT_DATA = 1
 EXIT_USAGE = 2

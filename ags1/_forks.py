@@ -17,8 +17,6 @@ if TYPE_CHECKING:
             """Start over, in a child that has one thread."""
 
 
-__all__ = ["ForkSafeLock", "renew_in_children"]
-
 _renewed: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 

@@ -9,8 +9,6 @@ import os
 import signal
 import sys
 
-__all__ = ["INTERRUPTED", "interrupted_code", "raise_from_now_on"]
-
 INTERRUPTED = "interrupted; no file was left half-written"
 
 _received = int(signal.SIGINT)

@@ -11,8 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["from_base64", "from_hex", "key_of_variable", "load_key", "looks_like_key", "parse_key", "read_key_file"]
-
 _SIZES = (16, 24, 32)
 _LARGEST = 4096
 

@@ -8,8 +8,6 @@ from ags1._key_files import from_base64, from_hex
 from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata
 
-__all__ = ["KEY_METADATA_SUFFIX", "SUFFIX", "decode_metadata", "metadata_beside", "text_of_prefix"]
-
 SUFFIX = ".ags1"
 KEY_METADATA_SUFFIX = ".key-metadata"
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
         newline: str | None
 
 
-__all__ = ["open"]
-
 _READING = frozenset({"rb", "br"})
 _WRITING = frozenset({"wb", "bw"})
 _READING_TEXT = frozenset({"r", "rt", "tr"})

@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = [
-    *("ColumnIds", "ColumnKeys", "ColumnTexts", "MetadataKeys", "Names", "Pair", "Patterns", "Setting"),
-    *("block_length", "column_names", "count", "duration", "hexadecimal", "integer", "is_secret_name", "kept"),
-    *("key_bytes", "moment", "prefix_text", "report", "rows", "size", "snapshot", "some_bytes", "threads", "version"),
-]
-
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 _MAX_BLOCK_LENGTH = (1 << 31) - 1

@@ -9,8 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["SharedProgress", "in_parallel"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -19,16 +19,10 @@ from ags1 import _blocks, layout
 from ags1._cipher import BlockCipher
 from ags1._forks import renew_in_children
 from ags1._gcm import Key
-from ags1._typing import Buffer
+from ags1._typing import Any, Buffer, NoReturn
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
 from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH
 from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Budget, PipeSource, ReadAhead, Source, in_order
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
-__all__ = ["WINDOW", "PipeReader", "Plaintext", "RawReader", "piece_length", "pieces_within", "refuse", "window_of"]
 
 # Plaintext that a Writer gathers before it encrypts: enough for every core to have some blocks, and little beside the
 # 64 MiB that streaming may take.

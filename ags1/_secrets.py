@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import base64
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
-
-__all__ = ["Secret", "shows_secret"]
+from ags1._typing import NoReturn
 
 # Fewer bytes than this occur by chance; more would let half of a key pass.
 _PIECE = 8

@@ -5,11 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["TextWriter", "check_text_options"]
+from ags1._typing import Any
 
 _NEWLINES = (None, "", "\n", "\r", "\r\n")
 

@@ -1,4 +1,4 @@
-"""Types that the public signatures share. For type checkers only: at run time they are all ``object``."""
+"""Types that signatures share. For type checkers only: at run time they are all ``object``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sys
     from collections.abc import Iterable
-    from typing import Any, Protocol, TypeAlias
+    from typing import Any, NoReturn, Protocol, TypeAlias
+
+    from typing_extensions import Self
 
     from ags1._gcm import Key
 
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     Items: TypeAlias = Iterable[Buffer] | tuple[Buffer, Buffer] | ArrowArray | ArrowStream
 else:
     # typing costs more to import than all of the package.
-    Buffer = object
-    KeyLike = object
-    Items = object
+    Any = Buffer = Items = KeyLike = NoReturn = Self = object
 
-__all__ = ["Buffer", "Items", "KeyLike"]
+__all__ = ["Any", "Buffer", "Items", "KeyLike", "NoReturn", "Self"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["counted", "printable", "size_text", "table_lines", "with_name"]
-
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
     """A number of things: "1 version", "2,000 versions"."""

@@ -22,7 +22,7 @@ from ags1._cipher import INCOMPLETE, BlockCipher
 from ags1._gcm import random_bytes
 from ags1._open import open
 from ags1._reading import Plaintext, piece_length, pieces_within
-from ags1._typing import Buffer, KeyLike
+from ags1._typing import Any, Buffer, KeyLike
 from ags1.errors import LimitError
 from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
@@ -36,10 +36,6 @@ from ags1.storage import (
     open_source,
 )
 from ags1.stream import Writer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["Progress", "decrypt_file", "encrypt_file", "open_plaintext", "seal_source"]
 

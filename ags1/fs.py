@@ -15,6 +15,8 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 
+from ags1._typing import Any, NoReturn
+
 try:
     from fsspec import register_implementation
     from fsspec.spec import AbstractFileSystem
@@ -23,10 +25,6 @@ except ImportError as error:
 
 from ags1 import dataset as datasets
 from ags1.dataset import Dataset, Entry
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
 
 __all__ = ["Ags1FileSystem", "register"]
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from ags1.audit import AuditReport
 
-__all__ = ["audit"]
-
 
 def audit(options: argparse.Namespace) -> int:
     from ags1.audit import audit as look

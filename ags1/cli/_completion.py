@@ -7,8 +7,6 @@ import argparse
 from ags1._command_line import CommandParser
 from ags1.cli import say
 
-__all__ = ["completion"]
-
 # What stands for files; anything else that has no choices is not completed.
 _FILES = frozenset(("SOURCE", "TARGET", "FILE", "LIST", "KEYFILE", "DATASET", "TABLE", "PATH", "LOCATION"))
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ags1.dataset import Dataset, RunReport
 
-__all__ = ["add", "decrypt", "encrypt", "expire", "mv", "opened", "repair", "rewrap", "rm"]
-
 _SHOWN = 20
 
 

@@ -6,8 +6,6 @@ from ags1._command_line import CommandParser
 from ags1._option_values import version
 from ags1.cli._parser import DATASET, lazily
 
-__all__ = ["command_parser"]
-
 _HELP = """\
 A dataset is a directory or a URL: s3://bucket/vault works wherever vault/
 does. Nothing of a run is seen before all of it is there; interrupted, it is

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ags1.dataset import Problem
 
-__all__ = ["cat", "classes", "diff", "ls", "verify", "versions"]
-
 # What a killed run left: thousands, of which one says as much as all.
 _SHOWN = 3
 

@@ -11,6 +11,7 @@ from ags1 import layout
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, EXIT_IO
 from ags1._metadata_files import SUFFIX
+from ags1._typing import Any
 from ags1._words import counted, size_text
 from ags1.cli import describe, say, say_json, warn
 from ags1.cli._keys import Keys
@@ -20,12 +21,6 @@ from ags1.cli._standard import standard_input
 from ags1.cli._transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.verify import VerifyReport, verify_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["inspect", "verify"]
 
 _SHOWN_RANGES = 20
 _AGS1, _DAMAGED, _OTHER, _UNREADABLE = "AGS1", "damaged", "not AGS1", "unreadable"

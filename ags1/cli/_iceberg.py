@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ags1.iceberg.table_verification import TableVerifyReport
     from ags1.iceberg.table_walk import TableFile, TableWalk
 
-__all__ = ["audit", "cat", "files", "verify"]
-
 # Errors of an audit that say that a key could not be had, and nothing of the table.
 _KEY_CODES = frozenset({"kek-does-not-open"})
 _KEY_FIELDS = frozenset({"key_metadata"})

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ags1.files import Progress
 
-__all__ = ["agreed", "clean", "decrypt", "encrypt", "expire", "need_consent", "rekey", "relocate"]
-
 
 def encrypt(options: argparse.Namespace) -> int:
     from ags1.iceberg import encrypt_table, plan_conversion

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ags1.iceberg import EncryptionKeys, PruneReport, RewrapReport
     from ags1.iceberg.catalogs import TableState
 
-__all__ = ["prune", "rewrap"]
-
 
 def rewrap(options: argparse.Namespace) -> int:
     with opened(options) as table, contextlib.ExitStack() as stack:

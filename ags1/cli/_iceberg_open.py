@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from ags1.iceberg.catalogs import CatalogTable, TableState
     from ags1.iceberg.file_io import EncryptedFileIO
 
-__all__ = [
-    "Opened",
-    "catalog_of",
-    "opened",
-    "properties_of",
-    "wanted_snapshots",
-    "warnings_as_lines",
-]
-
 _SHOWN_WARNINGS = 20
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ags1._command_line import CommandParser
 from ags1.cli._parser import lazily
 
-__all__ = ["command_parser", "hint"]
-
 _HELP = """\
 examples:
   ags1 iceberg inspect t/metadata/00007-ab.metadata.json --kms local:keys.json

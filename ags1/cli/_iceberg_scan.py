@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from ags1.iceberg.tables import EncryptedTable
 
-__all__ = ["naming", "scan"]
-
 # What a file is, if nobody says it.
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 # Of a row group of the Parquet file that is written.

@@ -6,15 +6,10 @@ import argparse
 from collections.abc import Iterator
 
 from ags1._exit_codes import exit_code
+from ags1._typing import Any
 from ags1.cli import describe, in_options, say, say_json, warn_some
 from ags1.cli._iceberg_open import opened, wanted_snapshots
 from ags1.cli._report import Reporter
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["inspect"]
 
 
 def inspect(options: argparse.Namespace) -> int:

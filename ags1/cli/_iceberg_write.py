@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ags1.iceberg import EncryptedTable
 
-__all__ = ["append", "create", "delete"]
-
 _FORMATS = {
     ".parquet": "parquet",
     ".csv": "csv",

@@ -15,8 +15,6 @@ from ags1.cli._standard import refuse_terminal, write_out
 from ags1.errors import KeyAccessError
 from ags1.keys import KeyMetadata
 
-__all__ = ["Keys", "aad_prefix", "keygen", "read_metadata", "warn_of_same_prefix", "write_private"]
-
 
 class Keys:
     """The keys that the options name. A key file is read once for any number of files: it may be a pipe.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ags1.kms import KeyManagementClient, LocalKms
 
-__all__ = ["client_of", "kms", "new_client_of"]
-
 # The most that any of the services takes: AWS.
 _LARGEST = 4096
 

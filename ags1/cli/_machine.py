@@ -14,8 +14,6 @@ from ags1.codec import decrypt_into, encrypt_into
 from ags1.keys import Key
 from ags1.layout import encrypted_length
 
-__all__ = ["bench", "info"]
-
 _LINKAGE = {
     "bundled-static": "its own copy, linked statically",
     "system-shared": "the system's shared library",

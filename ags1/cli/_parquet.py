@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from ags1._command_line import UsageError
+from ags1._typing import Any
 from ags1.cli import say_json, warn, warn_some
 from ags1.cli._keys import aad_prefix, read_metadata, warn_of_same_prefix
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing
@@ -40,12 +41,6 @@ from ags1.parquet.operations import (
     refuse_others,
 )
 from ags1.parquet.rewrite import PlaintextColumnsError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["decrypt", "encrypt", "parquet_files", "rekey", "rotate"]
 
 _DONE, _COPIED, _LEFT_OUT, _BEFORE = "done", "copied", "left out", "finished before"
 _SHOWN = 20

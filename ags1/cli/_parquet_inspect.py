@@ -17,8 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.parquet.inspection import Inspection
 
-__all__ = ["inspect"]
-
 
 def inspect(options: argparse.Namespace) -> int:
     code = 0

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Columns = list[Any]
 
-__all__ = ["Clients", "KeyReferences", "Reading", "Writing"]
-
 # Stands in for the prefix of each file while what all files share is checked.
 _SOME_PREFIX = b"?"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ags1._command_line import CommandParser
 from ags1.cli._parser import file_places, lazily, source_places
 
-__all__ = ["command_parser", "hint"]
-
 _HELP = """\
 examples:
   ags1 parquet encrypt in.parquet out.parquet --footer-key file:f.key \\

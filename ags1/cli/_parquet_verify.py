@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from ags1.parquet.verify import VerifyReport
 
-__all__ = ["verify"]
-
 _SHOWN = 3
 
 

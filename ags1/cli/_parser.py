@@ -7,12 +7,7 @@ from collections.abc import Callable
 
 from ags1._command_line import CommandParser
 from ags1._exit_codes import EXIT_CODES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["DATASET", "command_parser", "file_places", "lazily", "parse", "source_places"]
+from ags1._typing import Any
 
 _EPILOG = f"""\
 {EXIT_CODES}

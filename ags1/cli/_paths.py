@@ -9,14 +9,9 @@ from collections import namedtuple
 
 from ags1._command_line import UsageError
 from ags1._metadata_files import SUFFIX
+from ags1._typing import NoReturn
 from ags1.cli import warn
 from ags1.cli._standard import standard_input
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
-
-__all__ = ["STANDARD", "Found", "Job", "base_name", "expand", "is_url", "pair_up", "shown", "size_of"]
 
 STANDARD = "-"
 _TEMPORARY = ".ags1-tmp"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["Reporter", "in_time"]
-
 # A bar for work that is over before one can read it would only cost its import.
 _BAR_AFTER_SECONDS = 0.4
 _BAR_EVERY_SECONDS = 0.1

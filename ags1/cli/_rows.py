@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Row = list[Any]
 
-__all__ = ["cat", "head", "plain_value", "write_rows"]
-
 # Rows at once: their widths decide those of a table's columns.
 _BATCH = 1000
 _WIDEST_CELL = 40

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["StandardOutput", "copy_out", "refuse_terminal", "standard_input", "standard_output", "write_out"]
-
 _COPY_BYTES = 8 << 20
 
 

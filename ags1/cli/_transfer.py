@@ -13,6 +13,7 @@ from ags1._command_line import UsageError
 from ags1._exit_codes import exit_code, worst_code
 from ags1._metadata_files import KEY_METADATA_SUFFIX, SUFFIX
 from ags1._open import open as open_stream
+from ags1._typing import Any
 from ags1._words import counted
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
 from ags1.cli._keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
@@ -22,12 +23,6 @@ from ags1.cli._standard import copy_out, refuse_terminal, standard_input, standa
 from ags1.errors import KeyAccessError
 from ags1.files import decrypt_file, encrypt_file
 from ags1.keys import KeyMetadata
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["cat", "decrypt", "encrypt", "recorded", "work_through"]
 
 UNPROTECTED = (
     "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed "

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Path: TypeAlias = str | bytes | os.PathLike[str]
 
-__all__ = ["check_run", "kms_client", "relative"]
-
 
 @contextmanager
 def kms_client(kms: Any) -> Iterator[tuple[Any, Callable[[], object] | None]]:

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ags1.dataset.selection import Patterns
     from ags1.files import Progress
 
-__all__ = ["Dataset"]
-
 _DAY = 24 * 3600.0
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ags1.dataset._arguments import Path
 
-__all__ = ["Files"]
-
 
 class Files:
     """The files of one version of a dataset, in the order of their paths. Nothing of them is kept in memory.

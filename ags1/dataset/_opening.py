@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ags1.dataset.selection import Patterns
     from ags1.files import Progress
 
-__all__ = ["encrypt", "open", "preview"]
-
 
 def encrypt(
     source: Any,

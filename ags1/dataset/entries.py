@@ -10,13 +10,10 @@ import base64
 import binascii
 from dataclasses import dataclass
 
+from ags1._typing import Any
 from ags1.dataset.names import check_path, sort_key
 from ags1.errors import FormatError
 from ags1.layout import encrypted_length
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["Entry", "Part", "SourceIdentity"]
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
+from ags1._typing import Any
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, version_name, version_number
@@ -27,10 +28,6 @@ from ags1.dataset.transaction import Transaction, open_root
 from ags1.dataset.versions import Version, kept_versions
 from ags1.errors import Ags1Error, ConflictError
 from ags1.storage import Location, list_files, make_parent, open_output, remove, status
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["expire"]
 

@@ -20,6 +20,7 @@ from itertools import accumulate
 from ags1._arrow_threads import lend
 from ags1._forks import ForkSafeLock
 from ags1._reading import Plaintext, RawReader, refuse, window_of
+from ags1._typing import Any
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.sources import open_regular
@@ -28,10 +29,6 @@ from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import Location, PipeSource, open_source
 from ags1.stream import Reader
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["JoinedReader", "open_part", "open_parts"]
 

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ags1._typing import Any
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import Entry
 from ags1.dataset.joined import open_parts
@@ -17,10 +18,6 @@ from ags1.dataset.versions import numbers
 from ags1.errors import ConflictError
 from ags1.storage import Location, list_files, make_parent
 from ags1.stream import Writer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["move", "remove", "rewrap"]
 

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ags1._gcm import Key, random_bytes
+from ags1._typing import Any, NoReturn
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import SourceIdentity
@@ -34,10 +35,6 @@ from ags1.keys import AAD_PREFIX_LENGTH, KeyMetadata
 from ags1.layout import encrypted_length
 from ags1.storage import Entry as Listed
 from ags1.storage import Location, list_files, make_parent, open_output, read_whole, remove
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
 
 __all__ = ["Done", "Run", "RunKeys", "RunReference", "interrupted", "remove_record", "write_record"]
 

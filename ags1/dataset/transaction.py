@@ -32,6 +32,7 @@ from dataclasses import replace
 from heapq import merge
 from itertools import repeat
 
+from ags1._typing import Any, Self
 from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.manifests import Change, Editor, Manifests, Node, changes
@@ -41,12 +42,6 @@ from ags1.dataset.versions import Version, latest_number, made_since, publish, r
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, Unsynced, can_create, remove, status
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from typing_extensions import Self
 
 __all__ = ["Transaction", "open_root"]
 

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = [
-    "CACHE_SECONDS",
-    "GeneratedKey",
-    "KeyManagementClient",
-    "Refusal",
-    "ServiceRefusal",
-    "Unusable",
-    "bytes_of",
-    "missing_sdk",
-]
-
 _ATTEMPTS = 5
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["CACHE_SECONDS", "KeyCache", "key_cache_of", "name_of_key"]
-
 CACHE_SECONDS = 3600.0
 """How long an unwrapped key is kept by default: as long as Iceberg Java and Rust keep one."""
 

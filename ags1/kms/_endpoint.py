@@ -5,8 +5,6 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-__all__ = ["checked"]
-
 
 def checked(url: str, name: str) -> str:
     """The address, if keys may be sent there.

@@ -25,13 +25,8 @@ import unicodedata
 from collections.abc import Mapping
 
 from ags1._gcm import Key, open_message, random_bytes, seal_message
+from ags1._typing import Any
 from ags1.kms._base import Refusal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["LARGEST", "Protection", "check_key_id", "parse", "serialize"]
 
 LARGEST = 16 << 20
 """Bytes that a keystore has at most; anything larger is something else."""

@@ -13,13 +13,8 @@ import hashlib
 import hmac
 
 from ags1._gcm import Key
+from ags1._typing import Any
 from ags1.kms._base import Refusal, missing_sdk
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["secret_keys"]
 
 _DATA = "1.2.840.113549.1.7.1"
 _SECRET_BAG = "1.2.840.113549.1.12.10.1.5"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from ags1.kms._base import KeyManagementClient
 
-__all__ = ["pyarrow_client"]
-
 
 def pyarrow_client(client: KeyManagementClient) -> Any:
     """Make the pyarrow client; the class is made here because its base needs PyArrow."""

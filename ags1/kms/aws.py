@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ags1._typing import Any
 from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, bytes_of, missing_sdk
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["AwsKms"]
 

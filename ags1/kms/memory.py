@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ags1._gcm import Key, open_message, random_bytes, seal_message
-from ags1._typing import KeyLike
+from ags1._typing import Any, KeyLike
 from ags1.kms._base import KeyManagementClient, Refusal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["MemoryKms", "open_wrapped", "seal_wrapped"]
 

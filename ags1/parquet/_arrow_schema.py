@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     # Of a field: whether it is shown, or what is of each of its children, by name.
     Shown: TypeAlias = bool | list[tuple[str, "Shown"]]
 
-__all__ = ["KEY", "without_fields"]
-
 KEY = b"ARROW:schema"
 
 

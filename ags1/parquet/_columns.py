@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     ColumnName: TypeAlias = str | tuple[str, ...]
     Path: TypeAlias = tuple[str, ...]
 
-__all__ = ["ColumnNames", "named_values", "names_in_list"]
-
 _MOST_SHOWN = 10
 
 

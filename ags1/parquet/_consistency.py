@@ -21,15 +21,6 @@ from ags1.parquet._fields import (
 from ags1.parquet._source_file import SourceChunk, SourceRowGroup, foretells_dictionary
 from ags1.parquet._thrift import STRUCT, List, Struct
 
-__all__ = [
-    "FoundPages",
-    "column_index_disagreements",
-    "offset_index_disagreements",
-    "page_disagreements",
-    "row_group_disagreements",
-    "visible_disagreements",
-]
-
 Disagreement = tuple[str, str]
 
 _METADATA = _module.NAMES[_module.COLUMN_METADATA]

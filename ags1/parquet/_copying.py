@@ -6,14 +6,9 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
+from ags1._typing import Any
 from ags1.files import Progress
 from ags1.storage import DescriptorSource, Output, PipeSource, SequentialSource, Source, open_source
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["copy_bytes", "counting", "seekable"]
 
 _PIECE = 16 << 20
 

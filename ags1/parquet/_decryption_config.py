@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from ags1.parquet.kms_keys import Kms
 
-__all__ = ["DecryptionConfig", "FileDecryption"]
-
 _LONGEST_SHOWN = 64
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     FileKeys: TypeAlias = "_GivenKeys | FileDataKeys"
 
-__all__ = ["ColumnKey", "EncryptionConfig", "FileEncryption"]
-
 AAD_FILE_UNIQUE_LENGTH = 8
 
 

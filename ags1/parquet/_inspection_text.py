@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["inspection_text"]
-
 _LONGEST_LIST = 200
 _COLUMN_HEADS = ("column", "protected by", "size", "codec", "pages", "key")
 _GROUP_HEADS = ("row group", "rows", "size", "uncompressed")

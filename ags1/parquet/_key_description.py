@@ -10,8 +10,6 @@ from ags1.parquet._material_file import read_key_material
 from ags1.parquet.material import KeyMaterial, parse_key_metadata, parse_store
 from ags1.storage import is_url
 
-__all__ = ["KeyDescription", "describe_key", "stored_material"]
-
 _LONGEST = 200
 
 

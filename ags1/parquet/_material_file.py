@@ -7,22 +7,9 @@ from __future__ import annotations
 
 import os
 
+from ags1._typing import Any
 from ags1.errors import FormatError, KeyAccessError
 from ags1.storage import Location, is_directory, is_url, list_files, open_output, read_whole, status
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = [
-    "find_key_material",
-    "is_key_material_name",
-    "key_material_location",
-    "key_material_path",
-    "read_key_material",
-    "read_key_material_file",
-    "write_key_material_file",
-]
 
 _PREFIX = "_KEY_MATERIAL_FOR_"
 _SUFFIX = ".json"

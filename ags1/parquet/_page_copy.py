@@ -13,8 +13,6 @@ from ags1.parquet._pages import Chunk, PageList
 from ags1.parquet._source_file import PageWindows, SourceFile
 from ags1.storage import DescriptorSource, Output
 
-__all__ = ["move_chunks"]
-
 # Pages that are converted at once: enough for every core, and a sign of life many times a second.
 _BATCH_BYTES = 32 << 20
 _BATCH_PAGES = 16384

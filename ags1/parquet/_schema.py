@@ -17,8 +17,6 @@ from ags1.parquet._fields import (
 )
 from ags1.parquet._thrift import STRUCT, Struct
 
-__all__ = ["Element", "SchemaNode", "read_schema", "schema_tree"]
-
 _TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _REPETITIONS = ("required", "optional", "repeated")
 _CONVERTED = (

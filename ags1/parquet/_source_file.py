@@ -41,17 +41,6 @@ if TYPE_CHECKING:
     from ags1.parquet.properties import DecryptionConfig, FileDecryption
     from ags1.storage import Source
 
-__all__ = [
-    "DICTIONARY_ENCODINGS",
-    "DICTIONARY_PAGE_TYPE",
-    "INDEX_OFFSETS",
-    "PageWindows",
-    "SourceChunk",
-    "SourceFile",
-    "SourceRowGroup",
-    "foretells_dictionary",
-]
-
 _ENDING = 64 << 10
 
 # A Bloom filter's header is smaller; parquet-java's are padded to a hundred bytes.

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from ags1.parquet.properties import ColumnKey, FileEncryption
 
-__all__ = ["TargetFile"]
-
 # What of an encrypted column's ColumnMetaData a plaintext footer shows: what tells the shape of the file, and nothing
 # of values.
 _VISIBLE_FIELDS = frozenset(

@@ -9,13 +9,8 @@ import pyarrow
 from pyarrow import fs
 
 from ags1._arrow_threads import lend
+from ags1._typing import Any, NoReturn
 from ags1.parquet.view import ParquetView
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
-__all__ = ["ViewHandler"]
 
 
 class ViewHandler(fs.FileSystemHandler):  # type: ignore[misc]

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from ags1.parquet._arrow_schema import Shown
 
-__all__ = ["encode_view_footer", "kept_leaves"]
-
 _MAP, _MAP_KEY_VALUE, _LIST = 1, 2, 3
 
 

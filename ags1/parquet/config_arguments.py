@@ -102,7 +102,7 @@ class HoldsKeys:
 class Config(HoldsKeys):
     """A configuration: nothing of it changes once it is made."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def __setattr__(self, name: str, value: object) -> None:
         if hasattr(self, name):

@@ -16,11 +16,8 @@ import json
 from dataclasses import dataclass
 
 from ags1._gcm import Key, open_message, random_bytes, seal_message
+from ags1._typing import Any
 from ags1.errors import AuthenticationError, FormatError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = [
     "FOOTER_KEY",

@@ -13,13 +13,7 @@ import stat
 import weakref
 
 from ags1 import _descriptors
-from ags1._typing import Buffer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-__all__ = ["TEMPORARY_SUFFIX", "AtomicFile", "sync_path", "temporary_name"]
+from ags1._typing import Buffer, Self
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 TEMPORARY_SUFFIX = ".ags1-tmp"

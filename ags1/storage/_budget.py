@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import threading
 
-__all__ = ["PROCESS_BUDGET", "STREAM_BUDGET", "Budget"]
-
 STREAM_BUDGET = 64 << 20
 PROCESS_BUDGET = 256 << 20
 

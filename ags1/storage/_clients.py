@@ -11,14 +11,9 @@ import os
 from datetime import timedelta
 
 from ags1._forks import ForkSafeLock
+from ags1._typing import Any
 from ags1.storage._errors import naming
 from ags1.storage.location import Location
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["client_of", "option_name", "s3_environment"]
 
 _TIMEOUT_SECONDS = 60.0
 _RETRY_SECONDS = 180.0

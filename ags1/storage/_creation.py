@@ -9,9 +9,6 @@ from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
 from ags1.storage.location import Location
 
-__all__ = ["can_create", "create"]
-
-
 # File systems of fsspec whose rename does not replace, and says whether it did anything.
 _RENAMING = frozenset({"webhdfs"})
 

@@ -10,13 +10,8 @@ from __future__ import annotations
 import errno
 import re
 
+from ags1._typing import Self
 from ags1.storage._responses import BY_STATUS, explained
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-__all__ = ["as_os_error", "changed", "naming"]
 
 # Whose exceptions are faults of a service, or of the way there. Not fsspec's, which are Python's own.
 _CLIENTS = frozenset(

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["RemoteFile", "RemoteFiles", "file_system_of", "guarded"]
-
 
 class RemoteFiles:
     """An fsspec file system that raises OSErrors for all faults of its service.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-__all__ = ["Upload", "copy", "create", "delete", "get", "get_beginning", "head", "list_objects"]
-
 # S3 and GCS take no more parts than this; the smallest that S3 takes is 5 MiB.
 _MOST_PARTS = 10_000
 PART_LENGTH = 8 << 20

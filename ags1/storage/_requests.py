@@ -33,8 +33,6 @@ else:
     Generic = _Subscript()
     Result = None
 
-__all__ = ["Request", "in_order", "on_request_thread", "start"]
-
 _MOST_THREADS = 64
 # An idle thread costs nothing but its stack; one that ends costs the next request a tenth of a millisecond.
 _IDLE_SECONDS = 5.0

@@ -12,8 +12,6 @@ import re
 
 from ags1.storage.location import Location
 
-__all__ = ["BY_STATUS", "explained"]
-
 BY_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 408: errno.ETIMEDOUT, 504: errno.ETIMEDOUT}
 # An object that is not there, and conditions that were not met: obstore has types for these.
 _TYPED = (304, 404, 409, 412)

@@ -14,14 +14,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from ags1._typing import Any, Self
 from ags1.storage.listing import Entry, Row, remote_rows
 from ags1.storage.location import Location
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from typing_extensions import Self
 
 __all__ = ["SortedListing"]
 
