@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ags1._command_options import BUNDLES, EXCLUSIVE, OPTIONS
+from ags1._typing import Any, NoReturn
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any, NoReturn, TypeAlias
-
-    Hint: TypeAlias = Callable[[str], str | None]
+Hint = Callable[[str], str | None]
 
 # Text is hard to read in longer lines.
 _WIDEST = 100

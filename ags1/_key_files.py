@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 
 from ags1.errors import KeyAccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SIZES = (16, 24, 32)
 _LARGEST = 4096

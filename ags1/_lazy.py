@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable, Iterable, Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+from ags1._typing import Any
 
 
 def lazy_names(

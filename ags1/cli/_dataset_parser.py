@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ags1._command_line import CommandParser
 from ags1._option_values import version
+from ags1._typing import Any
 from ags1.cli._parser import DATASET, lazily
 
 _HELP = """\
@@ -231,9 +234,4 @@ ags1 dataset diff vault/ 3 7 --json""",
     )
 
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeAlias
-
-    _Action: TypeAlias = Callable[..., None]
+_Action = Callable[..., None]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ags1._command_line import CommandParser
+from ags1._typing import Any
 from ags1.cli._parser import lazily
 
 _HELP = """\
@@ -362,9 +365,4 @@ ags1 iceberg append lake/events may.parquet june.parquet""",
     )
 
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeAlias
-
-    _Action: TypeAlias = Callable[..., None]
+_Action = Callable[..., None]

@@ -8,19 +8,13 @@ import os
 from ags1._command_line import UsageError
 from ags1._gcm import Key
 from ags1._key_files import key_of_variable, parse_key, read_key_file
+from ags1._typing import Any, Self
 from ags1.cli._keys import Keys as MetadataKeys
 from ags1.cli._keys import _note, _refuse_key_as_name, _warned_of_readers, aad_prefix
+from ags1.keys import KeyMetadata
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from typing_extensions import Self
-
-    from ags1.keys import KeyMetadata
-
-    Columns = list[Any]
+Columns = list[Any]
 
 # Stands in for the prefix of each file while what all files share is checked.
 _SOME_PREFIX = b"?"

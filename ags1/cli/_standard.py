@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from ags1._command_line import UsageError
+from ags1._typing import Any
 from ags1.cli import OutputFaults
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 _COPY_BYTES = 8 << 20
 

@@ -7,11 +7,9 @@ import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+from ags1._typing import Any
 
-    Path: TypeAlias = str | bytes | os.PathLike[str]
+Path = str | bytes | os.PathLike[str]
 
 
 @contextmanager

@@ -10,31 +10,23 @@ import ags1.dataset.expiry as _expiry
 import ags1.dataset.maintenance as _maintenance
 from ags1._forks import ForkSafeLock
 from ags1._text import check_text_options
-from ags1.dataset._arguments import check_run, kms_client, relative
+from ags1._typing import Any, NoReturn, Self
+from ags1.dataset._arguments import Path, check_run, kms_client, relative
 from ags1.dataset._files import Files
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.joined import open_parts
 from ags1.dataset.manifests import Change, changes
 from ags1.dataset.reports import ExpireReport, RewrapReport, RunReport, TreeReport
-from ags1.dataset.selection import Filter
+from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import Version, kept_versions, latest_number, read_committed, read_version
 from ags1.dataset.views import View
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import FormatError
+from ags1.files import Progress
 from ags1.keys import KeyMetadata
 from ags1.storage import Location
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
-    from typing_extensions import Self
-
-    from ags1.dataset._arguments import Path
-    from ags1.dataset.selection import Patterns
-    from ags1.files import Progress
 
 _DAY = 24 * 3600.0
 

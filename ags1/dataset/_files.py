@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ags1.dataset._arguments import relative
+from ags1.dataset._arguments import Path, relative
 from ags1.dataset.entries import Entry
 from ags1.dataset.views import View
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ags1.dataset._arguments import Path
 
 
 class Files:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 
+from ags1._typing import Any
 from ags1.dataset._arguments import check_run, kms_client
 from ags1.dataset._dataset import Dataset
 from ags1.dataset.classes import patterns_of
 from ags1.dataset.reports import RunReport
-from ags1.dataset.selection import Filter
+from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.versions import Version, read_committed, read_latest
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.files import Progress
 from ags1.storage import Location
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.dataset.selection import Patterns
-    from ags1.files import Progress
 
 
 def encrypt(

@@ -8,11 +8,8 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.targets import open_target
 from ags1.dataset.views import View
 from ags1.dataset.worker import DecryptWorker
+from ags1.files import Progress
 from ags1.storage import Location, Unsynced, inside
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ags1.files import Progress
 
 __all__ = ["decrypt_files"]
 

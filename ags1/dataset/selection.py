@@ -5,11 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Patterns: TypeAlias = str | Sequence[str] | None
+Patterns = str | Sequence[str] | None
 
 __all__ = ["Filter", "matches"]
 

@@ -13,15 +13,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from ags1 import _descriptors
 from ags1._typing import Buffer
 from ags1.storage import Location, Output, make_parent, open_output, temporary_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["LocalTarget", "RemoteTarget", "open_target"]
 

@@ -21,6 +21,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from ags1._typing import Any
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
 from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name
@@ -31,14 +32,9 @@ from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
 from ags1.errors import ConflictError, FormatError, KeyAccessError
+from ags1.files import Progress
 from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, inside
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.files import Progress
 
 __all__ = ["Options", "Present", "write_files"]
 

@@ -10,17 +10,13 @@ from typing import NamedTuple
 from ags1._gcm import Key
 from ags1._key_files import parse_key, read_key_file
 from ags1._secrets import Secret
-from ags1._typing import KeyLike
+from ags1._typing import Any, KeyLike
 from ags1.errors import KeyAccessError
 from ags1.kms import _keystore
 from ags1.kms._base import KeyManagementClient, Refusal, Unusable
 from ags1.kms.memory import open_wrapped, seal_wrapped, unknown_key
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    Path = str | os.PathLike[str]
+Path = str | os.PathLike[str]
 
 __all__ = ["PASSWORD_VARIABLE", "LocalKms"]
 

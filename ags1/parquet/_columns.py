@@ -9,15 +9,12 @@ For each leaf the most specific name counts: its own path first, then the innerm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any, TypeAlias
+from ags1._typing import Any
 
-    ColumnName: TypeAlias = str | tuple[str, ...]
-    Path: TypeAlias = tuple[str, ...]
+ColumnName = str | tuple[str, ...]
+Path = tuple[str, ...]
 
 _MOST_SHOWN = 10
 

@@ -12,11 +12,7 @@ import os
 import re
 from collections.abc import Iterable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Expected: TypeAlias = str | bytes | os.PathLike[str] | Iterable[str | bytes]
+Expected = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 
 __all__ = ["ExpectedFiles"]
 

@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ags1._typing import Any
 from ags1.errors import KeyAccessError
 from ags1.parquet._columns import ColumnNames
 from ags1.parquet.config_arguments import one_of
@@ -13,12 +14,8 @@ from ags1.parquet.properties import DecryptionConfig
 from ags1.parquet.view import MISSING_KEYS, ParquetView, column_names, names_of
 from ags1.storage import Location, file_system_of, guarded, is_url
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    Path: TypeAlias = tuple[str, ...]
-    Keys: TypeAlias = DecryptionConfig | Mapping[Any, DecryptionConfig] | Callable[[str], DecryptionConfig]
+Path = tuple[str, ...]
+Keys = DecryptionConfig | Mapping[Any, DecryptionConfig] | Callable[[str], DecryptionConfig]
 
 __all__ = ["dataset", "read_table"]
 

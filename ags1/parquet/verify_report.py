@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ags1._typing import Any
 from ags1._words import counted, printable
 from ags1.errors import AuthenticationError, FormatError, LimitError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any, TypeAlias
-
-    # In a class with a field of that name, bytes means the field.
-    Octets: TypeAlias = bytes
+# In a class with a field of that name, bytes means the field.
+Octets = bytes
 
 __all__ = [
     "AUTHENTIC",

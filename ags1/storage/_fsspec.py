@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import errno
 import functools
+from collections.abc import Callable
 
+from ags1._typing import Any, Self
 from ags1.storage._errors import naming
 from ags1.storage.location import Location
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from typing_extensions import Self
 
 
 class RemoteFiles:

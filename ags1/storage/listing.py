@@ -8,17 +8,14 @@ import os
 import re
 import stat
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
+from ags1._typing import Any, NoReturn
 from ags1.storage._atomic import TEMPORARY_SUFFIX
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import RemoteFiles, file_system_of
 from ags1.storage.location import Location
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Any, NoReturn
 
 __all__ = [
     "Entry",

@@ -15,11 +15,9 @@ else through fsspec.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from ags1._typing import Any
 
 __all__ = ["Location", "inside", "is_url", "located"]
 

@@ -15,20 +15,14 @@ from __future__ import annotations
 import errno
 import io
 import os
+from collections.abc import Mapping
 
-from ags1._typing import Buffer
+from ags1._typing import Any, Buffer, Self
 from ags1.storage._atomic import AtomicFile
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of, guarded
 from ags1.storage.location import Location
 from ags1.storage.sources import octets
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from typing_extensions import Self
 
 __all__ = ["DirectOutput", "FileObjectOutput", "FsspecOutput", "LocalOutput", "ObjectOutput", "Output", "open_output"]
 

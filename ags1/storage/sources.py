@@ -20,21 +20,17 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ags1._buffer import BufferView
 from ags1._forks import renew_in_children
-from ags1._typing import Buffer
+from ags1._typing import Any, Buffer, NoReturn
 from ags1.errors import TruncatedError
 from ags1.storage._errors import changed, naming
 from ags1.storage._fsspec import file_system_of, guarded
 from ags1.storage._requests import on_request_thread, start
 from ags1.storage.location import Location
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any, NoReturn
 
 __all__ = [
     "DescriptorSource",
