@@ -22,18 +22,7 @@ INCOMPLETE = bytes(layout.BLOCK_OVERHEAD - 1)
 
 
 class BlockCipher:
-    """Seals and opens ranges of whole blocks. Immutable and thread-safe.
-
-    Parameters
-    ----------
-    key : Key
-    aad_prefix : bytes
-        Identity of the stream.
-    block_length : int
-        Bytes of plaintext in a block.
-    threads : int, optional
-        Threads for one call; by default every usable CPU, if there is enough to do.
-    """
+    """Seals and opens ranges of whole blocks, by default on every usable CPU. Immutable and thread-safe."""
 
     __slots__ = ("aad_prefix", "block_length", "key", "threads")
 
@@ -56,13 +45,7 @@ class BlockCipher:
         return layout.stored_length(length, self.block_length)
 
     def open(self, data: Buffer, out: Buffer, first_block: int, name: str | None) -> None:
-        """Open whole blocks into `out`, which is wiped if a tag fails.
-
-        Raises
-        ------
-        AuthenticationError
-            Names the stream and the first block that failed.
-        """
+        """Open whole blocks into `out`, which is wiped if a tag fails: the error names the first block."""
         _blocks.open_blocks(data, out, self.key, self.aad_prefix, self.block_length, first_block, self.threads, name)
 
     def seal(self, data: Buffer, out: Buffer, first_block: int) -> None:

@@ -37,14 +37,8 @@ def no_file_left(source: str, include: Sequence[str] | None, exclude: Sequence[s
 class CommandParser(argparse.ArgumentParser):
     """A parser that raises, and that says which command was probably meant.
 
-    Parameters
-    ----------
-    what : str
-        What its commands are called, in help and in messages.
-    only : str, optional
-        The command that is wanted: the others get a name and no options. By default all get theirs.
-    settings
-        As for :class:`argparse.ArgumentParser`.
+    `what` is what its commands are called, in help and in messages. Commands other than `only` get a name and no
+    options; by default all get theirs.
     """
 
     def __init__(self, *, what: str = "COMMAND", only: str | None = None, **settings: Any) -> None:
@@ -138,18 +132,8 @@ class CommandParser(argparse.ArgumentParser):
     def parse(self, arguments: Sequence[str], hint: Hint | None = None) -> argparse.Namespace:
         """Parse the arguments. Files may stand behind options, and ``help NAME`` is ``NAME --help``.
 
-        Parameters
-        ----------
-        hint : callable, optional
-            Called with the name of an option that the command does not have; returns what to say of it, or None. No
-            value that might be a key is shown.
-
-        Raises
-        ------
-        UsageError
-            They make no sense.
-        SystemExit
-            Help was asked for, and shown; or there is no command, and help was shown.
+        `hint` returns what to say of an option that the command does not have, or None. UsageError: the arguments make
+        no sense; no value that might be a key is shown. SystemExit: help was shown, as without any command.
         """
         arguments = list(arguments)
         if arguments[:1] == ["help"]:

@@ -29,10 +29,6 @@ class ForkSafeLock:
     """A lock that a forked child finds open, whoever held it in the parent: ``with each.lock:``.
 
     It is no context manager itself: one in Python can be interrupted between taking the lock and saying so.
-
-    Attributes
-    ----------
-    lock : threading.Lock
     """
 
     __slots__ = ("__weakref__", "lock")

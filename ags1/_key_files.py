@@ -50,21 +50,10 @@ def read_key_file(path: str, kind: str = "key file") -> tuple[bytes, int]:
 
 
 def parse_key(data: bytes, where: str, *, raw: bool = True, note: Callable[[str], None] | None = None) -> bytes:
-    """A key's bytes from raw bytes, hexadecimal or base64. Errors show lengths, never contents.
+    """A key's bytes from raw bytes, unless `raw` is False, hexadecimal or base64. Errors show lengths, never contents.
 
-    Parameters
-    ----------
-    where : str
-        What holds it, for messages.
-    raw : bool
-        Whether raw bytes are a key too.
-    note : callable, optional
-        Takes a remark on bytes that could be read in two ways; by default a warning.
-
-    Raises
-    ------
-    KeyAccessError
-        It is no key.
+    `where` is what holds it, for messages; `note` takes a remark on bytes that could be read in two ways, by default a
+    warning. KeyAccessError: it is no key.
     """
     if raw and len(data) in _SIZES:
         for decoded in (from_hex(data), from_base64(data)):

@@ -18,16 +18,9 @@ def in_parallel(
 ) -> Generator[Result, None, None]:
     """Yield results in order, with no more than a few of them under way or waiting.
 
-    Parameters
-    ----------
-    work : callable
-        Called with each item, by several threads at once. Its first exception, in the order of items, is raised.
-    items : iterable
-    threads : int
-        Calls at once.
-    stop : callable, optional
-        Called when the work ends, whatever ends it, before the calls that are under way are waited for: it makes them
-        end early.
+    `work` is called with each item, by several threads at once; its first exception, in the order of items, is raised.
+    `stop` is called when the work ends, whatever ends it, before the calls that are under way are waited for: it makes
+    them end early.
     """
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ags1-parallel") as executor:
@@ -52,13 +45,7 @@ class _Stopped(Exception):
 class SharedProgress:
     """Progress over work on several things at once, told by one thread at a time.
 
-    Parameters
-    ----------
-    progress : callable or None
-        Called as ``progress(done, total)``. What it raises ends all of the work, and is nobody else's fault.
-    total : int
-    done : int
-        What is done already.
+    What `progress` raises ends all of the work, and is nobody else's fault. `done` of `total` are done already.
     """
 
     def __init__(self, progress: Callable[[int, int | None], object] | None, total: int, done: int = 0) -> None:

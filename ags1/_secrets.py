@@ -13,10 +13,7 @@ _PIECE = 8
 class Secret:
     """Bytes that no repr shows: tools that print a traceback's local variables print this one too.
 
-    Parameters
-    ----------
-    octets : bytes
-        The secret, of any length. An AES key is better held as an :class:`ags1.Key`, which is wiped as well.
+    An AES key is better held as an :class:`ags1.Key`, which is wiped as well.
     """
 
     __slots__ = ("_octets",)

@@ -29,10 +29,7 @@ def size_text(size: float) -> str:
 def printable(text: str, *, undecodable: bool = False) -> str:
     """Text on one line that shows what is in it: names of files can have control and direction characters.
 
-    Parameters
-    ----------
-    undecodable : bool
-        Whether bytes of a name that are no Unicode stay as they are, for a stream that writes them back.
+    With `undecodable`, bytes of a name that are no Unicode stay as they are, for a stream that writes them back.
     """
     if text.isprintable():
         return text

@@ -164,19 +164,9 @@ def in_options(text: str, *, old: bool = False) -> str:
 
 
 def say(line: str, *, flush: bool = False, raw: bool = False) -> None:
-    """Print a line of results to standard output.
+    """Print a line of results to standard output; `raw` leaves control characters as they are, as in CSV.
 
-    Parameters
-    ----------
-    raw : bool
-        Whether control characters are part of the result, as in CSV; else they are shown.
-
-    Raises
-    ------
-    OutputClosed
-        Its reader went away.
-    OSError
-        It could not be written; names standard output.
+    OutputClosed: its reader went away. OSError: it could not be written; names standard output.
     """
     with OutputFaults():
         print(line if raw else printable(line, undecodable=True), flush=flush)

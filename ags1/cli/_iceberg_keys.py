@@ -54,18 +54,8 @@ def prune(options: argparse.Namespace) -> int:
 class _Change:
     """Other metadata for a table.
 
-    Attributes
-    ----------
-    base : TableState
-        What is changed.
-    old : str
-        Where that is, as the table's metadata itself spells its locations.
-    fields : dict
-        The metadata to be.
-    keys : EncryptionKeys
-        Of the table as it is.
-    made : TableState or None
-        What was committed.
+    `base` is what is changed, `old` where that is, as the metadata itself spells its locations; `fields` are the
+    metadata to be, `keys` those of the table as it is, `made` is what was committed.
     """
 
     def __init__(self, table: Opened, options: argparse.Namespace) -> None:

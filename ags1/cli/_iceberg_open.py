@@ -23,18 +23,7 @@ _SHOWN_WARNINGS = 20
 
 
 class Opened:
-    """A metadata file, and what opens the table's files.
-
-    Attributes
-    ----------
-    location : str
-        Of the metadata file.
-    io : EncryptedFileIO
-    kms : object or None
-        The client.
-    target : CatalogTable
-        What a change is committed to.
-    """
+    """The location of a metadata file, what opens the table's files, the KMS client, and what commits a change."""
 
     def __init__(self, location: str, file_io: EncryptedFileIO, kms: Any, target: CatalogTable) -> None:
         self.location = location
@@ -43,15 +32,7 @@ class Opened:
         self.target = target
 
     def require_kms(self) -> None:
-        """Refuse to go on without a KMS, where the metadata promises encryption.
-
-        Raises
-        ------
-        KeyAccessError
-            None was named.
-        FormatError, OSError
-            The metadata file cannot be read.
-        """
+        """Refuse to go on without a KMS, where the metadata promises encryption."""
         from ags1.iceberg.metadata_document import claims_encryption
 
         if self.kms is None and claims_encryption(self.io.read_metadata(self.location).fields):
@@ -63,13 +44,7 @@ class Opened:
 
 @contextlib.contextmanager
 def opened(options: argparse.Namespace) -> Iterator[Opened]:
-    """The table that the options name; its client is closed at the end.
-
-    Raises
-    ------
-    UsageError
-        Nothing that can be a metadata file; a directory without one, or with two of one number.
-    """
+    """The table that the options name; its client is closed at the end."""
     from ags1.cli._kms import client_of
     from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
 
@@ -95,30 +70,14 @@ def opened(options: argparse.Namespace) -> Iterator[Opened]:
 
 
 def wanted_snapshots(options: argparse.Namespace, table: Opened) -> Any:
-    """The snapshots whose files are wanted: an id, "all", or None for the current one.
-
-    Raises
-    ------
-    FormatError, OSError
-        The metadata file cannot be read.
-    ValueError
-        No such branch or tag.
-    """
+    """The snapshots whose files are wanted: an id, "all", or None for the current one."""
     if options.ref is not None:
         return table.io.read_metadata(table.location).snapshots().of_ref(options.ref)
     return options.snapshot_id
 
 
 def properties_of(options: argparse.Namespace) -> dict[str, str]:
-    """What --property says for PyIceberg's FileIO.
-
-    Raises
-    ------
-    UsageError
-        No NAME=VALUE, or a secret in sight of every user of the machine.
-    KeyAccessError
-        A variable is not set.
-    """
+    """What --property says for PyIceberg's FileIO; UsageError for a secret in sight of every user of the machine."""
     found: dict[str, str] = {}
     for text in options.property:
         name, equals, value = text.partition("=")

@@ -17,13 +17,7 @@ from ags1.keys import KeyMetadata
 
 
 class Keys:
-    """The keys that the options name. A key file is read once for any number of files: it may be a pipe.
-
-    Attributes
-    ----------
-    named : bool
-        Whether the options name any.
-    """
+    """The keys that the options name, if any are `named`. A key file is read once for all files: it may be a pipe."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -35,20 +29,7 @@ class Keys:
             raise UsageError("--key-metadata already has an AAD prefix: leave --aad-prefix out")
 
     def metadata_for(self, path: str, name: str) -> KeyMetadata:
-        """Key, AAD prefix and trusted length for one file.
-
-        Parameters
-        ----------
-        path, name : str
-            Where the encrypted file is, and its name below the directory that was given.
-
-        Raises
-        ------
-        UsageError
-            No key was named.
-        KeyAccessError
-            The file or variable is missing, unreadable, or holds no key.
-        """
+        """Key, AAD prefix and trusted length for the encrypted file at `path`, called `name` below what was given."""
         length = getattr(self._options, "length", None)
         if self._options.key_metadata:
             metadata = self._from_metadata(self._options.key_metadata, path, name)
@@ -157,15 +138,7 @@ def keygen(options: argparse.Namespace) -> int:
 
 
 def write_private(path: str, data: bytes, *, replace: bool) -> None:
-    """Write a secret to a file that only its owner can read.
-
-    Raises
-    ------
-    KeyAccessError
-        The file exists and `replace` is False.
-    OSError
-        It cannot be written.
-    """
+    """Write a secret to a file that only its owner can read. KeyAccessError: it exists, and is not to be replaced."""
     from ags1.storage import AtomicFile
 
     if not replace and os.path.lexists(path):

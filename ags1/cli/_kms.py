@@ -33,20 +33,7 @@ def kms(options: argparse.Namespace) -> int:
 
 
 def client_of(options: argparse.Namespace, *, new: bool = False) -> KeyManagementClient:
-    """The client that --kms names; asks for a local keystore's password where there is a terminal.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        With `kms`, `password_file` and `key_file`.
-    new : bool
-        The password is a new one: it is asked for twice.
-
-    Raises
-    ------
-    UsageError
-        No or no correct KMS URL.
-    """
+    """The client that --kms names; on a terminal it asks for a local keystore's password, twice if it is new."""
     from ags1.kms import load
 
     url = options.kms

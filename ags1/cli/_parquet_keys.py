@@ -27,15 +27,7 @@ class KeyReferences:
         self._known: dict[str, Key] = {}
 
     def load(self, reference: str, option: str) -> Key:
-        """The key.
-
-        Raises
-        ------
-        UsageError
-            The reference has neither form; what it is, is not repeated.
-        KeyAccessError
-            The file or variable is missing, unreadable, or holds no key.
-        """
+        """The key. UsageError: the reference has neither form; what it is, is not repeated."""
         found = self._known.get(reference)
         if found is None:
             found = self._known[reference] = _load(reference, option)
@@ -97,7 +89,7 @@ class _Prefix:
 
 
 class Writing:
-    """What files are encrypted with.
+    """What files are encrypted with. UsageError: the options make no sense together. KeyAccessError: a key is missing.
 
     Attributes
     ----------
@@ -107,13 +99,6 @@ class Writing:
         Whether key metadata is to be made, with a fresh key, for each file.
     same_prefix : bool
         Whether many files would be bound to one identity.
-
-    Raises
-    ------
-    UsageError
-        The options make no sense together.
-    KeyAccessError
-        A key could not be had.
     """
 
     def __init__(self, options: argparse.Namespace, references: KeyReferences, clients: Clients) -> None:
@@ -212,18 +197,7 @@ class Writing:
 
 
 class Reading:
-    """What files are read with.
-
-    Parameters
-    ----------
-    old : bool
-        Whether the options are the ones that begin with ``--old-``.
-
-    Attributes
-    ----------
-    named : bool
-        Whether the options name any key.
-    """
+    """What files are read with. `named` is whether the options name a key; `old` ones begin with ``--old-``."""
 
     def __init__(
         self, options: argparse.Namespace, references: KeyReferences, clients: Clients, *, old: bool = False

@@ -138,12 +138,7 @@ def source_places(what: str) -> dict[str, tuple[Any, ...]]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the arguments; `run` of the result is the function to call with it.
 
-    Raises
-    ------
-    UsageError
-        They make no sense. The message names options, but shows no value that might be a key.
-    SystemExit
-        Help or the version was asked for, and shown.
+    UsageError: they make no sense; no value that might be a key is shown. SystemExit: help or the version was shown.
     """
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
@@ -341,13 +336,7 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
 
 
 def spark(options: argparse.Namespace) -> int:
-    """Run ``ags1 spark``: what ``python -m ags1.spark`` does, under this command's name.
-
-    Raises
-    ------
-    ImportError
-        The extra is missing; says which.
-    """
+    """Run ``ags1 spark``: what ``python -m ags1.spark`` does, under this command's name."""
     from ags1.spark.job import main
 
     return main(options.arguments, prog="ags1 spark")

@@ -39,27 +39,16 @@ def shown(path: str, standard: str = "standard input") -> str:
 
 
 def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str | None = None) -> list[Found]:
-    """Files that names, globs and directories stand for, in order, each once, with their names.
+    """Files that names, globs and directories stand for, in order, each once.
 
-    A path that exists is itself, whatever characters it has. A glob that matches nothing is an error, so that
-    a misspelt pattern does not pass for success. Directories stand for the files below them (`only_suffix`
-    narrows those, and what lies below the directory `outside` is left out); links to directories are not
-    followed.
+    Their names are the paths below the directory that was given, else the base names. A path that exists is itself,
+    whatever characters it has. A glob that matches nothing, or a directory without files, is a UsageError, so that a
+    misspelt pattern does not pass for success. Directories stand for the files below them (`only_suffix` narrows those,
+    and what lies below the directory `outside` is left out); links to directories are not followed, and one that cannot
+    be read is an error.
 
     URLs are no different: one that ends in ``/`` or names no object is a directory, and ``*``, ``?``, ``[...]`` and
     ``**`` match names below it.
-
-    Returns
-    -------
-    list of Found
-        The name is the path below the directory that was given, else the base name.
-
-    Raises
-    ------
-    UsageError
-        A glob or a directory without files.
-    OSError
-        A directory below cannot be read: what is in it must not be left out unnoticed.
     """
     found: dict[str, Found] = {}
     for pattern in patterns:
@@ -156,17 +145,9 @@ def _is_special(path: str) -> bool:
 
 
 def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFFIX) -> list[Job]:
-    """Pair every source with its target.
+    """Pair every source with its target; `suffix` is what the names of encrypted files have more, if anything.
 
-    Parameters
-    ----------
-    suffix : str
-        What the names of encrypted files have more; "" if they are those of the plaintext files.
-
-    Raises
-    ------
-    UsageError
-        Many sources for one file, two sources for one target, or nothing to tell a target's name from.
+    UsageError: many sources for one file, two sources for one target, or nothing to tell a target's name from.
     """
     patterns = list(options.sources)
     if options.files_from:

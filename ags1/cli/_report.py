@@ -44,21 +44,8 @@ class Reporter:
     """Speaks for one run of a command over one or many files. Safe to call from several threads.
 
     As a context manager, it shows that time passes where no callback says what is done, and is closed at the end.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        With `json`, `quiet`, `verbose` and `progress`, as far as the command has these.
-    words : (str, str)
-        What is done, while it is done and afterwards: ("encrypting", "encrypted").
-    total : int or None
-        Bytes over all files, if known.
-    file_count : int
-        How many files there are.
-    to_stdout : bool
-        Whether standard output is free for results, rather than taken by data.
-    name_all : bool
-        Whether a person is told of every file that fails, rather than of so many.
+    `words` are what is done, while it is done and afterwards; `total` is bytes over all files, if known. Without
+    `to_stdout`, standard output is taken by data. With `name_all`, a person is told of every file that fails.
     """
 
     def __init__(

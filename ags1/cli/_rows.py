@@ -62,11 +62,7 @@ def write_rows(
 ) -> int:
     """Write the rows of batches to standard output, and return how many there were.
 
-    Parameters
-    ----------
-    form : {"table", "csv", "json"}
-    widest : int or None
-        Characters of a cell of a table; None leaves cells as they are, and nulls empty.
+    A cell of a table has at most `widest` characters; with None, cells stay as they are, and nulls empty.
     """
     written = _writer_of(form, widest)
     written.begin(None)

@@ -169,22 +169,11 @@ def work_through(
 ) -> int:
     """Call `one` for every job, some at a time; go on after a failure.
 
-    Parameters
-    ----------
-    one : callable
-        Called with a job and its progress callback; returns a line for a person and a record for a machine.
-        A failed one may have a record, too: :func:`recorded`.
-    names : callable
-        What a record says of a job in any case.
-    job_count : int, optional
-        How many at a time; by default what the options say.
-    name_all : bool
-        Whether a person is told of every file that fails: where that is what was asked for.
+    `one` gets a job and its progress callback, and returns a line for a person and a record for a machine; a failed one
+    may have a record, too (:func:`recorded`). `names` is what a record says of a job in any case, `job_count` how many
+    there are at a time, by default what the options say. With `name_all`, a person is told of every file that fails.
 
-    Returns
-    -------
-    int
-        0, or the exit code that :func:`worst_code` chooses of those of the failures.
+    Return 0, or the exit code that :func:`worst_code` chooses of those of the failures.
     """
     sizes = [size_of(job) for job in jobs]
     total = None if None in sizes else sum(size or 0 for size in sizes)
@@ -321,17 +310,9 @@ class _MetadataFile:
 
         fresh key:   PATH.pending  --target is published-->  PATH   --> PATH.pending is removed
 
-    A fresh key is on the disk before what it encrypts, or it could be lost; and what was under PATH stays
-    until the new target is there, or a failure would take the key of the old one.
-
-    Parameters
-    ----------
-    path : str or None
-        Where it goes; None for nowhere.
-    metadata : KeyMetadata
-        Without the length.
-    fresh : bool
-        Whether nobody else has the key.
+    A fresh key, which nobody else has, is on the disk before what it encrypts, or it could be lost; and what was under
+    PATH stays until the new target is there, or a failure would take the key of the old one. Without PATH, it does
+    nothing.
     """
 
     def __init__(self, path: str | None, metadata: KeyMetadata, fresh: bool) -> None:

@@ -96,30 +96,16 @@ class Transaction:
         cls, location: Location, kms: Any, operation: str, *, keys: Mapping[str, str] | str | None = None,
         single_writer: bool = False, durable: bool = True, dry_run: bool = False,
     ) -> Self:  # fmt: skip
-        """Begin a change of a dataset that is there, or with `keys` of a new one.
+        """Begin a change of a dataset that is there, or with `keys` of a new one; the version will call it `operation`.
 
-        The version will call it `operation`.
+        `keys` are patterns of paths, and the master keys of their files; ``**`` is all others. They replace those of a
+        dataset that is there. A master key alone is that of all files of a new dataset; one that is there has to be
+        under it, and keeps its patterns. With `single_writer`, which the first version records, a store without
+        create-if-absent is accepted: the caller promises that nobody else writes. `durable` syncs local manifests and
+        versions to the disk before the commit. A `dry_run` makes no keys for new classes: nothing can be written or
+        committed.
 
-        Parameters
-        ----------
-        keys : mapping of str to str, or str, optional
-            Patterns of paths, and the master keys of their files; ``**`` is all others. They replace those of a dataset
-            that is there. A master key alone is that of all files of a new dataset; one that is there has to be under
-            it, and keeps its patterns.
-        single_writer : bool
-            Accept a store without create-if-absent: the caller promises that nobody else writes. The first version
-            records it.
-        durable : bool
-            Sync local manifests and versions to the disk before the commit.
-        dry_run : bool
-            Make no keys for new classes: nothing can be written or committed.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no dataset, and no `keys`.
-        UnsupportedError, ValueError, KeyAccessError, FormatError, AuthenticationError
-            As :func:`ags1.dataset.encrypt`.
+        FileNotFoundError: there is no dataset, and no `keys`. Others as :func:`ags1.dataset.encrypt`.
         """
         base = read_latest(location)
         if base is None and keys is None:
@@ -230,23 +216,11 @@ class Transaction:
     def commit(self, *, always: bool = False) -> Version | None:
         """Make the new version the dataset's, when all objects that are noted in `unsynced` are on the disk.
 
-        Parameters
-        ----------
-        always : bool
-            Make a version even if no file differs.
+        Return None if nothing differs and nothing was made; with `always`, a version is made all the same.
 
-        Returns
-        -------
-        Version or None
-            None if nothing differs and nothing was made.
-
-        Raises
-        ------
-        ConflictError
-            Somebody else has changed the same paths; or `expire` has given up this run, or removed a version behind
-            its base. Nothing was committed.
-        OSError
-            Nothing was committed, or, if the store did not reply, that is unknown: the message says so.
+        ConflictError: somebody else has changed the same paths; or `expire` has given up this run, or removed a version
+        behind its base. Nothing was committed. OSError: nothing was committed, or, if the store did not reply, that is
+        unknown: the message says so.
         """
         with self._reading():
             self._mine = self._editor.finish()

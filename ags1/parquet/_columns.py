@@ -55,10 +55,7 @@ class ColumnNames:
     def resolve(self, paths: Sequence[Path]) -> list[int | None]:
         """What :meth:`find` returns for each leaf, after checking that every name means some column.
 
-        Raises
-        ------
-        ValueError
-            A name that means no column, or two that are not below one another; or as :meth:`find`.
+        ValueError: one means no column, or two that are not below one another; or as :meth:`find`.
         """
         found: list[int | None] = []
         meant: dict[int, Path] = {}
@@ -134,10 +131,7 @@ def _listed(texts: Sequence[str]) -> str:
 def named_values(given: object, argument: str) -> list[tuple[ColumnName, Any]]:
     """Names and values out of a mapping from name to value, or of pairs of a list of names and their value.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Something else; names the argument.
+    TypeError, ValueError: something else; names the argument.
     """
     if isinstance(given, Mapping):
         return [(_checked(name, argument), value) for name, value in given.items()]
@@ -157,13 +151,7 @@ def named_values(given: object, argument: str) -> list[tuple[ColumnName, Any]]:
 
 
 def names_in_list(names: object, argument: str) -> list[ColumnName]:
-    """The column names in a list.
-
-    Raises
-    ------
-    TypeError, ValueError
-        No list (a tuple is the path of one column), an empty one, or one that holds no names.
-    """
+    """The column names in a list. TypeError, ValueError: no list (a tuple is one path), an empty one, or no names."""
     if not isinstance(names, (list, set, frozenset)):
         raise TypeError(f"{argument} must have a list of column names here, not {type(names).__name__}")
     if not names:

@@ -42,12 +42,7 @@ def key_material_location(source: Location) -> Location:
 def read_key_material(source: Any) -> bytes:
     """The key material file of a Parquet file, read with the options of a Location, or a file object's file system.
 
-    Raises
-    ------
-    KeyAccessError
-        There is none.
-    FormatError
-        It is far too long for one.
+    KeyAccessError: there is none. FormatError: it is far too long for one.
     """
     file_system = getattr(source, "fs", None)
     try:
@@ -93,12 +88,8 @@ def write_key_material_file(place: Location, data: bytes) -> None:
 def find_key_material(where: Location, *, recursive: bool) -> list[Location]:
     """The key material files that a location means: those in a directory, one itself, or a Parquet file's.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no such directory or file.
-    OSError
-        A directory cannot be listed: one that was passed over would keep its old master key unnoticed.
+    OSError: there is none, or a directory cannot be listed: one that was passed over would keep its old master key
+    unnoticed.
     """
     if not is_directory(where):
         one = where if is_key_material_name(where.text) else key_material_location(where)

@@ -349,14 +349,8 @@ class SourceRowGroup:
 class SourceFile:
     """An open Parquet file.
 
-    Parameters
-    ----------
-    optional : bool
-        Whether missing keys are no error until something needs them.
-    tolerant : bool
-        As :func:`read_footer`.
-    any_protection : bool
-        Leave it to the caller what to do with columns that have not the key that the configuration names for them.
+    With `optional`, missing keys are no error until something needs them; `tolerant` is as for :func:`read_footer`.
+    With `any_protection`, what to do with columns that have not the key that is given for them is left to the caller.
     """
 
     def __init__(

@@ -20,26 +20,11 @@ TEMPORARY_SUFFIX = ".ags1-tmp"
 
 
 class AtomicFile:
-    """A file being written, to be published under `path` by :meth:`commit`.
+    """A file being written, to be published under `path` by :meth:`commit`; its `descriptor` reads and writes.
 
-    Parameters
-    ----------
-    path : path
-        The target. A symbolic link is followed: its target is replaced, not the link. A target that is no regular
-        file (a FIFO, a device) cannot be replaced: it is written directly, and `seekable` is False.
-    mode : int, optional
-        Permission bits that the file has at most, from its first moment on. By default the umask's, or those of the
-        file that is replaced.
-
-    Attributes
-    ----------
-    descriptor : int
-        Open for reading and writing, owned.
-
-    Raises
-    ------
-    OSError
-        The directory is missing, not writable, or the target is a directory.
+    A symbolic link is followed: its target is replaced, not the link. A target that is no regular file (a FIFO, a
+    device) cannot be replaced: it is written directly, and `seekable` is False. `mode` are the permission bits that the
+    file has at most, from its first moment on; by default the umask's, or those of the file that is replaced.
     """
 
     def __init__(self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes], *, mode: int | None = None) -> None:
@@ -78,13 +63,7 @@ class AtomicFile:
             _descriptors.reserve(self.descriptor, size, self.name)
 
     def commit(self, *, durable: bool = False) -> None:
-        """Publish the file under its target name, replacing what is there.
-
-        Parameters
-        ----------
-        durable : bool
-            Wait until file and directory are on the disk, so that a power cut cannot lose them.
-        """
+        """Publish the file under its name, replacing what is there; with `durable`, when a power cut cannot lose it."""
         if self.seekable:
             if durable:
                 os.fsync(self.descriptor)
@@ -97,13 +76,7 @@ class AtomicFile:
         os.close(self.descriptor)
 
     def commit_new(self, *, durable: bool = False) -> None:
-        """Publish the file if nothing has its name.
-
-        Raises
-        ------
-        FileExistsError
-            Something has; this file is to be aborted.
-        """
+        """Publish the file if nothing has its name; FileExistsError: something has, and this file is to be aborted."""
         if durable:
             os.fsync(self.descriptor)
         try:

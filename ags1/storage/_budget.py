@@ -30,16 +30,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class Budget:
-    """The share of one stream.
+    """The share of one stream, which may hold `limit` bytes ahead. Thread-safe.
 
-    Parameters
-    ----------
-    limit : int
-        Bytes that the stream may hold ahead.
-
-    Notes
-    -----
-    The first piece is always granted: a stream that holds nothing could not go on at all. Thread-safe.
+    The first piece is always granted: a stream that holds nothing could not go on at all.
     """
 
     __slots__ = ("_process", "limit", "taken")

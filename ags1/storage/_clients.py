@@ -58,14 +58,8 @@ def option_name(scheme: str, name: str) -> str:
 def client_of(location: Location) -> Any:
     """Return the client of an object's bucket.
 
-    Raises
-    ------
-    ImportError
-        obstore is not installed.
-    OSError
-        This process was forked from one that had used an object store.
-    ValueError
-        An option that nobody knows.
+    ImportError: obstore is missing. OSError: this process was forked from one that had used an object store.
+    ValueError: an option that nobody knows.
     """
     global _used_by
     process = os.getpid()

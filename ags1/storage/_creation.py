@@ -24,12 +24,9 @@ def create(location: Location, data: bytes, *, durable: bool = True) -> None:
     Locally a complete, synced file is linked to its name; in an object store it is one conditional request; in HDFS a
     complete file is renamed, which replaces nothing. A kill at any moment leaves all of it or nothing.
 
-    Raises
-    ------
-    FileExistsError
-        The name is taken. A request that was repeated after its response was lost is recognised by its content.
-    OSError
-        ENOTSUP: the backend cannot do this. Any other: whether the file exists is unknown; read it to find out.
+    FileExistsError: the name is taken; a request that was repeated after its response was lost is recognised by its
+    content. OSError ENOTSUP: the backend cannot do this. Any other: whether the file exists is unknown; read it to find
+    out.
     """
     if location.is_local:
         with AtomicFile(location.path) as output:

@@ -54,15 +54,7 @@ _LONGEST = 300
 
 
 def as_os_error(error: BaseException, name: str | None = None) -> OSError | None:
-    """The OSError that stands for a fault of a service or the network; None for any other exception.
-
-    Parameters
-    ----------
-    error : BaseException
-        What a file system, or the client below it, raised.
-    name : str, optional
-        The object.
-    """
+    """The OSError with a name that stands for a fault of a service or the network; None for any other exception."""
     if isinstance(error, OSError) and error.errno is not None and error.strerror and error.filename is not None:
         return error
     client = any(_root(kind) in _CLIENTS for kind in type(error).__mro__)

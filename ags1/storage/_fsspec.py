@@ -62,13 +62,7 @@ class RemoteFiles:
         return RemoteFile(file, self, name) if mode == "rb" else file
 
     def size(self, path: str, name: str | None = None) -> int:
-        """Bytes of an object; `name` is what an error calls it.
-
-        Raises
-        ------
-        OSError
-            There is none, or the service does not say.
-        """
+        """Bytes of an object, which an error calls `name`. OSError: there is none, or the service does not say."""
         name = name or self._name_of((path,))
         with naming(name):
             size = self._file_system.info(path).get("size")
@@ -133,12 +127,7 @@ def guarded(file_system: Any) -> RemoteFiles:
 def file_system_of(location: Location) -> tuple[RemoteFiles, str]:
     """The fsspec file system of a location, and the path in it.
 
-    Raises
-    ------
-    ImportError
-        fsspec, or the package that its scheme needs, is not installed.
-    ValueError
-        No file system has this scheme.
+    ImportError: fsspec, or the package that its scheme needs, is missing. ValueError: no file system has this scheme.
     """
     try:
         import fsspec

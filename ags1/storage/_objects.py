@@ -45,13 +45,7 @@ _PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, er
 
 
 def key_of(location: Location) -> str:
-    """The object's key, if this client can name it.
-
-    Raises
-    ------
-    OSError
-        EINVAL: a key with an empty, ``.`` or ``..`` part, or a control character, which obstore refuses or changes.
-    """
+    """The object's key. OSError EINVAL: one with a part or a character that obstore refuses or changes."""
     key = location.path
     parts = key.split("/")
     if not key or any(part in ("", ".", "..") for part in parts) or any(ord(each) < 32 for each in key):
@@ -106,12 +100,8 @@ def _get(location: Location, begin: int, end: int, etag: str | None) -> tuple[An
 def get(location: Location, begin: int, end: int, etag: str | None = None) -> Buffer:
     """Bytes `begin` to `end` of an object, as memory of the client's.
 
-    Raises
-    ------
-    TruncatedError
-        The object is shorter.
-    OSError
-        ESTALE: its etag is another one. EIO: the server sent fewer or more bytes than it said.
+    TruncatedError: it is shorter. OSError ESTALE: its etag is another one. EIO: the server sent fewer or more bytes
+    than it said.
     """
     if begin == end:
         return b""
@@ -239,15 +229,10 @@ def list_names(location: Location) -> list[str]:
 
 
 class Upload:
-    """An object that is written piece by piece and appears when it is complete.
+    """An object that is written piece by piece and appears when it is complete. For one writer at a time.
 
     Pieces wait in a queue of bounded size; one thread of the upload's own hands them to obstore, which keeps several
-    parts on their way at once. For one writer at a time.
-
-    Parameters
-    ----------
-    expected : int, optional
-        Bytes that will be written, if that is known: parts are larger where 10,000 of the usual size are too few.
+    parts on their way at once. Where `expected` bytes are too many for 10,000 parts of the usual size, they are larger.
     """
 
     def __init__(self, location: Location, expected: int | None) -> None:

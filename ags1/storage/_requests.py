@@ -80,10 +80,7 @@ class Request(Generic[Result]):
     def cancel(self, after: Callable[[], object] | None = None) -> None:
         """Do not begin the call, if it has not begun; nobody will ask for its result.
 
-        Parameters
-        ----------
-        after : callable, optional
-            Called when the call is over, at once if it never begins: on the thread that makes the call, or here.
+        `after` is called when the call is over, at once if it never begins: on the thread that makes the call, or here.
         """
         if sys.is_finalizing():
             # The threads are gone, and one of them may have held the lock.
@@ -99,11 +96,8 @@ class Request(Generic[Result]):
     def wait(self) -> None:
         """Return when the call is over or was cancelled.
 
-        Raises
-        ------
-        OSError
-            The call was under way when this process was forked: the thread that makes it is the parent's. Or the
-            interpreter ends, and the thread has ended before.
+        OSError: it was under way when this process was forked, so that the thread that makes it is the parent's; or the
+        interpreter ends, and the thread has ended before.
         """
         if self._process != os.getpid() and not self._over:
             raise OSError("this request was begun by the process that this one was forked from: begin it again")
@@ -212,15 +206,9 @@ def in_order(
 ) -> Generator[Result, None, None]:
     """Apply a function to items on request threads; yield the results in the order of the items.
 
-    Parameters
-    ----------
-    at_once : int or callable
-        How many calls may be under way or waiting to be fetched; a callable is asked before each.
-
-    Notes
-    -----
-    Closing the generator, or an error, cancels what has not begun. What has begun ends by itself: a stalled request
-    must not keep an interrupted caller waiting. So `function` must write into no memory but its own.
+    `at_once` calls may be under way or waiting to be fetched; a callable is asked before each. Closing the generator,
+    or an error, cancels what has not begun. What has begun ends by itself: a stalled request must not keep an
+    interrupted caller waiting. So `function` must write into no memory but its own.
     """
     pending: deque[Request[Result]] = deque()
     remaining = iter(items)

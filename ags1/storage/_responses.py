@@ -65,10 +65,7 @@ _OPTIONS = " (in Python also storage_options=)"
 def explained(error: BaseException, name: str | None) -> tuple[int, str] | None:
     """Number and text of an OSError for what obstore raised; None where its type, or another text, says enough.
 
-    Parameters
-    ----------
-    name : str, optional
-        URL of the object or prefix.
+    `name` is the URL of the object or prefix.
     """
     text, _, debug = str(error).partition("Debug source:")
     location = _location(name)

@@ -18,11 +18,6 @@ class Unsynced:
     """Files below a directory that were written and may not be on the disk yet. Safe to use from several threads.
 
     Object stores reply when an object is durable, so behind a URL there is nothing to do.
-
-    Parameters
-    ----------
-    root : Location
-        The directory.
     """
 
     def __init__(self, root: Location) -> None:
@@ -41,13 +36,7 @@ class Unsynced:
                 self._names += names
 
     def sync(self) -> None:
-        """Return when all that was noted so far is on the disk, with its names.
-
-        Raises
-        ------
-        OSError
-            The disk reports a fault, or a file is gone.
-        """
+        """Return when all that was noted so far is on the disk, with its names."""
         with self._lock:
             names, count = self._names, self._count
             self._names, self._count = [], 0

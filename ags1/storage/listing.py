@@ -76,12 +76,7 @@ class Entry:
 
 
 def status(location: Location) -> Entry:
-    """Length and identity of one file.
-
-    Raises
-    ------
-    FileNotFoundError, OSError
-    """
+    """Length and identity of one file; IsADirectoryError for a directory."""
     if location.is_local:
         found = os.stat(location.path)
         if stat.S_ISDIR(found.st_mode):
@@ -128,18 +123,10 @@ def list_files(
 ) -> list[Entry]:
     """All files below a directory or prefix, by name; without links to directories, and marks of them.
 
-    Parameters
-    ----------
-    outside : Location, optional
-        What lies below it is left out: the directory that the files will go to, for example.
-    on_error : callable, optional
-        Called with the error of each directory below `location` that cannot be read, of each pipe, socket, device and
-        broken link, and with ENOTDIR of each link to a directory. The rest is listed, temporary files too.
-
-    Raises
-    ------
-    OSError
-        There is no such directory, it or one below it cannot be read, or it has a pipe, socket or device.
+    What lies below `outside` is left out. OSError: there is no such directory, it or one below it cannot be read, or it has a pipe, socket or device. With
+    `on_error`, that is called with the error of each directory below `location` that cannot be read, of each pipe,
+    socket, device and broken link, and with ENOTDIR of each link to a directory; the rest is listed, temporary files
+    too.
     """
     if location.is_local:
         found = list(_local_files(location, outside, on_error))
@@ -183,12 +170,8 @@ def is_directory_mark(listed: Entry) -> bool:
 def iterate_files(location: Location) -> Iterator[Entry]:
     """The files that :func:`list_files` has, one after another: they are never all in memory.
 
-    They come in about the order of their names: as the service lists them, or directory by directory.
-
-    Raises
-    ------
-    OSError
-        A directory cannot be read. One that does not exist has no files behind a URL.
+    They come in about the order of their names: as the service lists them, or directory by directory. A directory that
+    does not exist has no files behind a URL.
     """
     if location.is_local:
         return _local_files(location, None, None)
@@ -294,12 +277,7 @@ def _fsspec_walk(file_system: RemoteFiles, directory: str) -> Iterator[dict[str,
 def list_names(location: Location) -> list[str]:
     """Names of the files directly in a directory or below a prefix; of what is deeper, nothing is looked at.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no such directory, or no such bucket. A prefix without objects has no names.
-    OSError
-        It cannot be read.
+    FileNotFoundError: there is no such directory, or no such bucket. A prefix without objects has no names.
     """
     if location.is_local:
         with os.scandir(location.path) as found:

@@ -68,23 +68,14 @@ class Output:
         """Hand on what is buffered."""
 
     def commit(self, *, durable: bool = False) -> None:
-        """Publish the output.
-
-        Parameters
-        ----------
-        durable : bool
-            Return only when a power cut cannot lose it. Objects in stores always are.
-        """
+        """Publish the output; with `durable`, when a power cut cannot lose it. Objects in stores always are."""
         self._commit(durable)
         self._ended = True
 
     def abort(self, mark: bytes = b"") -> None:
         """Throw the output away. Does nothing after :meth:`commit` or a first abort.
 
-        Parameters
-        ----------
-        mark : bytes
-            What to write behind bytes that cannot be taken back, so that they do not pass for a complete file.
+        `mark` is written behind bytes that cannot be taken back, so that they do not pass for a complete file.
         """
         if not self._ended:
             self._ended = True
@@ -118,19 +109,9 @@ def open_output(
 ) -> Output:
     """Make the output for a path, a URL, a Location, a file object or an Output.
 
-    Parameters
-    ----------
-    expected : int, optional
-        Bytes that will be written, if that is known.
-    mode : int, optional
-        Permission bits of a new local file, narrowed by the umask.
-
-    Raises
-    ------
-    OSError
-        The directory is missing or not writable, or the target is a directory.
-    TypeError
-        `file` is none of these, or a file object of text.
+    `expected` bytes will be written, if that is known; `mode` are the permission bits of a new local file, narrowed by
+    the umask. OSError: the directory is missing or not writable, or the target is a directory. TypeError: `file` is
+    none of these, or a file object of text.
     """
     if isinstance(file, Output):
         return file

@@ -42,14 +42,9 @@ class _Piece:
 
 
 class PlannedSource(Source):
-    """A remote source that fetches what it was told of. Thread-safe.
+    """A remote source that fetches what it was told of, and owns the one below it. Thread-safe.
 
-    Parameters
-    ----------
-    source : Source
-        Owned: it is closed with this one.
-    memory_budget : int, optional
-        Bytes that may be under way or wait to be read.
+    Within `memory_budget` bytes may be under way or wait to be read.
     """
 
     is_remote = True

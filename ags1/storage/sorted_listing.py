@@ -32,21 +32,11 @@ Piece = tuple[str, int]
 class SortedListing:
     """What a directory or a prefix behind a URL had when this was made: one listing, and no request after it.
 
-    For one thread. Close it, or use it in a ``with`` statement: many names are in a temporary file without a name.
+    For one thread. Close it, or use it in a ``with`` statement: many names are in a temporary file without a name. What
+    lies below `outside` is left out.
 
-    Parameters
-    ----------
-    location : Location
-        What is listed; no local directory.
-    outside : Location, optional
-        What lies below it is left out.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such directory, and no object below the prefix.
-    OSError
-        It cannot be listed, or the directory for temporary files is full.
+    FileNotFoundError: there is no such directory, and no object below the prefix. OSError: it cannot be listed, or the
+    directory for temporary files is full.
     """
 
     def __init__(self, location: Location, *, outside: Location | None = None) -> None:

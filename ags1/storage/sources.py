@@ -80,12 +80,7 @@ class Source:
     def read(self, offset: int, size: int) -> Buffer:
         """Exactly `size` bytes at `offset`.
 
-        Raises
-        ------
-        TruncatedError
-            The source has fewer.
-        OSError
-            Reading failed, or the source is not any more what was opened.
+        TruncatedError: the source has fewer. OSError: reading failed, or it is not any more what was opened.
         """
         raise NotImplementedError
 
@@ -108,12 +103,7 @@ class Source:
 def open_source(file: Any, storage_options: Mapping[str, Any] | None = None) -> Source | PipeSource:
     """Make the source of a path, a URL, a Location, a file object or a buffer.
 
-    Raises
-    ------
-    OSError
-        It does not exist or cannot be read.
-    TypeError
-        It is none of these, or a file object of text.
+    OSError: it does not exist or cannot be read. TypeError: it is none of these, or a file object of text.
     """
     if isinstance(file, Location):
         return _of_location(file)

@@ -17,19 +17,9 @@ __all__ = ["read_identified", "read_whole"]
 
 
 def read_whole(location: Location, maximum: int) -> Buffer:
-    """Read all of a file.
+    """Read all of a file that may have at most `maximum` bytes; no more are transferred.
 
-    Parameters
-    ----------
-    maximum : int
-        Bytes that it may have at most. The request for an object does not transfer more.
-
-    Raises
-    ------
-    FileNotFoundError, OSError
-        There is none, it is no regular file, or it cannot be read.
-    FormatError
-        It has more bytes.
+    OSError: there is none, it is no regular file, or it cannot be read. FormatError: it has more bytes.
     """
     if location.is_local:
         data: Buffer = _read_local(location.path, maximum)
@@ -46,13 +36,7 @@ def read_whole(location: Location, maximum: int) -> Buffer:
 
 
 def read_identified(location: Location, maximum: int) -> tuple[Buffer, Entry]:
-    """Read all of a file, and what it was like then: in an object store, with the etag of that very response.
-
-    Raises
-    ------
-    FileNotFoundError, OSError, FormatError
-        As :func:`read_whole`.
-    """
+    """As :func:`read_whole`, with what the file was like then: of an object, with the etag of that very response."""
     if not location.is_object:
         data = read_whole(location, maximum)
         return data, status(location)
