@@ -123,10 +123,10 @@ def list_files(
 ) -> list[Entry]:
     """All files below a directory or prefix, by name; without links to directories, and marks of them.
 
-    What lies below `outside` is left out. OSError: there is no such directory, it or one below it cannot be read, or it has a pipe, socket or device. With
-    `on_error`, that is called with the error of each directory below `location` that cannot be read, of each pipe,
-    socket, device and broken link, and with ENOTDIR of each link to a directory; the rest is listed, temporary files
-    too.
+    What lies below `outside` is left out. OSError: there is no such directory, it or one below it cannot be read, or
+    it has a pipe, socket or device. With `on_error`, that is called with the error of each directory below `location`
+    that cannot be read, of each pipe, socket, device and broken link, and with ENOTDIR of each link to a directory; the
+    rest is listed, temporary files too.
     """
     if location.is_local:
         found = list(_local_files(location, outside, on_error))
