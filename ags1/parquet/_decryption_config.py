@@ -139,8 +139,7 @@ class DecryptionConfig(Config):
             allow_plaintext=allow_plaintext,
             algorithm=algorithm,
         )
-        made._retriever_for = lambda source, name: retriever(unwrapper, source, name)
-        return made
+        return made._with(_retriever_for=lambda source, name: retriever(unwrapper, source, name))
 
     @classmethod
     def for_iceberg(cls, key_metadata: KeyMetadata | Buffer) -> Self:

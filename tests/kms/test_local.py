@@ -358,7 +358,7 @@ def test_a_key_file_protects_instead_of_a_password(tmp_path: Path, length: int, 
 
 def test_a_key_file_without_a_key_is_refused_without_showing_it(path: Path) -> None:
     (path.parent / "bad").write_text("seventeen letters")
-    refused(path, "bad holds no AES key: 16, 24 or 32 raw bytes", key_file=path.parent / "bad")
+    refused(path, "bad holds no AES key: it has 17 bytes, but 16, 24 or 32 raw bytes", key_file=path.parent / "bad")
 
 
 def test_a_password_becomes_a_key_file_and_back(path: Path) -> None:
