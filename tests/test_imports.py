@@ -36,7 +36,7 @@ LEVELS = {
     "_avro_encoding": 0,
     "_option_values": 1,
     "_parallel": 1,
-    "_typing": 1,
+    "_typing": 0,
     "_arrow_threads": 1,
     "_forks": 1,
     "_interrupts": 0,
