@@ -7,7 +7,6 @@ import fnmatch
 import os
 import re
 import stat
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
@@ -137,25 +136,18 @@ def list_files(
 
 
 def _without_marks(found: list[Entry]) -> list[Entry]:
-    names = [each.name for each in found]
-
-    def has_below(name: str) -> bool:
-        at = bisect_left(names, f"{name}/")
-        return at < len(names) and names[at].startswith(f"{name}/")
-
     empty = [each for each in found if each.size == 0]
-    alone = [each for each in empty if not has_below(each.name)]
-    marks = {each.name for each in empty}.difference(each.name for each in alone)
-    if alone:
-        from ags1._parallel import in_parallel
+    if not empty:
+        return found
+    from ags1._parallel import in_parallel
 
-        answers = in_parallel(is_directory_mark, alone, min(_REQUESTS, len(alone)))
-        marks.update(each.name for each, is_mark in zip(alone, answers, strict=True) if is_mark)
+    are_marks = in_parallel(is_directory_mark, empty, _REQUESTS)
+    marks = {each.name for each, is_mark in zip(empty, are_marks, strict=True) if is_mark}
     return [each for each in found if each.name not in marks]
 
 
 def is_directory_mark(listed: Entry) -> bool:
-    """Whether this empty object of a listing, with none below it, stands for a directory; one request.
+    """Whether this empty object of a listing stands for a directory; one request.
 
     Consoles and Hadoop make objects whose names end in a slash. The listing leaves that out, and under the name without
     it there is nothing.
