@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 from ags1 import layout
 from ags1._avro_codecs import decompressor
 from ags1._avro_encoding import container_start, encoded_block
+from ags1._avro_items import ItemBound
 from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 
@@ -58,6 +59,8 @@ _MAX_TYPES = 100_000
 # A row is as many objects in memory as its values have bytes, twice, and these; so is an item of an array.
 _MAX_EXCESS, _MAX_ITEM_EXCESS = 100, 8
 _SCAN_BYTES = 1 << 20
+# Blocks are read until the file ends.
+_WHOLE_FILE = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -245,8 +248,8 @@ def iter_blocks(reader: Any, start: int, end: int) -> Iterator[AvroBlock]:
     return _blocks_of(_Input(reader), start, end)
 
 
-def plain_blocks(reader: Any, start: int, end: int) -> Iterator[AvroBlock]:
-    """The blocks of a range as :func:`iter_blocks` has them, decompressed.
+def plain_blocks(reader: Any, start: int = 0, end: int = _WHOLE_FILE) -> Iterator[AvroBlock]:
+    """The blocks of a range, or of the whole file, as :func:`iter_blocks` has them, decompressed.
 
     A block may become 32 MiB, and 32 bytes more for each stored one: writers end it after some 64 KiB of rows.
 
@@ -280,19 +283,15 @@ def read_split(reader: Any, start: int, end: int, *, reader_schema: Any = None) 
 
     Raises
     ------
-    ImportError
-        fastavro is not installed.
     ValueError
         A negative `start`.
+    ImportError
+        From the iterator: fastavro is not installed.
     FormatError, TruncatedError, UnsupportedError
         From the iterator, as :func:`plain_blocks`, and as :func:`check_schema`.
     """
     _check_range(start, end)
-    try:
-        import fastavro
-    except ImportError as error:
-        raise ImportError("reading Avro needs fastavro: pip install 'ags1[avro]'") from error
-    return _rows(fastavro, _Input(reader), start, end, reader_schema)
+    return _rows(_Input(reader), start, end, reader_schema)
 
 
 def splits(plaintext_size: int, split_size: int, block_length: int = DEFAULT_BLOCK_LENGTH) -> list[tuple[int, int]]:
@@ -321,7 +320,7 @@ def _check_range(start: int, end: int) -> None:
         raise ValueError(f"end must not be below start, got {start} and {end}")
 
 
-def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any) -> Iterator[Any]:
+def _rows(file: _Input, start: int, end: int, reader_schema: Any) -> Iterator[Any]:
     # The header is checked before it is believed by anyone else, also where no block follows.
     if start > 0 and start >= file.size:
         return
@@ -334,8 +333,8 @@ def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any)
         raise FormatError(f"{file.where}the schema in the Avro header cannot be used: {error}") from None
     container = PlainContainer(header.metadata, header.marker, _plain_blocks_of(file, start, end, header))
     try:
-        yield from fastavro.reader(container, reader_schema)
-    except (Ags1Error, OSError, MemoryError):
+        yield from container.rows(reader_schema)
+    except (Ags1Error, ImportError, OSError, MemoryError):
         raise
     except Exception as error:
         # Its own errors about `reader_schema` are for the caller; the rest is the data's.
@@ -344,8 +343,6 @@ def _rows(fastavro: Any, file: _Input, start: int, end: int, reader_schema: Any)
         raise FormatError(
             f"{file.where}the rows of the Avro container cannot be decoded: {type(error).__name__}: {error}"
         ) from error
-    if container.error is not None:
-        raise container.error
 
 
 def _blocks_of(file: _Input, start: int, end: int, header: AvroHeader | None = None) -> Iterator[AvroBlock]:
@@ -532,26 +529,40 @@ class PlainContainer:
     Parameters
     ----------
     metadata : mapping of str to bytes
-        As :class:`AvroHeader` has it; whatever codec it names, the container has none.
+        As :class:`AvroHeader` has it, with a schema; whatever codec it names, the container has none.
     marker : bytes
         Of the header.
     blocks : iterator of AvroBlock
         From :func:`plain_blocks`.
-
-    Attributes
-    ----------
-    error : EOFError or None
-        After the last row: why there are no more. fastavro takes a TruncatedError for the end of the rows.
     """
 
     def __init__(self, metadata: Mapping[str, bytes], marker: bytes, blocks: Iterator[AvroBlock]) -> None:
         self._marker = marker
         self._blocks = blocks
         self._current = io.BytesIO(container_start({**metadata, "avro.codec": b"null"}, marker))
-        self.error: EOFError | None = None
+        self._bound = ItemBound(json.loads(metadata["avro.schema"]))
+        self._error: EOFError | None = None
+
+    def rows(self, reader_schema: Any = None, **options: Any) -> Iterator[Any]:
+        """The rows, with the options of ``fastavro.reader``, which raises what wrong bytes lead it to.
+
+        Raises
+        ------
+        ImportError
+            fastavro is not installed.
+        """
+        try:
+            import fastavro
+        except ImportError as error:
+            raise ImportError("reading Avro needs fastavro: pip install 'ags1[avro]'") from error
+        container: Any = self
+        yield from fastavro.reader(container, reader_schema, **options)
+        if self._error is not None:
+            # fastavro takes a TruncatedError for the end of the rows.
+            raise self._error
 
     def read(self, size: int) -> bytes:
-        """Bytes of one field at a time."""
+        """Bytes of one field at a time, for fastavro."""
         data = self._current.read(size)
         if data or size == 0:
             # A read never spans blocks: fastavro asks for the fields of one after the other.
@@ -559,9 +570,10 @@ class PlainContainer:
         try:
             block = next(self._blocks, None)
         except EOFError as error:
-            self.error = error
+            self._error = error
             raise
         if block is None:
             return b""
+        self._bound.check(block.count, block.data)
         self._current = io.BytesIO(encoded_block(block.count, block.data, self._marker))
         return self._current.read(size)

@@ -225,7 +225,7 @@ def test_rows_are_read_as_another_schema() -> None:
 def test_without_fastavro_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(ImportError, match=r"pip install 'ags1\[avro\]'"):
-        avro.read_split(io.BytesIO(container(1)), 0, 1)
+        next(avro.read_split(io.BytesIO(container(1)), 0, 1))
 
 
 def test_fastavro_is_imported_when_it_is_used() -> None:

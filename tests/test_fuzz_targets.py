@@ -12,11 +12,12 @@ from tests.fuzz import run, targets
 COUNTS = {
     "decrypt": 300, "reader": 600, "key_metadata": 1500, "layout": 1000, "avro": 300, "inspect": 60, "thrift": 1500,
     "parquet_encrypt": 100, "parquet_decrypt": 120, "parquet_pages": 1000,
-    "parquet_arrow": 60, "parquet_look": 150, "key_material": 40,
+    "parquet_arrow": 60, "parquet_look": 150, "key_material": 40, "table": 60, "dataset": 60,
 }  # fmt: skip
 # One seed in so many, of targets that take long over each.
 STEPS = {
     "inspect": 8, "parquet_decrypt": 4, "parquet_encrypt": 4, "parquet_arrow": 8, "parquet_look": 4, "key_material": 16,
+    "table": 5, "dataset": 3,
 }  # fmt: skip
 
 

@@ -61,6 +61,7 @@ LEVELS = {
     "kms": 5,
     "arrow": 6,
     "_avro_codecs": 5,
+    "_avro_items": 5,
     "avro": 6,
     "files": 6,
     "fs": 8,

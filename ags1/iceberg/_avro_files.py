@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow
 
 from ags1._avro_encoding import container_start, encoded_block
+from ags1._avro_items import ItemBound
 from ags1.avro import plain_blocks, read_header
 from ags1.errors import FormatError
 from ags1.iceberg._avro_arrow import record_batch
@@ -34,8 +35,6 @@ _BATCH_ROWS, _BATCH_VALUES = 1 << 16, 1 << 21
 _BATCH_BYTES = 16 << 20
 
 _MARKER = bytes(16)
-# iter_blocks stops at the end by itself.
-_WHOLE_FILE = 1 << 62
 
 
 def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
@@ -115,7 +114,7 @@ class _Container:
         rows: list[dict[str, Any]] = []
         size = 0
         most = max(1, min(_BATCH_ROWS, _BATCH_VALUES // max(1, len(_ids(self.record)))))
-        for block in plain_blocks(self._file, 0, _WHOLE_FILE):
+        for block in plain_blocks(self._file):
             feed.add(block.count, block.data)
             size += len(block.data)
             left = block.count
@@ -149,9 +148,11 @@ class _Feed:
     def __init__(self, schema: Any) -> None:
         header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
         self._current = io.BytesIO(container_start(header, _MARKER))
+        self._bound = ItemBound(schema)
 
     def add(self, count: int, data: bytes) -> None:
         """Add a block. The one before it must have been read up to its marker."""
+        self._bound.check(count, data)
         behind = self._current.read()
         self._current = io.BytesIO(behind + encoded_block(count, data, _MARKER))
 

@@ -7,15 +7,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ags1._avro_encoding import container_start, encoded_block
-from ags1.avro import check_schema, plain_blocks, read_header
+from ags1.avro import PlainContainer, check_schema, plain_blocks, read_header
 from ags1.errors import FormatError
 from ags1.iceberg.manifests import readable
 
 __all__ = ["records"]
-
-# plain_blocks stops at the end by itself.
-_WHOLE_FILE = 1 << 62
 
 
 def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
@@ -23,10 +19,6 @@ def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
 
     An UnsupportedError names a codec that is not there. Whatever else fastavro raises means that the file is damaged.
     """
-    try:
-        import fastavro
-    except ImportError:
-        raise ImportError("reading Iceberg's Avro files needs fastavro: pip install 'ags1[iceberg]'") from None
     if is_manifest:
         file = io.BytesIO(readable(file.read()))
     header = read_header(file)
@@ -35,10 +27,8 @@ def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
         raise FormatError("the Avro header has no schema")
     check_schema(schema)
     _mark_local(schema)
-    start = container_start({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}, header.marker)
-    for block in plain_blocks(file, 0, _WHOLE_FILE):
-        encoded = encoded_block(block.count, block.data, header.marker)
-        yield from fastavro.reader(io.BytesIO(start + encoded))  # type: ignore[misc]
+    metadata = {"avro.schema": json.dumps(schema).encode()}
+    yield from PlainContainer(metadata, header.marker, plain_blocks(file)).rows()
 
 
 def _mark_local(schema: Any) -> None:

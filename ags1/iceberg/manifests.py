@@ -70,8 +70,6 @@ _AVRO_KINDS = {
 }
 # An entry names a file that no other does, which no codec makes shorter than these stored bytes.
 _FREE_ENTRIES, _BYTES_PER_ENTRY = 1 << 16, 2
-# plain_blocks stops at the end by itself.
-_WHOLE_FILE = 1 << 62
 
 
 @dataclass(slots=True)
@@ -265,7 +263,7 @@ def _declared_schema(data: bytes) -> Any:
 def _blocks(data: bytes) -> Iterator[AvroBlock]:
     """The blocks, decompressed one at a time; all of them with a bound."""
     left = largest_plain(len(data))
-    for block in plain_blocks(io.BytesIO(data), 0, _WHOLE_FILE):
+    for block in plain_blocks(io.BytesIO(data)):
         left -= len(block.data)
         if left < 0:
             raise UnsupportedError(
@@ -277,16 +275,9 @@ def _blocks(data: bytes) -> Iterator[AvroBlock]:
 
 def _rows(data: bytes, schema: Any, wanted: Any = None) -> Iterator[dict[str, Any]]:
     """The rows by a schema that replaces the declared one; without the fields that `wanted` lacks."""
-    try:
-        import fastavro
-    except ImportError:
-        raise ImportError("reading Iceberg tables needs fastavro: pip install 'ags1[iceberg]'") from None
     header = read_header(io.BytesIO(data))
     metadata = {**header.metadata, "avro.schema": json.dumps(schema).encode()}
-    container: Any = PlainContainer(metadata, header.marker, _blocks(data))
-    yield from fastavro.reader(container, wanted)  # type: ignore[misc]
-    if container.error is not None:
-        raise container.error
+    return PlainContainer(metadata, header.marker, _blocks(data)).rows(wanted)
 
 
 def _is_as_declared(data: bytes) -> bool:

@@ -31,7 +31,7 @@ MEBIBYTES = 2048
 LONGEST = 256
 NAMES = (
     "decrypt", "reader", "key_metadata", "layout", "avro", "inspect", "thrift", "parquet_encrypt", "parquet_decrypt",
-    "parquet_pages", "parquet_arrow", "parquet_look", "key_material",
+    "parquet_pages", "parquet_arrow", "parquet_look", "key_material", "table", "dataset",
 )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def run(name: str, seconds: int) -> bool:
         done = subprocess.run(
             [sys.executable, __file__, "--worker", name, "--seconds", str(seconds), "--directory", str(directory)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
-            timeout=seconds + 120, cwd=ROOT,
+            timeout=seconds + 120, cwd=ROOT, env={**os.environ, "TMPDIR": str(directory)},
         )  # fmt: skip
         output, code = done.stdout, done.returncode
     except subprocess.TimeoutExpired as error:

@@ -24,7 +24,7 @@ from ags1 import avro, layout
 from ags1.cli import main
 from ags1.parquet import _thrift
 from tests import checks, reference
-from tests.fuzz import parquet_readers, parquet_targets
+from tests.fuzz import lake_targets, parquet_readers, parquet_targets
 from tests.fuzz.choices import Choices
 
 KEYS = [bytes(range(length)) for length in (16, 24, 32)]
@@ -469,11 +469,14 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "thrift": thrift,
     **parquet_targets.TARGETS,
     **parquet_readers.TARGETS,
+    **lake_targets.TARGETS,
 }
 
 
 def seeds(name: str) -> list[bytes]:
     """Inputs to begin with."""
+    if name in lake_targets.TARGETS:
+        return lake_targets.seeds(name)
     if name == "key_metadata":
         found = [
             reference.encode_key_metadata(reference.KeyMetadata(key, prefix, length), fields)

@@ -58,8 +58,6 @@ class _Avro(Decoder):
         return spark_schema(found, file.name)
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
-        import fastavro
-
         reader = file.source
         if start > 0 and start >= reader.size:
             return
@@ -71,9 +69,9 @@ class _Avro(Decoder):
         have = pa.schema(list(found.arrow))
         fields = [have.field(index) for name in schema.names if (index := find(have, name)) is not None]
         metadata = {**header.metadata, "avro.schema": json.dumps(found.plain).encode()}
-        container: Any = PlainContainer(metadata, header.marker, plain_blocks(reader, start, end))
+        container = PlainContainer(metadata, header.marker, plain_blocks(reader, start, end))
         try:
-            records = iter(fastavro.reader(container, return_named_type=found.tagged))
+            records = container.rows(return_named_type=found.tagged)
             while some := list(islice(records, _ROWS)):
                 yield conformed(_batch(some, fields, found), schema, file.name)
         except (Ags1Error, OSError, MemoryError):
@@ -83,8 +81,6 @@ class _Avro(Decoder):
             raise FormatError(
                 f"{file.name}: the rows of the Avro container cannot be decoded ({type(error).__name__})"
             ) from None
-        if container.error is not None:
-            raise container.error
 
 
 def _batch(records: list[Any], fields: list[pa.Field], found: _Type) -> pa.RecordBatch:
