@@ -5,16 +5,19 @@ Source: Iceberg table spec, "Position Delete Files".
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pyarrow
 import pyarrow.compute as compute
 
-from ags1.errors import FormatError
+from ags1.errors import FormatError, UnsupportedError
 
 __all__ = ["read_position_deletes"]
 
 _FIELDS = {2147483546: "file_path", 2147483545: "pos"}
+# A run of a million rows that are alike has a few bytes. Of rows that differ, as positions do, no writer has many more.
+_FREE_ROWS, _ROWS_PER_BYTE = 1 << 24, 16
 
 
 def read_position_deletes(file: Any, file_format: str) -> dict[str, pyarrow.ChunkedArray]:
@@ -28,9 +31,11 @@ def read_position_deletes(file: Any, file_format: str) -> dict[str, pyarrow.Chun
         found = read_columns(file, _FIELDS)
     else:
         found = _of_parquet(file) if file_format == "parquet" else _of_orc(file)
-    # Before the chunks are one: text of more than 2 GiB needs the type with long offsets.
-    paths, positions = found[0].cast(pyarrow.large_string()), found[1].cast(pyarrow.int64()).combine_chunks()
-    encoded = paths.combine_chunks().dictionary_encode()
+    paths, positions = found[0], found[1].cast(pyarrow.int64()).combine_chunks()
+    if not pyarrow.types.is_dictionary(paths.type):
+        paths = paths.dictionary_encode()
+    encoded = paths.unify_dictionaries().combine_chunks()
+    names = encoded.dictionary.cast(pyarrow.large_string())
     if encoded.null_count:
         raise FormatError("a deleted position has no path of a data file")
     if positions.null_count:
@@ -39,7 +44,7 @@ def read_position_deletes(file: Any, file_format: str) -> dict[str, pyarrow.Chun
     runs = compute.run_end_encode(encoded.indices.take(order), run_end_type=pyarrow.int64())
     positions, start, made = positions.take(order), 0, {}
     for code, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        made[encoded.dictionary[code].as_py()] = pyarrow.chunked_array([positions.slice(start, end - start)])
+        made[names[code].as_py()] = pyarrow.chunked_array([positions.slice(start, end - start)])
         start = end
     return made
 
@@ -50,8 +55,26 @@ def _of_parquet(file: Any) -> list[Any]:
     opened = pyarrow.parquet.ParquetFile(file)
     names = {int((each.metadata or {}).get(b"PARQUET:field_id", -1)): each.name for each in opened.schema_arrow}
     wanted = [names.get(field_id, name) for field_id, name in _FIELDS.items()]
+    _refuse_bomb(opened.metadata, file.seek(0, io.SEEK_END))
+    # Paths of a hundred characters are the same in many rows.
+    opened = pyarrow.parquet.ParquetFile(file, metadata=opened.metadata, read_dictionary=wanted[:1])
     columns: list[Any] = opened.read(wanted).select(wanted).columns
     return columns
+
+
+def _refuse_bomb(metadata: Any, size: int) -> None:
+    """Refuse more rows than positions in so many bytes can be."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    # Memory is taken for the values that the columns claim, whatever the row groups do.
+    rows = sum(
+        max((group.column(each).num_values for each in range(metadata.num_columns)), default=0) for group in groups
+    )
+    most = _FREE_ROWS + _ROWS_PER_BYTE * size
+    if rows > most:
+        raise UnsupportedError(
+            f"{size:,} bytes have {rows:,} deleted positions, and more than {most:,} are not read: if it is meant to "
+            "be, write the deletes again, as several files"
+        )
 
 
 def _of_orc(file: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import fastavro
 import pyarrow
+import pyarrow.parquet
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -26,6 +27,7 @@ from ags1._avro_encoding import container_start, encoded_block
 from ags1.avro import read_split
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg._document import Document
+from ags1.iceberg._position_deletes import read_position_deletes
 from ags1.iceberg.avro_records import records
 from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions, footer_contradictions
 from ags1.iceberg.manifests import read_entries, read_list, readable
@@ -215,6 +217,44 @@ def test_compressed_metadata_that_becomes_gigabytes_is_refused() -> None:
 
     assert peak_of(work) < ALLOWED
     assert Document(gzip.compress(json.dumps({"a": "b" * (20 * MIB)}).encode())).fields["a"][-1] == "b"
+
+
+# -- position deletes --------------------------------------------------------------------------------------------------
+
+
+def position_deletes(path: Path, groups: int, positions: list[int], names: list[str]) -> None:
+    table = pyarrow.table({"file_path": pyarrow.array(names), "pos": pyarrow.array(positions)})
+    with pyarrow.parquet.ParquetWriter(path, table.schema, write_statistics=False) as writer:
+        for _ in range(groups):
+            writer.write_table(table)
+
+
+def test_millions_of_deletes_that_are_alike_are_refused_before_the_memory_is_taken(tmp_path: Path) -> None:
+    rows = 1 << 20
+    path = tmp_path / "deletes.parquet"
+    position_deletes(path, 18, [7] * rows, ["s3://lake/" + "x" * 90] * rows)
+    assert path.stat().st_size < 100_000
+
+    def work() -> None:
+        with path.open("rb") as file, pytest.raises(UnsupportedError, match="18,874,368 deleted positions"):
+            read_position_deletes(file, "parquet")
+
+    assert peak_of(work) < ALLOWED // 2
+
+
+def test_paths_of_many_deletes_are_kept_once(tmp_path: Path) -> None:
+    rows = 1 << 20
+    names = [f"s3://lake/{'x' * 180}/{each}" for each in range(4)]
+    path = tmp_path / "deletes.parquet"
+    position_deletes(path, 2, list(range(rows)), [names[each % 4] for each in range(rows)])
+
+    def work() -> None:
+        with path.open("rb") as file:
+            found = read_position_deletes(file, "parquet")
+        for number, name in enumerate(names):
+            assert found[name].to_pylist() == 2 * list(range(number, rows, 4))
+
+    assert peak_of(work) < ALLOWED
 
 
 # -- deletion vectors --------------------------------------------------------------------------------------------------
