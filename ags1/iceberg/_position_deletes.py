@@ -33,7 +33,7 @@ def read_position_deletes(file: Any, file_format: str) -> dict[str, pyarrow.Chun
         found = _of_parquet(file) if file_format == "parquet" else _of_orc(file)
     paths, positions = found[0], found[1].cast(pyarrow.int64()).combine_chunks()
     if not pyarrow.types.is_dictionary(paths.type):
-        paths = paths.dictionary_encode()
+        paths = paths.cast(pyarrow.large_string()).dictionary_encode()
     encoded = paths.unify_dictionaries().combine_chunks()
     names = encoded.dictionary.cast(pyarrow.large_string())
     if encoded.null_count:

@@ -222,8 +222,8 @@ def test_compressed_metadata_that_becomes_gigabytes_is_refused() -> None:
 # -- position deletes --------------------------------------------------------------------------------------------------
 
 
-def position_deletes(path: Path, groups: int, positions: list[int], names: list[str]) -> None:
-    table = pyarrow.table({"file_path": pyarrow.array(names), "pos": pyarrow.array(positions)})
+def position_deletes(path: Path, groups: int, positions: list[int], names: list[Any], kind: Any = "string") -> None:
+    table = pyarrow.table({"file_path": pyarrow.array(names, kind), "pos": pyarrow.array(positions, "int64")})
     with pyarrow.parquet.ParquetWriter(path, table.schema, write_statistics=False) as writer:
         for _ in range(groups):
             writer.write_table(table)
@@ -240,6 +240,20 @@ def test_millions_of_deletes_that_are_alike_are_refused_before_the_memory_is_tak
             read_position_deletes(file, "parquet")
 
     assert peak_of(work) < ALLOWED // 2
+
+
+def test_paths_are_read_whatever_their_type(tmp_path: Path) -> None:
+    path = tmp_path / "deletes.parquet"
+    for kind in ("string", "large_string", "binary"):
+        for groups, positions in ((0, []), (1, []), (3, [5, 7])):
+            position_deletes(path, groups, positions, ["a", "b"][: len(positions)], kind)
+            with path.open("rb") as file:
+                found = read_position_deletes(file, "parquet")
+            expected = {"a": [5] * 3, "b": [7] * 3} if positions else {}
+            assert {name: each.to_pylist() for name, each in found.items()} == expected
+    position_deletes(path, 1, [5, 7], ["a", None])
+    with path.open("rb") as file, pytest.raises(FormatError, match="no path of a data file"):
+        read_position_deletes(file, "parquet")
 
 
 def test_paths_of_many_deletes_are_kept_once(tmp_path: Path) -> None:
