@@ -10,17 +10,17 @@
 ...     vault.open("a.txt").read()
 b'hello'
 
-    v-7.json  --names-->  manifests  --name-->  objects: each written once, under a name that nobody else has
-    v-8.json  --names-->  most of the same, and what is new
+    v-7.json  --names-->  manifests  --name-->  objects: each written once, under a unique name
+    v-8.json  --names-->  most of the same, and the new ones
 
-Nothing that is written is ever changed. The creation of one small file makes a new version, at once and whole, on every
+No file is changed after it is written. The creation of one small file makes a new version, atomically, on every
 store. docs/dataset-format.md shows each byte; :mod:`ags1.dataset.transaction` has the commit.
 
     master key in a KMS  ->  key encryption key  ->  class key  ->  a key and an identity for each file
 
 One call to the KMS for each master key opens any number of files. A file that was truncated, swapped for another,
-damaged, removed or added is detected and named, and so is an older manifest. A whole dataset that was put back from an
-older copy cannot be: keep :attr:`Dataset.digest` elsewhere, and pin it with ``open(..., expected_digest=)``.
+damaged, removed or added is detected and named, and so is an older manifest. A whole dataset that was restored from an
+older copy is not detected: keep :attr:`Dataset.digest` elsewhere, and pin it with ``open(..., expected_digest=)``.
 """
 
 from __future__ import annotations

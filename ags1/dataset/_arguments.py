@@ -14,7 +14,7 @@ Path = str | bytes | os.PathLike[str]
 
 @contextmanager
 def kms_client(kms: Any) -> Iterator[tuple[Any, Callable[[], object] | None]]:
-    """A KMS client, and how to close it if it was made here; an exception closes it."""
+    """A KMS client, and a function that closes it if it was made here; an exception closes it."""
     if isinstance(kms, str):
         from ags1.kms import load
 
@@ -33,13 +33,13 @@ def kms_client(kms: Any) -> Iterator[tuple[Any, Callable[[], object] | None]]:
 
 
 def relative(path: Path) -> str:
-    """A path as the manifest has it."""
+    """A path in the form of the manifest."""
     clean = posixpath.normpath(os.fsdecode(path).lstrip("/"))
     return "" if clean == "." else clean
 
 
 def check_run(on_error: str, threads: int | None) -> None:
-    """Check what a run is given. ValueError: `on_error` is neither "fail" nor "collect", or `threads` is below 1."""
+    """Check the arguments of a run. ValueError: `on_error` is neither "fail" nor "collect", or `threads` is below 1."""
     if on_error not in ("fail", "collect"):
         raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
     if threads is not None and threads < 1:

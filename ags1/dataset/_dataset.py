@@ -32,19 +32,19 @@ _DAY = 24 * 3600.0
 
 
 class Dataset:
-    """A tree of encrypted files under one master key, or several; :func:`ags1.dataset.open` returns it.
+    """A tree of encrypted files under one master key or several; :func:`ags1.dataset.open` returns it.
 
     Attributes
     ----------
     files : Files
-        Its files.
+        The files of this version.
     report : RunReport or None
-        What the run did that made or last changed it.
+        The report of the run that made this dataset or changed it last, through this object.
 
     Notes
     -----
     Safe to share between threads. It shows one version; :meth:`refresh` shows the last one. It holds keys, so it
-    cannot be pickled: open it again there.
+    cannot be pickled: open the dataset again in the other process.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class Dataset:
         self._threads = threads
         self._close_kms = close_kms
         self._lock = ForkSafeLock()
-        # Tools that show a failing call ask for the repr of what is being made.
+        # Debugging tools call repr() on an object whose constructor has failed.
         self._current: View | None = None
         self.files = Files(self._view, location.text)
         self.report: RunReport | None = None
         self._current = View.of(location, version, kms)
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -75,17 +75,17 @@ class Dataset:
 
     @property
     def uuid(self) -> str:
-        """Its identity."""
+        """UUID of the dataset."""
         return self._view().version.uuid
 
     @property
     def version(self) -> int:
-        """Number of the version that this shows."""
+        """Number of the version that this object shows."""
         return self._view().version.version
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the version's file. Keep it elsewhere, and pin it with ``open(..., expected_digest=)``."""
+        """SHA-256 of the version's file. Store it elsewhere, and pin it with ``open(..., expected_digest=)``."""
         return self._view().version.digest
 
     @property
@@ -100,12 +100,12 @@ class Dataset:
 
     @property
     def plaintext_bytes(self) -> int:
-        """Plaintext of all files."""
+        """Bytes of plaintext in all files."""
         return self._view().version.plaintext_bytes
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether :meth:`close` was called."""
         return self._current is None
 
     def _view(self) -> View:
@@ -137,14 +137,14 @@ class Dataset:
         Returns
         -------
         Reader, or io.TextIOWrapper
-            With the length that the manifest says, so that a truncated file is refused here.
+            It checks the length from the manifest, so a truncated file is refused when it is opened.
 
         Raises
         ------
         FileNotFoundError
-            The dataset has no such file, or it has and the object is missing.
+            The dataset has no such file, or the object of the file is missing.
         TruncatedError, FormatError
-            The object is shorter or longer than it was.
+            The object is shorter or longer than the manifest says.
         AuthenticationError
             From the reader: the object was replaced or damaged.
         KeyAccessError
@@ -169,7 +169,7 @@ class Dataset:
             raise FileNotFoundError(errno.ENOENT, text, error.filename or entry.path) from None
 
     def _hint(self) -> str:
-        """What to say of an object that is missing, if its version may have been expired."""
+        """A hint for the error about a missing object, if its version may have been expired."""
         try:
             now = latest_number(self._location)
         except (OSError, FormatError):
@@ -179,7 +179,7 @@ class Dataset:
         return f" (the dataset has version {now} by now, and version {self.version} was opened: open it again)"
 
     def key_metadata(self, path: Path) -> KeyMetadata:
-        """Key, AAD prefix and length of one file: all that any AGS1 reader needs for its object.
+        """Key, AAD prefix and length of one file: any AGS1 reader can open its object with these.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class Dataset:
         return view.keys.open(entry.key_class, entry.parts[0])
 
     def verify(self, *, threads: int | None = None, progress: Progress | None = None) -> TreeReport:
-        """Authenticate every block of every file, and compare what is there with the manifests.
+        """Authenticate every block of every file, and compare the objects in the directory with the manifests.
 
         Parameters
         ----------
@@ -206,12 +206,13 @@ class Dataset:
         Returns
         -------
         TreeReport
-            Names what is truncated, swapped, replaced, missing, damaged, unreadable, unreferenced or foreign.
+            Names each file or object that is truncated, swapped, replaced, missing, damaged, unreadable, unreferenced
+            or foreign.
 
         Notes
         -----
-        A whole dataset that was put back from an older copy is authentic. Only a version number or a digest that was
-        kept elsewhere shows that: ``open(..., expected_version=)``.
+        A whole dataset that was restored from an older copy is authentic. Only a version number or a digest that is
+        stored elsewhere detects that: ``open(..., expected_version=)``.
         """
         check_run("fail", threads)
         return verify(self._view(), self._kms, threads=threads or self._threads, progress=progress)
@@ -229,13 +230,13 @@ class Dataset:
         dry_run: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
-        """Decrypt all files, or some, into a directory, under their paths and with their modes.
+        """Decrypt all files, or some of them, into a directory, with their paths and permissions.
 
         Parameters
         ----------
         target : path or URL
-            Made if it is missing. Files of the same names in it are replaced, each atomically. Nothing is written
-            through a link or into a special file.
+            Made if it is missing. Files of the same names in it are replaced, each atomically. Links are not
+            followed, and special files are not written to.
         include, exclude, threads, on_error, progress
             As :func:`ags1.dataset.encrypt`.
         durable : bool
@@ -243,12 +244,13 @@ class Dataset:
         dry_run : bool
             Only report what would be decrypted.
         storage_options : mapping, optional
-            What is needed to reach a URL and is not in the environment.
+            Settings for the URL that are not in the environment.
 
         Raises
         ------
         AuthenticationError, TruncatedError, FormatError
-            A file is not as it was written; nothing of it appears. With ``on_error="collect"`` it is reported instead.
+            A file is damaged or was replaced; no part of it is written. With ``on_error="collect"`` it is reported
+            instead.
         OSError
             Reading or writing failed.
         """
@@ -261,12 +263,12 @@ class Dataset:
     # -- versions --------------------------------------------------------------------------------------------------
 
     def versions(self) -> list[Version]:
-        """All versions that are kept, ascending.
+        """All versions that exist, in ascending order.
 
         Raises
         ------
         FormatError, OSError
-            One cannot be read.
+            A version cannot be read.
         """
         found = []
         for each in kept_versions(self._location):
@@ -277,12 +279,12 @@ class Dataset:
         return found[::-1]
 
     def diff(self, before: int, after: int | None = None) -> Iterator[Change]:
-        """What differs between two versions, in the order of paths. What they share is not read.
+        """Yield the differences between two versions, in the order of paths. Manifests that both share are not read.
 
         Parameters
         ----------
         before, after : int
-            Numbers of versions; `after` is by default the one that this shows.
+            Numbers of versions; `after` is by default the version that this object shows.
 
         Yields
         ------
@@ -298,7 +300,7 @@ class Dataset:
         return changes(view.manifests, *pair)
 
     def refresh(self) -> bool:
-        """Show the last version; return whether it is another one than before."""
+        """Show the last version; return whether it differs from the one before."""
         before = self._view().version
         found = read_version(self._location, latest_number(self._location, after=before.version))
         if found.digest == before.digest:
@@ -312,34 +314,34 @@ class Dataset:
         self, *, keep: int = 1, older_than: float | None = 5 * _DAY, grace: float = _DAY, give_up: int = 0,
         dry_run: bool = False,
     ) -> ExpireReport:  # fmt: skip
-        """Remove old versions, and the objects that no version names any more.
+        """Remove old versions, and the objects that no remaining version names.
 
-        It reads all manifests of the versions that stay. In memory it holds what it removes, however many files there
-        are.
+        All manifests of the versions that stay are read. Memory holds the names of what is removed, and does not grow
+        with the number of files that stay.
 
         Parameters
         ----------
         keep : int
-            Versions that stay in any case, the last ones; at least 1.
+            The number of last versions that always stay; at least 1.
         older_than : float or None
-            Seconds since a version was replaced by the next one: younger ones stay. None removes all but `keep`. A
-            writer that began on a version before those that are removed fails, so it should be longer than the longest
+            Seconds since a version was replaced by the next one: younger versions stay. None removes all but `keep`. A
+            writer that began on a version before the removed ones fails, so choose a time longer than the longest
             run.
         grace : float
-            Seconds: what is younger and belongs to no version stays, because its writer may be about to commit it.
-            By the store's own time. A writer that takes longer fails, and loses no committed file.
+            Seconds. An object that is younger and belongs to no version stays, because its writer may commit it
+            later. The clock of the store counts. A writer that takes longer fails, and loses no committed file.
         give_up : int
-            This version and all before it go, whatever `keep` and `older_than` say, even if they cannot be read: what
-            only they name is lost. Never the last one.
+            Remove this version and all before it, whatever `keep` and `older_than` say, even if they cannot be read.
+            Objects that only they name are lost. The last version is never removed.
         dry_run : bool
             Only report what would be removed.
 
         Raises
         ------
         ConflictError
-            Others have committed all the time.
+            Other writers committed during each attempt.
         KeyAccessError, FormatError, AuthenticationError, OSError
-            A version that would stay cannot be read, so nobody knows what it needs, and nothing was removed.
+            A version that would stay cannot be read. The objects that it needs are unknown, so nothing was removed.
         """
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}")
@@ -366,22 +368,22 @@ class Dataset:
         dry_run: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
-        """Add the files of a directory, or one file; those that are there and unchanged are left as they are.
+        """Add the files of a directory, or one file; unchanged files are not written again.
 
-        Nothing else of the dataset is looked at, so the cost does not grow with it.
+        Other files of the dataset are not read, so the cost does not grow with the dataset.
 
         Parameters
         ----------
         source : path or URL
             A directory, whose files keep their relative paths, or a file.
         prefix : str
-            Directory of the dataset that they go to.
+            Directory of the dataset to add them to.
         include, exclude, threads, on_error, resume, progress, durable
             As :func:`ags1.dataset.encrypt`.
         dry_run : bool
             Only report what would be done.
         storage_options : mapping, optional
-            What is needed to reach the source and is not in the environment.
+            Settings for the source that are not in the environment.
 
         Returns
         -------
@@ -391,7 +393,7 @@ class Dataset:
         Raises
         ------
         ConflictError
-            Somebody else has changed one of the same paths meanwhile.
+            Another writer has changed one of the same paths in the meantime.
         """
         check_run(on_error, threads)
         options = Options(
@@ -410,14 +412,14 @@ class Dataset:
         dry_run: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
-        """Verify every file, and encrypt again from the source what is missing, of another length or not authentic.
+        """Verify every file, and encrypt again from the source each file that is missing, damaged or of wrong length.
 
-        A file whose source has changed since is an error: encrypt that instead.
+        A file whose source has changed since then is an error: use :func:`ags1.dataset.encrypt` for it.
 
         Returns
         -------
         RunReport
-            ``errors`` has every damaged file that could not be repaired.
+            ``errors`` lists every damaged file that could not be repaired.
         """
         check_run("fail", threads)
         name = relative(prefix) if prefix else ""
@@ -458,14 +460,14 @@ class Dataset:
         return report
 
     def rm(self, *paths: Path, dry_run: bool = False) -> RunReport:
-        """Make a version without some files, or directories with all that is below them.
+        """Make a version without some files, or without directories and all files below them.
 
         Older versions keep them until :meth:`expire`.
 
         Raises
         ------
         FileNotFoundError
-            One is not there. Nothing was removed.
+            A path does not exist. Nothing was removed.
         """
         names = [relative(path) for path in paths]
         if not names or "" in names:
@@ -475,14 +477,14 @@ class Dataset:
         return self._changed(report)
 
     def mv(self, source: Path, target: Path, *, replace: bool = False, dry_run: bool = False) -> RunReport:
-        """Make a version in which a file or a directory has another path. No object is written.
+        """Make a version in which a file or a directory has another path.
 
-        Only files that come under another class of keys are encrypted again.
+        Only files that change to another class of keys are encrypted again; no other object is written.
 
         Parameters
         ----------
         replace : bool
-            Whether files that have the new paths are replaced.
+            Whether to replace files that have the new paths already.
 
         Raises
         ------
@@ -502,7 +504,7 @@ class Dataset:
     def rewrap(
         self, new_key_id: str, new_kms: Any = None, *, key_id: str | None = None, dry_run: bool = False
     ) -> RewrapReport:
-        """Put the dataset, or one class of keys, under another master key. Only wrapped keys are written.
+        """Change the master key of the dataset, or of one class of keys. Only wrapped keys are written.
 
         Parameters
         ----------
@@ -510,22 +512,23 @@ class Dataset:
             The new master key.
         new_kms : client or URL, optional
             The service that has it; by default the one that this dataset was opened with. With several classes under
-            different master keys, the service that this dataset uses from then on must have all of them.
+            different master keys, the new service must have all of these master keys.
         key_id : str, optional
-            The master key to be replaced; by default that of the default class.
+            The master key to replace; by default that of the default class.
         dry_run : bool
             Make every call to the services, and write nothing.
 
         Raises
         ------
         KeyAccessError
-            A service refused, or did not give the same key back. The dataset is as it was.
+            A service refused, or did not return the same key. The dataset is unchanged.
         ValueError
             No class is under `key_id`.
 
         Notes
         -----
-        The old master key still opens the older versions, until :meth:`expire` has removed them, and copies of them.
+        The old master key still opens copies of older versions, and the older versions until :meth:`expire` removes
+        them.
         """
         self._view()
         with kms_client(self._kms if new_kms is None else new_kms) as (client, close):
@@ -544,7 +547,7 @@ class Dataset:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the KMS client if it was made here. Readers that are open stay usable."""
+        """Close the KMS client if this object made it. Open Readers stay usable."""
         with self._lock.lock:
             view, self._current = self._current, None
         if view is not None and self._close_kms is not None:

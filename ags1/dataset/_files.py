@@ -12,10 +12,10 @@ from ags1.dataset.views import View
 
 
 class Files:
-    """The files of one version of a dataset, in the order of their paths. Nothing of them is kept in memory.
+    """The files of one version of a dataset, in the order of their paths. They are not kept in memory.
 
-    Iterating gives :class:`Entry` objects; ``len()``, ``path in files`` and ``files[path]`` cost little, whatever the
-    number of files.
+    Iteration yields :class:`Entry` objects. ``len()``, ``path in files`` and ``files[path]`` are fast for any number
+    of files.
     """
 
     def __init__(self, view: Callable[[], View], name: str) -> None:

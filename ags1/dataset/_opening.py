@@ -43,44 +43,44 @@ def encrypt(
     Parameters
     ----------
     source : path or URL
-        A directory, or one file. It must not change meanwhile: a file that does is an error. Links to files stand for
-        their contents; links to directories, pipes, sockets and devices are left out and reported; empty directories
-        are not kept.
+        A directory, or one file. A file that changes during the run is an error. The file that a link points to is
+        encrypted; links to directories, pipes, sockets and devices are skipped and reported; empty directories are
+        not kept.
     target : path or URL
-        A directory, made if it is missing, or a place in an object store. If there is a dataset, only files that are
-        new or have changed are encrypted, and those whose object is missing or has another length. Files that the
-        source has no more stay, unless `delete` is True; those that `include` and `exclude` leave out stay in any case.
+        A directory, made if it is missing, or a prefix in an object store. If it has a dataset already, only files
+        that are new or changed are encrypted, and those whose object is missing or has another length. Files that the
+        source no longer has stay, unless `delete` is True; files that `include` and `exclude` leave out always stay.
     kms : client or URL
-        Where the master keys are: a client of :mod:`ags1.kms`, or what :func:`ags1.kms.load` takes.
+        The service of the master keys: a client of :mod:`ags1.kms`, or an argument of :func:`ags1.kms.load`.
     key_id : str, optional
-        The master key of all files that no pattern of `keys` names.
+        The master key of all files that match no pattern of `keys`.
     keys : mapping of str to str, optional
         Patterns of paths with their master keys, such as ``{"tenant=a/**": "alias/a", "**": "alias/lake"}``. The first
-        that matches counts. Without the master key of a class, its files cannot be opened, the others can. They replace
-        the patterns of a dataset that is there, and its files that come under another class are encrypted again;
+        that matches counts. Without the master key of a class, its files cannot be opened; the others can. For an
+        existing dataset they replace its patterns, and files that change to another class are encrypted again;
         without `keys`, its patterns stay.
     include, exclude : str or sequence of str, optional
-        Glob patterns. One without ``/`` is compared with each component of a relative path, one with ``/`` with the
-        whole path. If they leave no file, that is no error: the report counts none.
+        Glob patterns. A pattern without ``/`` is compared with each component of a relative path, one with ``/`` with
+        the whole path. It is no error if no file is left: the report then counts none.
     delete : bool
-        Leave files out of the new version that the source has no more.
+        Remove files from the new version that the source no longer has.
     threads : int, optional
-        Threads to use; by default every usable CPU. 1 starts none.
+        Threads to use; by default every usable CPU. With 1, no thread is started.
     on_error : {"fail", "collect"}
-        What a file that cannot be read or written does: end the run, or be reported while the others go on. A full
-        disk always ends the run.
+        "fail" ends the run at the first file that cannot be read or written; "collect" reports it and continues. A
+        full disk always ends the run.
     resume : bool
-        Whether to take over what an interrupted run has done; otherwise that is done again.
+        Whether to reuse the work of an interrupted run; otherwise it is done again.
     progress : callable, optional
         Called as ``progress(done, total)`` with bytes of plaintext. An exception in it stops the run.
     durable : bool
         Wait until all data is on a local disk before the commit, so that a power cut loses no committed file.
     single_writer : bool
-        For a new dataset in a store without create-if-absent: promise that nobody else ever writes.
+        For a new dataset in a store without create-if-absent: promise that there is never a second writer.
     dry_run : bool
-        Write nothing; the report says what would be done. There must be a dataset to be returned.
+        Write nothing; the report says what would be done. The dataset must exist already.
     source_options, storage_options : mapping, optional
-        What is needed to reach source and target, and is not in the environment.
+        Settings for source and target that are not in the environment.
 
     Returns
     -------
@@ -90,23 +90,23 @@ def encrypt(
     Raises
     ------
     OSError
-        Reading or writing failed. What was encrypted by then is kept for the next run.
+        Reading or writing failed. Files that were encrypted until then are kept for the next run.
     ConflictError
-        Somebody else has changed one of the same paths meanwhile.
+        Another writer has changed one of the same paths in the meantime.
     KeyAccessError
-        A master key could not be used.
+        A master key cannot be used.
     ValueError
-        The dataset is under another master key; source and target overlap; of a source for a new dataset, `include`
-        and `exclude` leave no file.
+        The dataset is under another master key; source and target overlap; or `include` and `exclude` leave no file
+        for a new dataset.
     UnsupportedError
-        The store has no create-if-absent; or the dataset there has another format.
+        The store has no create-if-absent; or the dataset has another format version.
     FormatError, AuthenticationError
-        The dataset that is there is damaged, or was changed by somebody else.
+        The existing dataset is damaged, or was changed by another program.
 
     Notes
     -----
-    Nothing of it is seen before one small file is created, last: whatever interrupts a run, the dataset is the old
-    version or the new one, whole.
+    The last step of a run creates one small file, which makes the new version visible. If a run is interrupted, the
+    dataset is the complete old version or the complete new one.
     """
     check_run(on_error, threads)
     options = Options(
@@ -136,7 +136,7 @@ def preview(
     source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """What :func:`encrypt` would do; nothing is written."""
+    """Report what :func:`encrypt` would do; nothing is written."""
     options = Options(Filter(include, exclude), on_error=on_error, dry_run=True, delete=delete, single_writer=True)
     with kms_client(kms) as (client, close):
         where, there = Location(source, source_options), Location(target, storage_options)
@@ -163,30 +163,30 @@ def open(
     Parameters
     ----------
     target : path or URL
-        Its directory.
+        The directory of the dataset.
     kms : client or URL
-        A client of :mod:`ags1.kms`, or what :func:`ags1.kms.load` takes.
+        A client of :mod:`ags1.kms`, or an argument of :func:`ags1.kms.load`.
     version : int, optional
         The version to show; by default the last one.
     expected_version, expected_uuid, expected_digest : optional
-        What the dataset must have. Nothing else shows that somebody put back the whole directory from an older copy,
-        or put another dataset under the same master key in its place, because those are authentic.
+        Required properties of the dataset. Without them, two attacks are not detected, because the data is authentic:
+        the whole directory restored from an older copy, and another dataset under the same master key in its place.
     key_id : str, optional
-        The master key that the default class must be under. Whoever can write the directory and use another key of
-        the same service could otherwise bring a dataset of their own.
+        The master key that the default class must be under. Without it, an attacker who can write the directory and
+        use another key of the same service can substitute a dataset.
     threads : int, optional
         Threads for reading; by default every usable CPU for large reads.
     storage_options : mapping, optional
-        What is needed to reach a URL and is not in the environment.
+        Settings for the URL that are not in the environment.
 
     Raises
     ------
     FileNotFoundError
         There is no dataset, its first run was not completed, or it has no such version.
     KeyAccessError
-        The master key could not be used, or is not `key_id`.
+        The master key cannot be used, or is not `key_id`.
     FormatError
-        What is there is damaged, or no dataset.
+        The dataset is damaged, or the directory has none.
     AuthenticationError
         The version or a manifest was changed; or it is not what was expected.
     """

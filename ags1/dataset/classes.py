@@ -4,9 +4,9 @@
     pattern "**"            master key alias/lake   ->  key encryption key  ->  class key  ->  ...
                                                                             ->  key metadata of the root manifest
 
-Whoever destroys the master key of a class has destroyed the keys of its files, whatever copies exist: nothing under
-another class's master key gives one of them. Manifests are under the default class, whose pattern matches everything;
-they hold paths and lengths, and keys of files only sealed under their class.
+Destroying the master key of a class destroys the keys of its files, in all copies: no other master key opens them.
+Manifests are under the default class, whose pattern matches everything. They hold paths and lengths, and the keys of
+files sealed under their class.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _PREFIX_LENGTH = 16
 class KeyClass:
     """Files of one pattern, under one master key. It holds wrapped keys only.
 
-    Entries of manifests name its `id`. Without a `pattern` it takes no new files any more. `encryption_keys` is
-    Iceberg's: the key encryption key, and what is wrapped by it; `class_key` is the entry of the class key.
+    Entries of manifests name its `id`. A class without a `pattern` takes no new files. `encryption_keys` has Iceberg's
+    form: the key encryption key, and the keys that it wraps; `class_key` is the entry of the class key.
     """
 
     id: str
@@ -52,7 +52,7 @@ class KeyClass:
 
     @classmethod
     def create(cls, pattern: str, key_id: str, kms: Any) -> KeyClass:
-        """Make a class with a new key; without a KMS it has none, and only says what would be."""
+        """Make a class with a new key. Without a KMS it has no key, for a dry run."""
         made = cls(random_bytes(4).hex(), pattern, key_id)
         if kms is None:
             return made
@@ -66,11 +66,11 @@ class KeyClass:
         return replace(self, encryption_keys=tuple(keys.to_list())), entry
 
     def unwrap(self, entry: str, kms: Any) -> KeyMetadata:
-        """A wrapped key."""
+        """Unwrap a key."""
         return self._keys().unwrap(entry, kms, table_key_id=self.key_id)
 
     def only(self, *entries: str) -> KeyClass:
-        """The class with its class key and these wrapped keys, without those that nobody needs any more."""
+        """The class with its class key and these wrapped keys only."""
         by_id = {each["key-id"]: each for each in self.encryption_keys}
         wanted: set[str] = set()
         for entry in (self.class_key, *entries):
@@ -90,7 +90,7 @@ class KeyClass:
         return EncryptionKeys.from_table_metadata(document)
 
     def to_json(self) -> dict[str, Any]:
-        """The form that it has in a version."""
+        """The form in a version file."""
         return {
             "id": self.id,
             "pattern": self.pattern,
@@ -120,7 +120,7 @@ def class_of(classes: Sequence[KeyClass], path: str) -> KeyClass:
 
 
 def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str, str] | str:
-    """Patterns and master keys, from the two ways in which they are given; without patterns, the master key alone.
+    """Combine the arguments `keys` and `key_id` into patterns with master keys; without patterns, the master key alone.
 
     ValueError: there is no master key for files that no pattern names, or two.
     """
@@ -141,9 +141,9 @@ def merge_classes(
 ) -> tuple[KeyClass, ...]:
     """The classes of a dataset after a run that was given `keys`, patterns with their master keys.
 
-    Classes whose pattern and master key stay keep their keys; the others take no new files any more. With None, or a
-    master key alone, the classes of a dataset stay as they are: a run that does not repeat the patterns must not put
-    the files of a tenant under everybody's key.
+    A class whose pattern and master key are unchanged keeps its key; the others take no new files. With None, or a
+    master key alone, the classes of a dataset stay as they are: a run that does not repeat the patterns must not
+    encrypt the files of a tenant under the common key.
 
     ValueError: there is no pattern ``**``, one matches no path, or the default class is under another master key.
     """
@@ -168,17 +168,17 @@ def merge_classes(
             raise ValueError(
                 f"the pattern {pattern!r} matches no path: write it as tenant=a/**, relative, for a directory"
             )
-    # Several that take no new files may be under one master key: each of them has files.
+    # Several classes without a pattern may be under one master key: each of them has files.
     before = {(each.pattern, each.key_id): each for each in classes if each.pattern is not None}
     ended = [each for each in classes if each.pattern is None]
-    # The default matches everything, so it is the last one asked.
+    # The default matches everything, so it is compared last.
     wanted = [pair for pair in keys.items() if pair[0] != "**"] + [("**", keys["**"])]
     now = [before.pop(pair) if pair in before else KeyClass.create(*pair, kms) for pair in wanted]
     return (*now, *(replace(each, pattern=None) for each in before.values()), *ended)
 
 
 class ClassKeys:
-    """Seals and opens the keys of files; the KMS is asked once for each class. Safe to use from several threads."""
+    """Seals and opens the keys of files, with one call to the KMS for each class. Safe to use from several threads."""
 
     def __init__(self, classes: Sequence[KeyClass], kms: Any, name: str) -> None:
         self._classes = {each.id: each for each in classes}
@@ -188,7 +188,7 @@ class ClassKeys:
         self._refused: dict[str, KeyAccessError] = {}
 
     def key(self, class_id: str) -> Key:
-        """The class key. KeyAccessError: the KMS refused, and is not asked again for this class."""
+        """The class key. KeyAccessError: the KMS refused; it is not called again for this class."""
         found = self._keys.get(class_id)
         if found is None:
             if class_id in self._refused:
@@ -226,7 +226,7 @@ class ClassKeys:
         return metadata
 
     def tag(self, class_id: str, data: bytes) -> str:
-        """An authentication tag over a document, by a key that only the class key gives."""
+        """An authentication tag over a document, with a key derived from the class key."""
         key = hmac.digest(bytes(self.key(class_id)), _LABEL + b"version", hashlib.sha256)
         return hmac.digest(key, data, hashlib.sha256).hex()
 
