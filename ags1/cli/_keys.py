@@ -42,8 +42,7 @@ class Keys:
         options = self._options
         if options.key_file:
             _refuse_key_as_name(options.key_file, "--key-file", "the name of a file")
-            data = self._read(options.key_file)
-            return Key(parse_key(data, options.key_file, note=lambda text: warn(f"ags1: warning: {text}")))
+            return Key(parse_key(self._read(options.key_file), options.key_file, note=_note))
         if options.key_env:
             if options.key_env not in os.environ:
                 _refuse_key_as_name(options.key_env, "--key-env", "the name of a variable")
@@ -77,6 +76,10 @@ def _warned_of_readers(path: str, mode: int) -> bool:
         return False
     warn(f"ags1: warning: other users can read the key file {path} (mode {stat.S_IMODE(mode):04o}): chmod 600 it")
     return True
+
+
+def _note(text: str) -> None:
+    warn(f"ags1: warning: {text}")
 
 
 def read_metadata(path: str) -> KeyMetadata | None:
