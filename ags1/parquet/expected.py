@@ -11,10 +11,11 @@ import itertools
 import os
 import re
 from collections.abc import Iterable
+from typing import TypeAlias
 
-Expected = str | bytes | os.PathLike[str] | Iterable[str | bytes]
+__all__ = ["Expected", "ExpectedFiles"]
 
-__all__ = ["ExpectedFiles"]
+Expected: TypeAlias = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 
 _RANGE = re.compile(r"\{([0-9]{1,18})\.\.([0-9]{1,18})\}")
 _MOST = 1_000_000

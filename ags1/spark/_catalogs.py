@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.locations import io_properties_of
 from ags1.spark._locations import locate
 from ags1.spark._sessions import Session
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["SparkTable", "find_table"]
 

@@ -6,26 +6,21 @@ driver   look, plan  -->  tasks move files, journal them  -->  manifests, commit
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
-from ags1.iceberg import decrypt_table, encrypt_table, plan_conversion, rekey_table
+from ags1.iceberg import ConversionPlan, ConversionReport, decrypt_table, encrypt_table, plan_conversion, rekey_table
 from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.conversion.sealing import WorkKey
+from ags1.iceberg.conversion.work import FileResult, FileTask, Places
 from ags1.spark._catalogs import find_table
 from ags1.spark._conversion_work import Job, TableMoving
 from ags1.spark._engine import Engine, check_arguments
 from ags1.spark._errors import raise_for
 from ags1.spark._planning import PART_BYTES, Unit
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from ags1.iceberg import ConversionPlan, ConversionReport
-    from ags1.iceberg.conversion.sealing import WorkKey
-    from ags1.iceberg.conversion.work import FileResult, FileTask, Places
-    from ags1.storage import Location
+from ags1.storage import Location
 
 __all__ = ["convert"]
 

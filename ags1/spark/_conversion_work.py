@@ -9,25 +9,19 @@ nobody else has: the one whose results the driver gets counts, and what others w
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ags1.iceberg.conversion.journal import Records
+from ags1.iceberg.conversion.sealing import WorkKey
 from ags1.iceberg.conversion.work import FileTask, Places, run
 from ags1.spark._engine import Outcome
-from ags1.spark._parquet_work import timed
+from ags1.spark._parquet_work import Advance, timed
 from ags1.spark._planning import Unit
 from ags1.spark._sealing import kms_client
+from ags1.storage import Location
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ags1.iceberg.conversion.sealing import WorkKey
-    from ags1.spark._parquet_work import Advance
-    from ags1.storage import Location
-
-    Tell = Callable[[int, int], None]
+Tell = Callable[[int, int], None]
 
 __all__ = ["Job", "TableMoving"]
 

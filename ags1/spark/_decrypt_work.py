@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import Entry, Part
@@ -26,10 +27,6 @@ from ags1.spark._errors import error_of
 from ags1.spark._planning import Unit
 from ags1.spark._sealing import class_keys, kms_client, of_process
 from ags1.storage import Location, Unsynced
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["DecryptWork", "VerifyWork", "packed", "rows_of"]
 

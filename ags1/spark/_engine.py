@@ -19,9 +19,11 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
 from operator import attrgetter
+from typing import Any, Protocol
 from zipimport import zipimporter
 
 import pyarrow as pa
@@ -33,12 +35,6 @@ from ags1.spark._planning import PART_BYTES, Unit, bin_count, files_of, gathered
 from ags1.spark._progress import Counters, Meter, Teller, open_meter
 from ags1.spark._sealing import Opener, Sealer
 from ags1.spark._sessions import Session
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Protocol
-else:
-    Protocol = object
 
 __all__ = ["Engine", "Outcome", "Work", "check_arguments", "check_choice", "forget_archives"]
 
@@ -227,7 +223,7 @@ class Engine:
         waiting: deque[Future[list[Outcome]]] = deque()
         waves = gathered(units, self.slots)
         with (
-            Counters(self._session.is_local) as counters,
+            closing(Counters(self._session.is_local)) as counters,
             open_meter(self._work.verb, self._progress, counters, self._session, self._group) as meter,
         ):
             pool = ThreadPoolExecutor(_WAVES_AT_ONCE, thread_name_prefix="ags1-spark")

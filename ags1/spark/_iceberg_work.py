@@ -5,8 +5,9 @@ The key metadata reach a worker sealed, as the units do whose work says so, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
 from ags1.iceberg.file_keys import KnownFile
@@ -14,18 +15,11 @@ from ags1.iceberg.table_verification import Checked, FileChecker
 from ags1.iceberg.table_walk import TableFile
 from ags1.keys import KeyMetadata
 from ags1.spark._engine import Outcome
-from ags1.spark._parquet_work import LEFT_OUT, failed, timed
+from ags1.spark._parquet_work import LEFT_OUT, Advance, failed, timed
 from ags1.spark._planning import Unit
 from ags1.spark._sealing import of_process
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ags1.spark._parquet_work import Advance
-
-    Tell = Callable[[int, int], None]
+Tell = Callable[[int, int], None]
 
 __all__ = ["Opening", "TableVerifying", "outcome_of", "unit_of"]
 

@@ -15,12 +15,9 @@ import os
 import re
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 from ags1.storage import Location, is_url
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["locate"]
 

@@ -11,21 +11,22 @@ import os
 import pickle
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain, islice
+from typing import Any, TypeAlias
 
 from ags1._gcm import Key
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import place_of, scan
 from ags1.errors import Ags1Error, KeyAccessError
-from ags1.parquet.expected import ExpectedFiles
+from ags1.parquet.expected import Expected, ExpectedFiles
 from ags1.parquet.footer import read_footer
 from ags1.parquet.key_material import is_key_material_name
 from ags1.parquet.kms_keys import as_key_service
 from ags1.parquet.operations import OTHER, refuse_others
 from ags1.parquet.verify_report import NOT_PROTECTED
-from ags1.spark._engine import Engine, Outcome, check_choice
+from ags1.spark._engine import Engine, Outcome, Work, check_choice
 from ags1.spark._errors import raise_for
 from ags1.spark._locations import locate
 from ags1.spark._parquet_work import (
@@ -43,18 +44,8 @@ from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import kms_client
 from ags1.storage import Location, PipeSource, inside, open_source
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, TypeAlias
-
-    from typing_extensions import Self
-
-    from ags1.parquet.expected import Expected
-    from ags1.spark._engine import Work
-
-    Tree: TypeAlias = str | os.PathLike[str]
-    Patterns: TypeAlias = str | Sequence[str] | None
+Tree: TypeAlias = str | os.PathLike[str]
+Patterns: TypeAlias = str | Sequence[str] | None
 
 __all__ = ["Run"]
 
@@ -121,7 +112,7 @@ class Run:
             as_names(plaintext_columns, "plaintext_columns"),
             drop_bloom_filters,
         )
-        with self._recording(verb) as recorder, _Spool() as files, _Spool() as later:
+        with self._recording(verb) as recorder, closing(_Spool()) as files, closing(_Spool()) as later:
             self._list(files, recorder)
             if reading is not None:
                 self._try_to_read(reading, files)
@@ -156,7 +147,7 @@ class Run:
         wanted = None if expected is None else ExpectedFiles(expected)
         required = as_names(require_encrypted, "require_encrypted")
         work = Verifying("verify", self._source, reading, missing_keys, threads, required, allow_unauthenticated_pages)
-        with self._recording("verify") as recorder, _Spool() as files:
+        with self._recording("verify") as recorder, closing(_Spool()) as files:
             self._list(files, recorder)
             if reading.kms is not None and missing_keys == "error":
                 self._try_to_read(reading, files)
@@ -284,10 +275,7 @@ class _Spool:
             while True:
                 yield pickle.load(self._file)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         self._file.close()
 
 

@@ -16,13 +16,14 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ags1._metadata_files import text_of_prefix
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.sources import place_of
 from ags1.errors import Ags1Error, FormatError
 from ags1.kms import ServiceRefusal
-from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
+from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
 from ags1.parquet.material import KeyMaterial, parse_key_metadata
 from ags1.parquet.operations import (
     COPY,
@@ -37,20 +38,14 @@ from ags1.parquet.operations import (
     copy_file,
 )
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
+from ags1.parquet.verify import VerifyFinding, VerifyReport
 from ags1.parquet.verify_report import NOT_PROTECTED
 from ags1.spark._engine import Outcome
 from ags1.spark._planning import Unit
 from ags1.spark._sealing import kms_client, of_process
 from ags1.storage import Entry, Location, PipeSource, make_parent, open_source, status
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.parquet.footer import Footer
-    from ags1.parquet.verify import VerifyFinding, VerifyReport
-
-    Tell = Callable[[int, int], None]
+Tell = Callable[[int, int], None]
 
 __all__ = [
     "LEFT_OUT",

@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.worker import EncryptUnit
 from ags1.dataset.worker import cut as cut_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["PART_BYTES", "Unit", "bin_count", "cut", "files_of", "gathered", "pack", "plan", "weight_of"]
 

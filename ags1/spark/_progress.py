@@ -15,15 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ags1._words import size_text
 from ags1.spark._sessions import Session
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from typing_extensions import Self
 
 __all__ = ["Counters", "Meter", "Teller", "open_meter"]
 
@@ -51,10 +46,8 @@ class Counters:
         found = list(_COUNTER.iter_unpack(data))
         return sum(each[0] for each in found), sum(each[1] for each in found)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Remove the file."""
         if self.path is not None:
             os.unlink(self.path)
 

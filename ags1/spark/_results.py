@@ -9,15 +9,12 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
 from ags1._words import counted, size_text
 from ags1.spark._engine import Outcome
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["SCHEMA", "Recorder", "Result"]
 

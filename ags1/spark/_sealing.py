@@ -10,6 +10,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from ags1._gcm import open_message, random_bytes, seal_message
@@ -19,11 +20,7 @@ from ags1.errors import AuthenticationError
 from ags1.kms import load
 from ags1.storage import Location
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 __all__ = ["Opener", "Sealer", "class_keys", "kms_client", "kms_reference", "of_process", "run_keys"]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from ags1.errors import FormatError
 from ags1.spark.decoders._types import parsed
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["constant", "inferred", "is_hidden", "values_of"]
 

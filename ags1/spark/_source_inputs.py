@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import ags1.dataset as datasets
 from ags1._metadata_files import KEY_METADATA_SUFFIX
@@ -25,12 +26,6 @@ from ags1.spark._source_options import SourceOptions
 from ags1.spark.decoders import Plain
 from ags1.storage import Location, list_files, match, status
 from ags1.stream import Reader
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Protocol
-else:
-    Protocol = object
 
 __all__ = ["DatasetFiles", "Input", "Listed", "cached_input", "no_dataset", "open_input"]
 

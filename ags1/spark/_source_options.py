@@ -12,11 +12,10 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from typing_extensions import Self
 
 __all__ = ["DECODES", "DROP", "FAIL", "LINE_DECODES", "PERMISSIVE", "SourceOptions", "StreamOptions", "WriteOptions"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -24,10 +25,6 @@ from ags1.spark._source_options import SourceOptions
 from ags1.spark._source_splits import Split, packed, plan, unpacked
 from ags1.spark.decoders import Decoder, Plain, decoder_for
 from ags1.spark.decoders._types import find
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = [
     "PushdownReader",

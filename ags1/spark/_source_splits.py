@@ -10,15 +10,12 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.spark._source_inputs import Listed
 from ags1.spark._source_options import LINE_DECODES, SourceOptions
 from ags1.spark.decoders._gzip import is_gzip
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["END", "Split", "packed", "plan", "unpacked"]
 

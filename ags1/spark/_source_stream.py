@@ -12,9 +12,11 @@ reads the version that it ends with. Where that was expired before it was read, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
 
 from ags1.dataset import Entry
 from ags1.dataset.versions import read_latest
@@ -24,12 +26,6 @@ from ags1.spark._source_inputs import DatasetFiles, Listed, no_dataset
 from ags1.spark._source_options import StreamOptions
 from ags1.spark._source_reader import read_partition
 from ags1.spark._source_splits import packed, plan
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from pyspark.sql.types import StructType
 
 __all__ = ["StreamReader", "stream_reader_for"]
 

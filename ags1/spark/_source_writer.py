@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import errno
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from ags1._gcm import random_bytes
 from ags1.dataset.classes import ClassKeys, class_of, merge_classes
@@ -36,12 +37,6 @@ from ags1.spark.decoders.arrow import sliced
 from ags1.spark.encoders import Encoding, encoding_for
 from ags1.storage import Location, Unsynced, make_parent, remove
 from ags1.stream import Writer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql.types import StructType
 
 __all__ = ["Ags1Writer", "Written", "writer_for"]
 

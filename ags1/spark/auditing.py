@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from ags1.audit.classification import BYTES_READ, AuditedFile, decryption_of, look
 from ags1.audit.engine import judge
@@ -18,10 +19,6 @@ from ags1.spark._locations import locate
 from ags1.spark._planning import PART_BYTES, Unit
 from ags1.spark._sealing import kms_client, kms_reference
 from ags1.storage import Entry, Location, in_order
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["AuditWork", "audit"]
 

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from typing import Any
 
 import ags1.dataset as datasets
 from ags1._gcm import random_bytes
@@ -33,12 +34,8 @@ from ags1.spark._sealing import Sealer, kms_client, kms_reference
 from ags1.spark.encryption import by_file, joined
 from ags1.storage import Location, Unsynced, inside, list_files, make_parent, open_output, read_whole, remove
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    Patterns = str | Sequence[str] | None
-    Progress = bool | Callable[[int, int | None], object]
+Patterns = str | Sequence[str] | None
+Progress = bool | Callable[[int, int | None], object]
 
 __all__ = ["decrypt_files", "open_dataset", "sealer_of"]
 

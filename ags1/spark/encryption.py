@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 from ags1.dataset.classes import patterns_of
 from ags1.dataset.runs import Run
@@ -30,12 +31,8 @@ from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
 from ags1.storage import Location, inside
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    Patterns = str | Sequence[str] | None
-    Progress = bool | Callable[[int, int | None], object]
+Patterns = str | Sequence[str] | None
+Progress = bool | Callable[[int, int | None], object]
 
 __all__ = ["by_file", "encrypt_files", "joined"]
 

@@ -16,13 +16,15 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
+from typing import Any
 
+from ags1.iceberg import ConversionPlan, ConversionReport
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
 from ags1.iceberg.locations import io_properties_of
 from ags1.iceberg.metadata_document import METADATA_SUFFIX
 from ags1.iceberg.table_verification import FileChecker, table_faults
-from ags1.iceberg.table_walk import TableWalk, walk
+from ags1.iceberg.table_walk import Snapshots, TableWalk, walk
 from ags1.spark._conversion_run import convert
 from ags1.spark._engine import Engine, Outcome, check_choice
 from ags1.spark._errors import raise_for
@@ -30,13 +32,6 @@ from ags1.spark._iceberg_work import Opening, TableVerifying, outcome_of, unit_o
 from ags1.spark._locations import locate
 from ags1.spark._results import Recorder, Result
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.iceberg import ConversionPlan, ConversionReport
-    from ags1.iceberg.table_walk import Snapshots
 
 __all__ = ["decrypt_table", "encrypt_table", "rekey_table", "verify_table"]
 

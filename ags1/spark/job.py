@@ -5,10 +5,12 @@ arguments  -->  session  -->  one function  -->  summary or JSON, a report file,
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import ags1.spark
 from ags1._command_line import UsageError, no_file_left
@@ -30,10 +32,6 @@ from ags1.spark.job_session import SparkFailed, as_error, make_session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from typing import Any
-
     from ags1.spark._planning import Unit
     from ags1.spark._results import Result
 

@@ -9,13 +9,10 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ags1._command_line import CommandParser, UsageError
 from ags1._exit_codes import EXIT_CODES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["JOB_OPTIONS", "command_parser", "parse"]
 

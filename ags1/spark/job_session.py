@@ -11,10 +11,7 @@ import sysconfig
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 __all__ = ["SparkFailed", "as_error", "make_session"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import ags1.dataset.maintenance as datasets
 from ags1.dataset.expiry import expire
@@ -13,10 +14,6 @@ from ags1.dataset.versions import numbers
 from ags1.spark._locations import locate
 from ags1.spark._sealing import kms_client, kms_reference
 from ags1.storage import list_files
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["clean", "rewrap"]
 

@@ -14,22 +14,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
+from ags1.parquet.expected import Expected
 from ags1.spark._engine import check_choice
 from ags1.spark._parquet_run import Run
 from ags1.spark._parquet_work import Reading, Writing
 from ags1.spark._results import Result
 from ags1.spark._sealing import kms_reference
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias, TypeVar
-
-    from ags1.parquet.expected import Expected
-
-    Config = TypeVar("Config", bound=Reading)
-    Tree: TypeAlias = str | os.PathLike[str]
-    Patterns: TypeAlias = str | Sequence[str] | None
+Config = TypeVar("Config", bound=Reading)
+Tree: TypeAlias = str | os.PathLike[str]
+Patterns: TypeAlias = str | Sequence[str] | None
 
 __all__ = ["decrypt_parquet", "encrypt_parquet", "rekey_parquet", "verify_parquet"]
 

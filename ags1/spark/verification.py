@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
+from typing import Any
 
 from ags1.dataset.entries import Entry
 from ags1.dataset.reports import Problem
@@ -31,11 +32,7 @@ from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
 from ags1.storage import Location, list_names
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    Progress = bool | Callable[[int, int | None], object]
+Progress = bool | Callable[[int, int | None], object]
 
 __all__ = ["verify_files"]
 

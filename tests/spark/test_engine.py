@@ -9,6 +9,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +204,7 @@ def meter(monkeypatch: pytest.MonkeyPatch, counters: Counters, seconds: float) -
 
 
 def test_the_line_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Counters(True) as counters:
+    with closing(Counters(True)) as counters:
         made = meter(monkeypatch, counters, 4.0)
         made.expect(1500, 4 << 30)
         assert made.line() == "ags1 encrypt: 0 of 1,500 files and more, 0 B, 0 B/s"
@@ -221,7 +222,7 @@ def test_the_line_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_file_that_tasks_can_write_waves_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Counters(False) as counters:
+    with closing(Counters(False)) as counters:
         made = meter(monkeypatch, counters, 1.0)
         made.expect(2, 100)
         made.listed()
@@ -232,7 +233,7 @@ def test_without_a_file_that_tasks_can_write_waves_are_counted(monkeypatch: pyte
 
 
 def test_a_wave_that_is_over_is_not_counted_twice() -> None:
-    with Counters(True) as counters:
+    with closing(Counters(True)) as counters:
         made = Meter("encrypt", counters)
         made.expect(10, 1000)
         assert counters.path is not None
@@ -244,7 +245,7 @@ def test_a_wave_that_is_over_is_not_counted_twice() -> None:
 
 def test_on_a_cluster_tasks_that_are_over_are_counted() -> None:
     over = [0]
-    with Counters(False) as counters:
+    with closing(Counters(False)) as counters:
         made = Meter("encrypt", counters, lambda: over[0])
         for tasks, files in ((4, 100), (10, 1000)):
             made.expect(files, 1000 * files)

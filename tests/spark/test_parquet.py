@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -275,7 +276,7 @@ def test_a_tree_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path, k
 
 def test_names_that_are_no_text_are_kept_on_disk() -> None:
     units = [Unit(os.fsdecode(b"\xff"), 3, {"mtime_ns": 7}), Unit('line\n"', 1)]
-    with _Spool() as spool:
+    with closing(_Spool()) as spool:
         spool.fill(units[:1])
         assert list(spool) == units[:1]
         spool.fill(units[1:])

@@ -6,19 +6,15 @@ Iceberg Java's ManifestMergeManager, and the table properties ``commit.manifest*
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from ags1._parallel import in_parallel
-from ags1.iceberg.manifests import DATA, EXISTING
+from ags1.iceberg.manifests import DATA, EXISTING, Entry, Manifest
+from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.data_files import number_property
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
-
-    from ags1.iceberg.manifests import Entry, Manifest
-    from ags1.iceberg.snapshot_files import SnapshotFiles
-
-    Listed = Mapping[str, Any]
+Listed = Mapping[str, Any]
 
 __all__ = ["merged"]
 

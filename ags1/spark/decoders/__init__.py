@@ -8,16 +8,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
 
 from ags1.errors import FormatError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    import pyarrow as pa
-
-    from ags1.spark._source_options import SourceOptions
+from ags1.spark._source_options import SourceOptions
 
 __all__ = ["Decoder", "Plain", "decoder_for"]
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from typing import Any
 
 from ags1.errors import Ags1Error, FormatError, TruncatedError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["Gunzip", "is_gzip"]
 

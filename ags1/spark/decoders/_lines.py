@@ -12,15 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ags1.errors import FormatError, LimitError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["Chunk", "chunks", "chunks_of_stream", "first_of", "read_buffer", "refuse_compressed"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +12,6 @@ from ags1.errors import FormatError
 from ags1.spark._source_options import DROP, FAIL, SourceOptions
 from ags1.spark.decoders._lines import Chunk
 from ags1.spark.decoders._types import check_nulls, nulls, without_columns
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["assembled", "refuse", "split_schema", "unique"]
 

@@ -6,15 +6,13 @@ Spark binds columns by position and takes a few Arrow types only, so every batch
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ags1.errors import FormatError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = [
     "check_nulls",

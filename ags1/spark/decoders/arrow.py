@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
 from ags1.errors import FormatError
 from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._types import conformed, find, spark_schema
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["make", "owned_part", "sliced"]
 

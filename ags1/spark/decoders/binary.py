@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._lines import read_buffer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["METADATA_SCHEMA", "SCHEMA", "make"]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,12 +15,6 @@ from ags1.spark._source_options import SourceOptions
 from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._types import conformed, find, spark_schema, without_columns
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from typing_extensions import Self
-
 __all__ = ["make"]
 
 _MAX_ROWS = 1 << 16
@@ -26,11 +22,11 @@ _MAX_ROWS = 1 << 16
 
 class _Parquet(Decoder):
     def schema_of(self, file: Plain) -> pa.Schema:
-        with _Opened(file, self._options, self._options.columns or None) as opened:
+        with closing(_Opened(file, self._options, self._options.columns or None)) as opened:
             return spark_schema(opened.file.schema_arrow, file.name)
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
-        with _Opened(file, self._options, schema.names) as opened:
+        with closing(_Opened(file, self._options, schema.names)) as opened:
             metadata = opened.file.metadata
             groups = [
                 index
@@ -109,10 +105,7 @@ class _Opened:
             self._view.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         self._view.close()
 
 

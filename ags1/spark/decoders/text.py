@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,10 +12,6 @@ from ags1.spark._source_options import SourceOptions
 from ags1.spark.decoders import Decoder, Plain
 from ags1.spark.decoders._text_files import lines_of, text_of
 from ags1.spark.decoders._types import conformed
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["make"]
 

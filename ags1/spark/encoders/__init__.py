@@ -10,11 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
-    from ags1.spark._source_options import WriteOptions
+from ags1.spark._source_options import WriteOptions
 
 __all__ = ["Encoding", "FileEncoder", "encoding_for", "refuse"]
 

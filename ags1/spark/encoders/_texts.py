@@ -6,18 +6,14 @@ import base64
 import zlib
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ags1.spark._source_options import WriteOptions
 from ags1.spark.encoders import Encoding, FileEncoder
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.spark._source_options import WriteOptions
 
 __all__ = ["has_text", "is_octets", "joined", "of_lines", "text_of"]
 

@@ -11,12 +11,9 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ags1.spark._source_options import WriteOptions
 from ags1.spark.encoders import Encoding, refuse
 from ags1.spark.encoders._texts import has_text, is_octets, joined, of_lines, text_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ags1.spark._source_options import WriteOptions
 
 __all__ = ["make"]
 

@@ -6,20 +6,16 @@ of ISO 8601, bytes are base64, maps are objects.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json.encoder import encode_basestring
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ags1.spark._source_options import WriteOptions
 from ags1.spark.encoders import Encoding, refuse
 from ags1.spark.encoders._texts import has_text, joined, of_lines, text_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from ags1.spark._source_options import WriteOptions
 
 __all__ = ["make"]
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
+from ags1.spark._source_options import WriteOptions
 from ags1.spark.encoders import Encoding, FileEncoder, refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.spark._source_options import WriteOptions
 
 __all__ = ["make"]
 

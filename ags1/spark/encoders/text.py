@@ -5,12 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ags1.spark._source_options import WriteOptions
 from ags1.spark.encoders import Encoding
 from ags1.spark.encoders._texts import of_lines
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ags1.spark._source_options import WriteOptions
 
 __all__ = ["make"]
 
