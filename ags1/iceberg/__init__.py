@@ -14,7 +14,6 @@ from ags1._lazy import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.iceberg._entries import EncryptedKey
-    from ags1.iceberg._reports import MergeReport, PruneReport, RewrapReport
     from ags1.iceberg.conversion.expiry import clean, expire_snapshots
     from ags1.iceberg.conversion.operations import (
         decrypt_table,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     )
     from ags1.iceberg.conversion.reports import CleanReport, ConversionPlan, ConversionReport, ExpiryReport
     from ags1.iceberg.creation import create_table
-    from ags1.iceberg.encryption_keys import EncryptionKeys, MissingKekError
+    from ags1.iceberg.encryption_keys import EncryptionKeys, MergeReport, MissingKekError, PruneReport, RewrapReport
     from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
     from ags1.iceberg.writing.change import ChangeReport
@@ -62,7 +61,6 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "_entries": ("EncryptedKey",),
-        "_reports": ("MergeReport", "PruneReport", "RewrapReport"),
         "conversion.expiry": ("clean", "expire_snapshots"),
         "conversion.operations": (
             "decrypt_table",
@@ -73,7 +71,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
         "creation": ("create_table",),
-        "encryption_keys": ("EncryptionKeys", "MissingKekError"),
+        "encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "RewrapReport"),
         "file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
         "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
         "writing.change": ("ChangeReport",),

@@ -14,6 +14,7 @@ of "less", "in" and four more, with `not` around them.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
@@ -24,20 +25,24 @@ from typing import Any, Protocol
 import pyarrow
 import pyarrow.compute as compute
 from pyiceberg import expressions as written
+from pyiceberg.expressions.parser import parse
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, NestedField
+from pyparsing import ParseBaseException
 
 from ags1.iceberg._further_columns import path_to
 from ags1.iceberg._literal_values import Value, decimal_bound, value_of
 from ags1.iceberg._value_range import FilteredColumn, ValueRange
 from ags1.iceberg._variant import is_variant
 
-__all__ = ["RowFilter"]
+__all__ = ["RowFilter", "parse_filter"]
 
 _Truth = bool | None
 _Ranges = Callable[[FilteredColumn], Iterable[ValueRange]]
 _Arrays = Callable[[int], pyarrow.Array]
 _ALL: frozenset[_Truth] = frozenset((True, False, None))
+# A text, which stays as it is, or a name in double quotes.
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"((?:[^"\\]|\\.)+)\"""", re.DOTALL)
 
 
 class RowFilter:
@@ -410,3 +415,52 @@ def _column(term: Any, schema: Schema, case_sensitive: bool) -> FilteredColumn:
     if path is None:
         raise ValueError(f"column {term.name} is inside a list or a map: a filter is on one value of each row")
     return FilteredColumn(found.field_id, term.name, found.field_type, nested=len(path) > 1)
+
+
+# -- filters as text ---------------------------------------------------------------------------------------------------
+
+
+def parse_filter(text: str) -> Any:
+    """PyIceberg's expression for a row filter such as ``amount > 10 and "unit price" is not null``; or a ValueError."""
+    prefix = "_q"
+    while prefix in text:
+        prefix += "q"
+    names: dict[str, str] = {}
+
+    def hidden(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return found[0]
+        mark = f"{prefix}{len(names)}"
+        names[mark] = re.sub(r"\\(.)", r"\1", found[1])
+        return mark.ljust(len(found[0]))
+
+    # PyIceberg refuses quoted names with dots.
+    plain = _QUOTED.sub(hidden, text)
+    try:
+        made = parse(plain)
+    except ParseBaseException as error:
+        quotes = "; a text stands in single quotes, a name in double ones" if '"' in text else ""
+        # Its own message lists the whole grammar.
+        raise ValueError(
+            f"the filter {text!r} cannot be understood, from character {error.column} on: write amount > 10 and "
+            f"country = 'CH', with and, or, not, in, is null, is nan, like and between{quotes}"
+        ) from None
+    return _named(made, names) if names else made
+
+
+def _named(expression: Any, names: dict[str, str]) -> Any:
+    """The expression with the names that stand for its marks."""
+    if isinstance(expression, written.Not):
+        return written.Not(_named(expression.child, names))
+    if isinstance(expression, (written.And, written.Or)):
+        return type(expression)(_named(expression.left, names), _named(expression.right, names))
+    if isinstance(expression, written.UnboundPredicate):
+        column: Any = expression.term
+        parts = column.name.split(".")
+        term = written.Reference(".".join(names.get(each, each) for each in parts))
+        if isinstance(expression, written.SetPredicate):
+            return type(expression)(term, expression.literals)
+        if isinstance(expression, written.LiteralPredicate):
+            return type(expression)(term, expression.literal)
+        return type(expression)(term)
+    return expression

@@ -28,13 +28,11 @@ from ags1.iceberg._equality_deletes import DeletedKeys
 from ags1.iceberg._further_columns import FurtherColumns
 from ags1.iceberg._naming import naming
 from ags1.iceberg._planning import ScanTask
-from ags1.iceberg._position_deletes import read_position_deletes
-from ags1.iceberg._projection import Projection, name_mapping
+from ags1.iceberg._projection import POSITION, ROW_ID, Projection, name_mapping
 from ags1.iceberg._row_filter import RowFilter
-from ags1.iceberg._row_lineage import POSITION, ROW_ID
 from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg._variant import ParquetVariants
-from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions
+from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
 from ags1.storage import Location
 
 __all__ = ["EncryptedArrowScan", "FileRows"]

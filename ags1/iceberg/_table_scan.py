@@ -9,8 +9,8 @@ import pandas
 import pyarrow
 
 from ags1.iceberg._planning import ScanTask, plan_scan
+from ags1.iceberg._projection import LINEAGE
 from ags1.iceberg._row_filter import RowFilter
-from ags1.iceberg._row_lineage import LINEAGE
 from ags1.iceberg._scan import EncryptedArrowScan, FileRows
 
 __all__ = ["EncryptedTableScan"]

@@ -3,10 +3,11 @@
     manifest entry:  file_path, referenced_data_file, content_offset, content_size_in_bytes, record_count
     Puffin file:     ... | length (4) | D1 D3 39 64 | bitmaps | CRC-32 (4) | ...
                          ^ content_offset                                  ^ content_offset + content_size_in_bytes
+                  ... | PFA1 | footer: JSON | length of the JSON (4, LE) | flags (4) | PFA1
 
 The manifest binds a vector to its data file. The footer of the Puffin file does not: one file may have vectors that
 were removed from the table, and its footer may name paths of another copy of the table. Source: Iceberg table spec,
-"Deletion Vectors"; Puffin spec, "deletion-vector-v1".
+"Deletion Vectors" and "Position Delete Files"; Puffin spec, "File structure" and "deletion-vector-v1".
 """
 
 from __future__ import annotations
@@ -18,11 +19,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow
+import pyarrow.compute as compute
 from pyroaring import BitMap64
 
-from ags1.errors import FormatError, TruncatedError
+from ags1._version import version
+from ags1.errors import FormatError, TruncatedError, UnsupportedError
 
-__all__ = ["BINDING", "DeletionVector", "deleted_positions", "footer_contradictions", "read_vector"]
+__all__ = [
+    "BINDING",
+    "DeletionVector",
+    "deleted_positions",
+    "footer_contradictions",
+    "read_position_deletes",
+    "read_vector",
+    "write_vectors",
+]
 
 BINDING = ("referenced_data_file", "content_offset", "content_size_in_bytes")
 """The fields of a manifest entry that bind a vector to its data file."""
@@ -38,6 +50,11 @@ _FOOTER_END = 12
 # Some hundred bytes for each vector. What is longer is no list of them.
 _LARGEST_FOOTER = 64 << 20
 _MOST_POSITIONS = 1 << 63
+_POSITION_DELETES = {2147483546: "file_path", 2147483545: "pos"}
+# A run of a million rows that are alike has a few bytes. Of rows that differ, as positions do, no writer has many more.
+_FREE_ROWS, _ROWS_PER_BYTE = 1 << 24, 16
+# Of the column _pos, which a vector is about.
+_ROW_POSITION = 2147483645
 
 
 @dataclass(frozen=True)
@@ -195,3 +212,100 @@ def _positions(bitmaps: bytes, cardinality: int, where: str) -> BitMap64:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def write_vectors(puffin: str, vectors: Iterable[tuple[str, Any]]) -> tuple[bytes, list[DeletionVector]]:
+    """Plaintext of the Puffin file of a path with the deleted positions (BitMap64) of data files, and its vectors."""
+    parts, written, offset = [_PUFFIN], [], len(_PUFFIN)
+    for path, positions in vectors:
+        content = _MAGIC + positions.serialize()
+        blob = b"".join(
+            (len(content).to_bytes(_LENGTH, "big"), content, zlib.crc32(content).to_bytes(_CHECKSUM, "big"))
+        )
+        written.append(DeletionVector(puffin, path, offset, len(blob), len(positions)))
+        parts.append(blob)
+        offset += len(blob)
+    blobs = [
+        {
+            "type": _TYPE,
+            "fields": [_ROW_POSITION],
+            "snapshot-id": -1,
+            "sequence-number": -1,
+            "offset": each.offset,
+            "length": each.size,
+            "properties": {"referenced-data-file": each.data_file, "cardinality": str(each.cardinality)},
+        }
+        for each in written
+    ]
+    footer = {"blobs": blobs, "properties": {"created-by": f"ags1 {version}"}}
+    text = json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
+    parts += [_PUFFIN, text, len(text).to_bytes(4, "little"), bytes(4), _PUFFIN]
+    return b"".join(parts), written
+
+
+# -- position delete files ---------------------------------------------------------------------------------------------
+
+
+def read_position_deletes(file: Any, file_format: str) -> dict[str, pyarrow.ChunkedArray]:
+    """Deleted positions, as int64, by the path of the data file. `file` is the plaintext.
+
+    Any exception means that it is damaged: a FormatError where a row has no path or no position.
+    """
+    if file_format == "avro":
+        from ags1.iceberg._avro_files import read_columns
+
+        found = read_columns(file, _POSITION_DELETES)
+    else:
+        found = _of_parquet(file) if file_format == "parquet" else _of_orc(file)
+    paths, positions = found[0], found[1].cast(pyarrow.int64()).combine_chunks()
+    if not pyarrow.types.is_dictionary(paths.type):
+        paths = paths.cast(pyarrow.large_string()).dictionary_encode()
+    encoded = paths.unify_dictionaries().combine_chunks()
+    names = encoded.dictionary.cast(pyarrow.large_string())
+    if encoded.null_count:
+        raise FormatError("a deleted position has no path of a data file")
+    if positions.null_count:
+        raise FormatError("a deleted row has no position")
+    order = compute.sort_indices(encoded.indices)
+    runs = compute.run_end_encode(encoded.indices.take(order), run_end_type=pyarrow.int64())
+    positions, start, made = positions.take(order), 0, {}
+    for code, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        made[names[code].as_py()] = pyarrow.chunked_array([positions.slice(start, end - start)])
+        start = end
+    return made
+
+
+def _of_parquet(file: Any) -> list[Any]:
+    import pyarrow.parquet
+
+    opened = pyarrow.parquet.ParquetFile(file)
+    names = {int((each.metadata or {}).get(b"PARQUET:field_id", -1)): each.name for each in opened.schema_arrow}
+    wanted = [names.get(field_id, name) for field_id, name in _POSITION_DELETES.items()]
+    _refuse_bomb(opened.metadata, file.seek(0, io.SEEK_END))
+    # Paths of a hundred characters are the same in many rows.
+    opened = pyarrow.parquet.ParquetFile(file, metadata=opened.metadata, read_dictionary=wanted[:1])
+    columns: list[Any] = opened.read(wanted).select(wanted).columns
+    return columns
+
+
+def _refuse_bomb(metadata: Any, size: int) -> None:
+    """Refuse more rows than positions in so many bytes can be."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    # Memory is taken for the values that the columns claim, whatever the row groups do.
+    rows = sum(
+        max((group.column(each).num_values for each in range(metadata.num_columns)), default=0) for group in groups
+    )
+    most = _FREE_ROWS + _ROWS_PER_BYTE * size
+    if rows > most:
+        raise UnsupportedError(
+            f"{size:,} bytes have {rows:,} deleted positions, and more than {most:,} are not read: if it is meant to "
+            "be, write the deletes again, as several files"
+        )
+
+
+def _of_orc(file: Any) -> list[Any]:
+    import pyarrow.orc
+
+    names = list(_POSITION_DELETES.values())
+    columns: list[Any] = pyarrow.orc.ORCFile(file).read(names).select(names).columns
+    return columns

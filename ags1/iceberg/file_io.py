@@ -47,6 +47,7 @@ __all__ = [
     "EncryptedInputFile",
     "UntrustedLengthWarning",
     "file_io_at",
+    "io_settings",
     "plaintext_length_of",
 ]
 
@@ -366,6 +367,14 @@ def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any) -> En
     file_io = EncryptedFileIO(given, kms=kms)
     file_io.hold_metadata(state.metadata_location, state.document)
     return file_io
+
+
+def io_settings(
+    properties: Mapping[str, str], length_policy: str, allow_plaintext: bool, table_key_id: str | None
+) -> dict[str, str]:
+    """The properties of a FileIO with the arguments of :func:`open_table`."""
+    given = {**properties, LENGTH_POLICY: length_policy, ALLOW_PLAINTEXT: "true" if allow_plaintext else "false"}
+    return given if table_key_id is None else given | {TABLE_KEY_ID: table_key_id}
 
 
 def plaintext_length_of(size: int) -> int | None:

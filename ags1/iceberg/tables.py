@@ -10,20 +10,13 @@ import pyarrow
 from pyiceberg.table import StaticTable
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
+from ags1.iceberg._projection import LINEAGE
 from ags1.iceberg._row_filter import RowFilter
-from ags1.iceberg._row_lineage import LINEAGE
 from ags1.iceberg._table_changes import TableChanges
 from ags1.iceberg._table_scan import EncryptedTableScan
 from ags1.iceberg._variant import metadata_text
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.file_io import (
-    ALLOW_PLAINTEXT,
-    LENGTH_POLICY,
-    METADATA_HASH,
-    TABLE_KEY_ID,
-    EncryptedFileIO,
-    file_io_at,
-)
+from ags1.iceberg.file_io import METADATA_HASH, EncryptedFileIO, file_io_at, io_settings
 from ags1.iceberg.locations import io_properties_of
 
 TYPE_CHECKING = False
@@ -93,9 +86,7 @@ def open_table(
     >>> table = ags1.iceberg.open_table("s3://lake/db/t/metadata/00007.metadata.json", kms="aws:")
     >>> table.scan(columns=["id", "amount"], row_filter="amount > 10").to_arrow()
     """
-    given = _settings(io_properties_of(properties), length_policy, allow_plaintext)
-    if table_key_id is not None:
-        given[TABLE_KEY_ID] = table_key_id
+    given = io_settings(io_properties_of(properties), length_policy, allow_plaintext, table_key_id)
     if metadata_hash is not None:
         given[METADATA_HASH] = metadata_hash
     return EncryptedTable(metadata_location, EncryptedFileIO(given, kms=client_of(kms)))
@@ -150,9 +141,7 @@ def load_table(
     said = state.table_key_id
     if table_key_id is not None and said is not None and table_key_id != said:
         raise KeyAccessError(f"{found.name}: is under the master key {said!r} in the catalog, not {table_key_id!r}")
-    given = _settings(found.io_properties, length_policy, allow_plaintext)
-    if table_key_id is not None:
-        given[TABLE_KEY_ID] = table_key_id
+    given = io_settings(found.io_properties, length_policy, allow_plaintext, table_key_id)
     return EncryptedTable(state.metadata_location, file_io_at(state, given, client_of(kms)), found)
 
 
@@ -163,11 +152,6 @@ def client_of(kms: Any) -> Any:
     from ags1.kms import load
 
     return load(kms)
-
-
-def _settings(properties: Mapping[str, str], length_policy: str, allow_plaintext: bool) -> dict[str, str]:
-    policy = {LENGTH_POLICY: length_policy, ALLOW_PLAINTEXT: "true" if allow_plaintext else "false"}
-    return {**properties, **policy}
 
 
 class EncryptedTable(TableChanges):
@@ -315,7 +299,7 @@ class EncryptedTable(TableChanges):
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.table import DataScan
 
-        from ags1.iceberg._filter_text import parse_filter
+        from ags1.iceberg._row_filter import parse_filter
 
         if limit is not None and limit < 0:
             raise ValueError(f"limit must not be negative, got {limit}")

@@ -15,10 +15,10 @@ from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion.sealing import WorkKey
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places
 from ags1.spark._catalogs import find_table
-from ags1.spark._conversion_work import Job, TableMoving
 from ags1.spark._engine import Engine, check_arguments
-from ags1.spark._errors import raise_for
+from ags1.spark._iceberg_work import Job, TableMoving
 from ags1.spark._planning import PART_BYTES, Unit
+from ags1.spark._results import raise_for
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
 from ags1.storage import Location
 

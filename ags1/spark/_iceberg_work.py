@@ -1,15 +1,23 @@
-"""What workers do with the files of an Iceberg table: authenticate each with the key that the table's manifests have.
+"""What workers do with the files of an Iceberg table: authenticate them, or move them to new paths.
 
-The key metadata reach a worker sealed, as the units do whose work says so, and stay in its memory.
+    verify    Unit (key metadata)  -->  Checked
+    convert   Unit (FileTask, Job)  -->  run  -->  FileResult, its key sealed  -->  journal, and the driver
+
+All of a unit travels sealed, and key metadata stay in the worker's memory. A task may be tried again, or run twice at
+once, so each attempt at moving a file writes to a path that nobody else has: the one whose results the driver gets
+counts, and what others wrote is left over.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, TABLE_KEY_ID, EncryptedFileIO
+from ags1.iceberg.conversion.journal import Records
+from ags1.iceberg.conversion.sealing import WorkKey
+from ags1.iceberg.conversion.work import FileTask, Places, run
+from ags1.iceberg.file_io import EncryptedFileIO
 from ags1.iceberg.file_keys import KnownFile
 from ags1.iceberg.table_verification import Checked, FileChecker
 from ags1.iceberg.table_walk import TableFile
@@ -17,44 +25,22 @@ from ags1.keys import KeyMetadata
 from ags1.spark._engine import Outcome
 from ags1.spark._parquet_work import LEFT_OUT, Advance, failed, timed
 from ags1.spark._planning import Unit
-from ags1.spark._sealing import of_process
+from ags1.spark._sealing import kms_client, of_process
+from ags1.storage import Location
 
 Tell = Callable[[int, int], None]
 
-__all__ = ["Opening", "TableVerifying", "outcome_of", "unit_of"]
-
-
-@dataclass(frozen=True, repr=False)
-class Opening:
-    """How the files of a table are opened, as it travels; see :func:`ags1.iceberg.open_table`.
-
-    The properties are for PyIceberg's FileIO. They may hold credentials of the storage, so no repr shows values.
-    """
-
-    properties: tuple[tuple[str, str], ...] = ()
-    length_policy: str = "trusted"
-    allow_plaintext: bool = False
-    table_key_id: str | None = None
-
-    def file_io(self, kms: Any = None) -> EncryptedFileIO:
-        """A FileIO for this process; without a KMS it opens files whose keys are known."""
-        given = dict(self.properties)
-        given[LENGTH_POLICY] = self.length_policy
-        given[ALLOW_PLAINTEXT] = "true" if self.allow_plaintext else "false"
-        if self.table_key_id is not None:
-            given[TABLE_KEY_ID] = self.table_key_id
-        return EncryptedFileIO(given, kms=kms)
-
-    def __repr__(self) -> str:
-        names = ", ".join(name for name, _ in self.properties) or "none"
-        return f"Opening(properties {names}, values not shown)"
+__all__ = ["Job", "TableMoving", "TableVerifying", "outcome_of", "unit_of"]
 
 
 @dataclass
 class TableVerifying:
-    """Authenticates files of a table, one after the other; `threads` are for each file."""
+    """Authenticates files of a table, one after the other; `threads` are for each file.
 
-    opening: Opening
+    The properties of the FileIO may hold credentials of the storage, so no repr shows them.
+    """
+
+    properties: dict[str, str] = field(repr=False)
     threads: int = 1
     verb: str = "verify"
 
@@ -64,9 +50,9 @@ class TableVerifying:
             yield timed(self._one, unit, tell)
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
-        checker: FileChecker = of_process(
-            (self.opening, self.threads), lambda: FileChecker(self.opening.file_io(), self.threads)
-        )
+        # Without a KMS it opens files whose keys are known.
+        name = (tuple(sorted(self.properties.items())), self.threads)
+        checker: FileChecker = of_process(name, lambda: FileChecker(EncryptedFileIO(self.properties), self.threads))
         file = _file_of(unit)
         return outcome_of(unit.path, unit.size, checker.check(file, advance), file.conflict)
 
@@ -102,3 +88,49 @@ def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = No
     elif fault is None and checked.problems:
         outcome.error = f"problem: {'; '.join(checked.problems)}"
     return outcome
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the files of a run have in common: how they are reached, what seals their keys, and the run's journal."""
+
+    places: Places = field(repr=False)
+    work_key: WorkKey | None
+    directory: Location
+
+
+@dataclass
+class TableMoving:
+    """Moves files of a table, one after the other; `threads` are for each file."""
+
+    verb: str
+    kms: str
+    threads: int = 1
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        """Move files; an error is an outcome. What was moved is in the journal when the last outcome is returned."""
+        records: Records | None = None
+        for unit in units:
+            job: Job = unit.data[1]
+            records = records or Records(job.directory)
+            outcome = timed(self._one, unit, tell)
+            if outcome.status == "ok":
+                records.add(outcome.detail)
+            yield outcome
+        if records is not None:
+            records.flush()
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        task: FileTask = unit.data[0]
+        job: Job = unit.data[1]
+        seal = None if job.work_key is None else job.work_key.open(kms_client(self.kms))
+        own = replace(task, target=_own(task.target))
+        result = run(own, seal, job.places, threads=self.threads, progress=advance)
+        return Outcome(unit.path, result.target, task.length, result.length, detail=result)
+
+
+def _own(path: str) -> str:
+    """A path beside another one, which nobody has."""
+    directory, slash, name = path.rpartition("/")
+    suffix = name.rpartition(".")[2] if "." in name else ""
+    return f"{directory}{slash}{uuid.uuid4()}{'.' if suffix else ''}{suffix}"

@@ -27,7 +27,6 @@ from ags1.parquet.kms_keys import as_key_service
 from ags1.parquet.operations import OTHER, refuse_others
 from ags1.parquet.verify_report import NOT_PROTECTED
 from ags1.spark._engine import Engine, Outcome, Work, check_choice
-from ags1.spark._errors import raise_for
 from ags1.spark._locations import locate
 from ags1.spark._parquet_work import (
     LEFT_OUT,
@@ -40,7 +39,7 @@ from ags1.spark._parquet_work import (
     unit_of,
 )
 from ags1.spark._planning import Unit
-from ags1.spark._results import Recorder, Result
+from ags1.spark._results import Recorder, Result, raise_for
 from ags1.spark._sealing import kms_client
 from ags1.storage import Location, PipeSource, inside, open_source
 

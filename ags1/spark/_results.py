@@ -5,7 +5,9 @@ It is over when there is a result: looking at it twice does nothing twice.
 
 from __future__ import annotations
 
+import builtins
 import os
+import re
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
@@ -13,10 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ags1._words import counted, size_text
+import ags1.errors as errors
+import ags1.kms as kms
+from ags1._words import counted, size_text, with_name
 from ags1.spark._engine import Outcome
 
-__all__ = ["SCHEMA", "Recorder", "Result"]
+__all__ = ["SCHEMA", "FailedFiles", "Recorder", "Result", "error_of", "raise_for"]
 
 SCHEMA = pa.schema(
     [
@@ -33,6 +37,7 @@ SCHEMA = pa.schema(
 )
 _ERRORS = 1000
 _ROWS = 50_000
+_ERRNO = re.compile(r"\[Errno ([0-9]+)\]")
 
 
 class Result:
@@ -200,3 +205,48 @@ class Recorder:
 def _printable(text: str) -> str:
     """A name that may be no UTF-8, as text: bytes that are none are shown as such."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+class FailedFiles(Exception):
+    """Mixed into what a run raises: `result` is what the run did until then."""
+
+    result: Result | None = None
+
+
+def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool = True) -> None:
+    """Raise what a failed outcome says, of the class that it had in the worker.
+
+    It is RuntimeError if the class is neither this package's nor Python's. The exception has the attribute ``result``.
+    """
+    text = with_name(outcome.path, outcome.error or "")
+    if keeps:
+        text += ". What was done is kept: run it again to go on, or with on_error='collect' to do the others."
+    raised = _made(outcome, f"{verb}: {text}")
+    raised.result = result
+    raise raised
+
+
+def error_of(outcome: Outcome) -> FailedFiles:
+    """The exception that a failed outcome was made of, as far as its class can be had here."""
+    return _made(outcome, outcome.error or "")
+
+
+def _made(outcome: Outcome, text: str) -> FailedFiles:
+    name = outcome.kind or ""
+    kind = next((found for module in (errors, kms, builtins) if (found := getattr(module, name, None))), None)
+    if not (isinstance(kind, type) and issubclass(kind, (errors.Ags1Error, OSError, ValueError))):
+        kind = RuntimeError
+    try:
+        made = _with_result(kind, text)
+    except TypeError:
+        # UnicodeDecodeError, for one, cannot be made of a message.
+        made = _with_result(RuntimeError, text)
+    number = _ERRNO.match(outcome.error or "")
+    if isinstance(made, OSError) and number is not None:
+        made.errno = int(number[1])
+    return made
+
+
+def _with_result(kind: type[Exception], text: str) -> FailedFiles:
+    made: FailedFiles = type(kind.__name__, (kind, FailedFiles), {"__module__": kind.__module__})(text)
+    return made

@@ -15,7 +15,7 @@ from typing import Any
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.spark._source_inputs import Listed
 from ags1.spark._source_options import LINE_DECODES, SourceOptions
-from ags1.spark.decoders._gzip import is_gzip
+from ags1.spark.decoders._text_files import is_gzip
 
 __all__ = ["END", "Split", "packed", "plan", "unpacked"]
 

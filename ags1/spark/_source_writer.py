@@ -30,9 +30,9 @@ from ags1.dataset.versions import read_latest
 from ags1.errors import ConflictError, FormatError
 from ags1.spark._locations import locate
 from ags1.spark._sealing import kms_client, kms_reference, run_keys
+from ags1.spark._source_directories import Directories, partitioned_schema
 from ags1.spark._source_options import WriteOptions
 from ags1.spark._source_reader import arrow_schema
-from ags1.spark._write_directories import Directories, partitioned_schema
 from ags1.spark.decoders.arrow import sliced
 from ags1.spark.encoders import Encoding, encoding_for
 from ags1.storage import Location, Unsynced, make_parent, remove

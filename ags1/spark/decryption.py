@@ -24,12 +24,11 @@ from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
 from ags1.errors import FormatError
 from ags1.layout import encrypted_length
-from ags1.spark._decrypt_work import DecryptWork, packed
+from ags1.spark._dataset_work import DecryptWork, packed
 from ags1.spark._engine import Engine, Outcome, check_arguments, check_choice
-from ags1.spark._errors import raise_for
 from ags1.spark._locations import locate
 from ags1.spark._planning import PART_BYTES, Unit
-from ags1.spark._results import Recorder, Result
+from ags1.spark._results import Recorder, Result, raise_for
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
 from ags1.spark.encryption import by_file, joined
 from ags1.storage import Location, Unsynced, inside, list_files, make_parent, open_output, read_whole, remove

@@ -20,17 +20,16 @@ from typing import Any
 
 from ags1.iceberg import ConversionPlan, ConversionReport
 from ags1.iceberg.catalogs.file import newest_metadata
-from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO
+from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO, io_settings
 from ags1.iceberg.locations import io_properties_of
 from ags1.iceberg.metadata_document import METADATA_SUFFIX
 from ags1.iceberg.table_verification import FileChecker, table_faults
 from ags1.iceberg.table_walk import Snapshots, TableWalk, walk
 from ags1.spark._conversion_run import convert
 from ags1.spark._engine import Engine, Outcome, check_choice
-from ags1.spark._errors import raise_for
-from ags1.spark._iceberg_work import Opening, TableVerifying, outcome_of, unit_of
+from ags1.spark._iceberg_work import TableVerifying, outcome_of, unit_of
 from ags1.spark._locations import locate
-from ags1.spark._results import Recorder, Result
+from ags1.spark._results import Recorder, Result, raise_for
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
 
 __all__ = ["decrypt_table", "encrypt_table", "rekey_table", "verify_table"]
@@ -232,9 +231,8 @@ def verify_table(
         properties = io_properties_of(properties)
     if not metadata_location.endswith(METADATA_SUFFIX):
         metadata_location = newest_metadata(place.text, properties)
-    given = tuple(sorted(properties.items()))
-    opening = Opening(given, length_policy, allow_plaintext, table_key_id)
-    file_io = opening.file_io(kms_client(url))
+    given = io_settings(properties, length_policy, allow_plaintext, table_key_id)
+    file_io = EncryptedFileIO(given, kms=kms_client(url))
     recorder = Recorder(spark, "verify")
     started = time.monotonic()
     try:
@@ -242,7 +240,7 @@ def verify_table(
         _record(recorder, _read_outcomes(found, file_io), on_error)
         if found.encrypted or allow_plaintext:
             seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id)
-            work = TableVerifying(opening, threads)
+            work = TableVerifying(given, threads)
             engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=seal)
             with closing(engine.run(unit_of(file) for _, file in sorted(found.files.items()))) as waves:
                 for outcomes in waves:

@@ -113,7 +113,7 @@ def _described(error: BaseException) -> str:
 def _code_of(kind: str | None) -> int:
     """The exit code of files that failed with errors of a class; None of those that are only not protected."""
     from ags1.spark._engine import Outcome
-    from ags1.spark._errors import error_of
+    from ags1.spark._results import error_of
 
     if kind is None:
         return EXIT_UNPROTECTED

@@ -21,12 +21,11 @@ from ags1.dataset.versions import latest_number, read_version
 from ags1.dataset.views import View
 from ags1.dataset.worker import Outcome as Done
 from ags1.dataset.worker import cut_entry
-from ags1.spark._decrypt_work import VerifyWork, packed, rows_of
+from ags1.spark._dataset_work import VerifyWork, packed, rows_of
 from ags1.spark._engine import Engine, Outcome, check_arguments
-from ags1.spark._errors import error_of
 from ags1.spark._locations import locate
 from ags1.spark._planning import PART_BYTES, Unit
-from ags1.spark._results import Recorder, Result
+from ags1.spark._results import Recorder, Result, error_of
 from ags1.spark._sealing import kms_client, kms_reference
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ags1.audit._treemap import Rectangle, squarified
+from ags1.audit._html import Rectangle, squarified
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -47,8 +47,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from ags1.iceberg._filter_text import parse_filter
-from ags1.iceberg._row_filter import RowFilter
+from ags1.iceberg._row_filter import RowFilter, parse_filter
 from ags1.iceberg._value_range import of_file, of_partition, of_summaries
 from ags1.iceberg.writing.single_values import raw_of
 from tests.iceberg.avro_lake import Lake, nullable, optional, record

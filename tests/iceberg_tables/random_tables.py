@@ -14,7 +14,7 @@ from typing import Any
 from pyiceberg import expressions as pyiceberg
 from pyiceberg.expressions.literals import literal
 
-from ags1.iceberg._filter_text import parse_filter
+from ags1.iceberg._row_filter import parse_filter
 
 _WORDS = (
     "",

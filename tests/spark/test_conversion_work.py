@@ -17,8 +17,8 @@ from ags1 import parquet
 from ags1.iceberg.conversion.journal import Journal, runs
 from ags1.iceberg.conversion.sealing import WorkKey
 from ags1.iceberg.conversion.work import FileTask, Places
-from ags1.spark._conversion_work import Job, TableMoving
 from ags1.spark._engine import Outcome
+from ags1.spark._iceberg_work import Job, TableMoving
 from ags1.spark._planning import Unit
 from ags1.spark._sealing import kms_client
 from ags1.storage import Location

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -18,7 +17,7 @@ from ags1.iceberg import open_table
 from ags1.iceberg.table_walk import walk
 from ags1.kms import LocalKms, MemoryKms
 from ags1.spark import _engine
-from ags1.spark._iceberg_work import Opening, TableVerifying
+from ags1.spark._iceberg_work import TableVerifying
 from ags1.spark.iceberg import verify_table
 from tests.checks import flip
 from tests.iceberg_tables.conftest import MAKING_SECONDS, spark_tables
@@ -207,8 +206,4 @@ def test_a_table_is_found_by_its_directory(spark: SparkSession, spark_tables: Sp
 
 
 def test_properties_are_not_shown() -> None:
-    opening = Opening((("s3.secret-access-key", "hidden"),))
-    assert "hidden" not in repr(opening)
-    assert "hidden" not in repr(TableVerifying(opening))
-    assert "s3.secret-access-key" in repr(opening)
-    assert json.dumps(repr(Opening()))
+    assert "hidden" not in repr(TableVerifying({"s3.secret-access-key": "hidden"}))

@@ -26,7 +26,6 @@ from ags1.dataset.sources import scan
 from ags1.kms import LocalKms, ServiceRefusal
 from ags1.spark import _sealing
 from ags1.spark._engine import Outcome
-from ags1.spark._errors import raise_for
 from ags1.spark._locations import locate
 from ags1.spark._parquet_work import (
     LEFT_OUT,
@@ -40,6 +39,7 @@ from ags1.spark._parquet_work import (
     unit_of,
 )
 from ags1.spark._planning import Unit
+from ags1.spark._results import raise_for
 from ags1.spark._sealing import of_process
 from ags1.storage import Location
 from tests.parquet import corpus

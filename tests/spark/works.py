@@ -13,7 +13,7 @@ from ags1.dataset.runs import RunKeys
 from ags1.dataset.worker import EncryptUnit
 from ags1.dataset.worker import Outcome as Done
 from ags1.errors import KeyAccessError
-from ags1.spark._encrypt_work import EncryptWork
+from ags1.spark._dataset_work import EncryptWork
 from ags1.spark._engine import Outcome
 from ags1.spark._planning import Unit
 

@@ -23,18 +23,18 @@ from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.engine import statistics_of
 from ags1.iceberg.conversion.journal import DIRECTORY, runs
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
-from ags1.iceberg.conversion.tables import parts_of
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.manifests import kind_of
 from ags1.iceberg.metadata_document import METADATA_SUFFIX, VERSION_HINT, metadata_directory, metadata_document
 from ags1.iceberg.snapshot_files import SnapshotFiles
+from ags1.iceberg.tables import client_of
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import Entry, Location, list_files, read_whole, remove, status
 
-__all__ = ["clean", "expire_snapshots"]
+__all__ = ["clean", "expire_snapshots", "parts_of"]
 
 _READERS = 8
 _OLD = datetime.timedelta(days=3)
@@ -323,3 +323,21 @@ def _identity(location: Location) -> str:
         # A name node has several names, with a port and without. Of two files too few are removed.
         path = urlparse(path).path
     return f"{location.scheme}:{location.container}:{path}"
+
+
+def parts_of(table: Any, kms: Any) -> tuple[CatalogTable, Any]:
+    """The catalog's table, and the KMS client; a ValueError without a catalog, a TypeError without a KMS."""
+    kms = client_of(kms)
+    if hasattr(table, "commit") and hasattr(table, "load"):
+        found = table
+    else:
+        found = getattr(table, "catalog_table", None)
+        if found is None:
+            raise ValueError(
+                f"{table!r} was opened without a catalog, so nothing can be committed to it: use "
+                "ags1.iceberg.load_table, which also takes a metadata file"
+            )
+        kms = table.io.kms if kms is None else kms
+    if kms is None:
+        raise TypeError("give a KMS: a client of ags1.kms or a URL, such as kms='aws:'")
+    return found, kms

@@ -20,8 +20,7 @@ from ags1.iceberg.conversion.work import FileResult
 from ags1.iceberg.manifests import DATA, DELETES, EXISTING, Entry, Manifest
 from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.snapshot import SnapshotWriter
-from ags1.iceberg.writing.summary import SnapshotSummary
+from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["SnapshotConversion", "is_finished"]

@@ -11,9 +11,8 @@ from ags1.files import Progress
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.engine import Conversion, Perform
-from ags1.iceberg.conversion.expiry import expire_snapshots
+from ags1.iceberg.conversion.expiry import expire_snapshots, parts_of
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
-from ags1.iceberg.conversion.tables import parts_of
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.locations import io_properties_of
 from ags1.iceberg.metadata_document import claims_encryption

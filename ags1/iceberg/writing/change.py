@@ -27,10 +27,8 @@ from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.merging import merged
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
-from ags1.iceberg.writing.puffin import vector_files
-from ags1.iceberg.writing.snapshot import SnapshotWriter
-from ags1.iceberg.writing.summary import SnapshotSummary
-from ags1.iceberg.writing.table_files import TableFiles
+from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
+from ags1.iceberg.writing.table_files import TableFiles, vector_files
 
 __all__ = ["Change", "ChangeReport", "WriteTarget", "check_still_fits"]
 

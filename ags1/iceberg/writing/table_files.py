@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ags1 import codec
+from ags1.iceberg.deletion_vectors import write_vectors
+from ags1.iceberg.manifests import POSITION_DELETES
 from ags1.iceberg.metadata_document import DATA_PATH, metadata_directory
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, make_parent, open_output, remove
 
-__all__ = ["TableFiles"]
+__all__ = ["TableFiles", "vector_files"]
 
 
 class TableFiles:
@@ -76,3 +79,27 @@ class TableFiles:
             with contextlib.suppress(OSError):
                 remove([self._locate(path)])
         self.written.clear()
+
+
+def vector_files(vectors: Iterable[tuple[str, Any]], files: TableFiles) -> list[dict[str, Any]]:
+    """Write vectors into one Puffin file of a table.
+
+    Return what a manifest has of each, in the same order, but its partition: that of the data file.
+    """
+    path = files.new_data_path("-deletes.puffin")
+    data, written = write_vectors(path, vectors)
+    length, key = files.write(path, data)
+    return [
+        {
+            "content": POSITION_DELETES,
+            "file_path": path,
+            "file_format": "PUFFIN",
+            "record_count": each.cardinality,
+            "file_size_in_bytes": length,
+            "referenced_data_file": each.data_file,
+            "content_offset": each.offset,
+            "content_size_in_bytes": each.size,
+            **({} if key is None else {"key_metadata": key.encode()}),
+        }
+        for each in written
+    ]

@@ -16,11 +16,11 @@ import pyarrow.compute as compute
 from pyiceberg import expressions
 from pyiceberg import types as iceberg
 
-from ags1.iceberg._row_lineage import LINEAGE, ROW_ID
+from ags1.iceberg._projection import LINEAGE, ROW_ID
 from ags1.iceberg.writing.arrow_rows import batches_of
 from ags1.iceberg.writing.change import Change, ChangeReport, WriteTarget, check_still_fits
 from ags1.iceberg.writing.data_files import DataFiles
-from ags1.iceberg.writing.matching import POSITION_NAME, all_positions
+from ags1.iceberg.writing.operations import POSITION_NAME, all_positions
 from ags1.iceberg.writing.table_files import TableFiles
 
 __all__ = ["upsert"]
