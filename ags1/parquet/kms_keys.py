@@ -16,9 +16,9 @@ import sys
 from collections.abc import Callable
 
 from ags1._gcm import Key, random_bytes
-from ags1._secrets import shows_secret
 from ags1.errors import FormatError, KeyAccessError
-from ags1.kms import ServiceRefusal, key_cache_of, name_of_key
+from ags1.kms import key_cache_of, name_of_key
+from ags1.kms.asking import UnfitError, ask, has_methods, returned_key, returned_wrapping
 from ags1.parquet._material_file import read_key_material
 from ags1.parquet.config_arguments import CACHE_SECONDS, HoldsKeys, as_flag, one_of
 from ags1.parquet.material import (
@@ -61,8 +61,7 @@ _KEK_ID = 16
 class KeyService:
     """A KMS as the key tools see it: keys wrapped to text.
 
-    A client with `of_text` makes texts itself (a pyarrow KmsClient); others make bytes. No local variable holds a key's
-    bytes when an error is raised, and no error hangs on that of a client, whose frames do.
+    A client with `of_text` makes texts itself (a pyarrow KmsClient); others make bytes.
     """
 
     def __init__(self, client: Any, *, of_text: bool) -> None:
@@ -72,14 +71,14 @@ class KeyService:
 
     def wrap(self, key: Key, master_key_id: str) -> str:
         """Have a key wrapped; KeyAccessError if the service refused, failed, or returned something else."""
-        action = f"could not wrap a key with {master_key_id!r}"
-        return self._call(lambda: self._wrapped(self._client.wrap_key(bytes(key), master_key_id), key), action, key)
+        failing = f"{self.name} could not wrap a key with {master_key_id!r}"
+        return ask(lambda: self._wrapped(self._client.wrap_key(bytes(key), master_key_id), key), failing, key)
 
     def unwrap(self, wrapped: str, master_key_id: str, field: str) -> Key:
         """Have a key unwrapped; errors as :meth:`wrap`, and a FormatError that names `field` if it is not base64."""
-        action = f"could not unwrap a key with {master_key_id!r}"
+        failing = f"{self.name} could not unwrap a key with {master_key_id!r}"
         argument = self._stored(wrapped, field)
-        return self._call(lambda: self._unwrapped(self._client.unwrap_key(argument, master_key_id)), action)
+        return ask(lambda: returned_key(self._client.unwrap_key(argument, master_key_id)), failing)
 
     def unwrap_kek(self, wrapped: str, master_key_id: str, seconds: float) -> Key:
         """Have a key encryption key unwrapped, unless the client's cache has it since fewer seconds than these."""
@@ -110,57 +109,16 @@ class KeyService:
             raise FormatError(f"{field} of the key material is empty")
         return octets
 
-    def _call(self, function: Callable[[], T], failing: str, secret: Key | None = None) -> T:
-        try:
-            return function()
-        except (ImportError, MemoryError, NotImplementedError):
-            raise
-        except Exception as error:
-            message = self._said(error, failing, secret)
-            kind = ServiceRefusal if isinstance(error, ServiceRefusal) else KeyAccessError
-        # Not chained: the error of somebody's client may quote its arguments.
-        raise kind(message)
-
-    def _said(self, error: Exception, failing: str, secret: Key | None) -> str:
-        text = str(error)
-        if secret is not None and shows_secret(text, bytes(secret)):
-            return f"{self.name} {failing}: {type(error).__name__} (its text shows the key, so it is left out)"
-        if isinstance(error, KeyAccessError):
-            # Of a client of ags1.kms: it says all of this itself.
-            return text
-        return f"{self.name} {failing}: {text if isinstance(error, _UnfitError) else f'{type(error).__name__}: {text}'}"
-
-    def _wrapped(self, answer: object, key: Key) -> str:
+    def _wrapped(self, answer: Any, key: Key) -> str:
         if self._of_text:
             answer = answer.encode() if isinstance(answer, str) else answer
-        octets = _octets(answer)
-        if shows_secret(octets, bytes(key)):
-            raise _UnfitError("what it returned shows the key")
+        octets = returned_wrapping(answer, key)
         if not self._of_text:
             return base64.b64encode(octets).decode()
         try:
             return octets.decode()
         except UnicodeDecodeError:
-            raise _UnfitError("it returned no text") from None
-
-    def _unwrapped(self, answer: object) -> Key:
-        octets = _octets(answer)
-        if len(octets) not in (16, 24, 32):
-            raise _UnfitError(f"it returned {len(octets)} bytes, which are no AES key")
-        return Key(octets)
-
-
-class _UnfitError(Exception):
-    """A service returned something that it should not."""
-
-
-def _octets(answer: object) -> bytes:
-    if isinstance(answer, (bytes, bytearray, memoryview, Key)):
-        octets = bytes(answer)
-        if octets:
-            return octets
-    kind = type(answer).__name__ if not isinstance(answer, (bytes, bytearray, memoryview)) else "nothing"
-    raise _UnfitError(f"it returned {kind} instead of bytes")
+            raise UnfitError("no text") from None
 
 
 def as_key_service(kms: Kms) -> KeyService:
@@ -177,7 +135,7 @@ def as_key_service(kms: Kms) -> KeyService:
         from ags1.kms import load
 
         return KeyService(load(kms), of_text=False)
-    if not all(callable(getattr(kms, name, None)) for name in ("wrap_key", "unwrap_key")):
+    if not has_methods(kms):
         raise TypeError(
             "kms must be a KMS URL, a client of ags1.kms or a pyarrow KmsClient, with wrap_key and unwrap_key; "
             f"not {type(kms).__name__}"

@@ -324,12 +324,14 @@ def test_an_interrupt_passes_through_and_the_object_goes_on() -> None:
         (b"", "0 bytes; an AES key has 16, 24 or 32"),
         (bytes(17), "17 bytes; an AES key has 16, 24 or 32"),
         (bytes(64), "64 bytes; an AES key has 16, 24 or 32"),
-        ("x" * 16, "something of type str instead of bytes"),
-        (7, "something of type int instead of bytes"),
+        ("x" * 16, "str instead of bytes"),
+        (7, "int instead of bytes"),
     ],
 )
 def test_garbage_instead_of_a_key_is_refused(answer: Any, said: str) -> None:
-    with pytest.raises(ags1.KeyAccessError, match=f"Answering unwrapped key encryption key 'kek'.* to {said}"):
+    with pytest.raises(
+        ags1.KeyAccessError, match=f"Answering did not unwrap key encryption key 'kek'.*: it returned {said}"
+    ):
         keys_of(kek_entry(), list_entry()).unwrap("list", Answering(unwrap=answer))
 
 
@@ -342,13 +344,13 @@ def test_another_key_than_the_wrapped_one_is_noticed() -> None:
     ("answer", "said"),
     [
         (b"short", "5 bytes, which cannot hold a wrapped key of 16 bytes"),
-        (b"", "0 bytes, which cannot hold"),
-        ("vault:v1:text", "something of type str instead of bytes"),
+        (b"", "nothing"),
+        ("vault:v1:text", "str instead of bytes"),
     ],
 )
 def test_garbage_instead_of_a_wrapped_key_is_refused(answer: Any, said: str) -> None:
     keys = keys_of()
-    with pytest.raises(ags1.KeyAccessError, match=f"Answering wrapped key encryption key .* to {said}"):
+    with pytest.raises(ags1.KeyAccessError, match=f"Answering did not wrap key encryption key .*: it returned {said}"):
         keys.add_manifest_list_key(key_metadata(), Answering(wrap=answer), "lake")
     assert len(keys) == 0
 
@@ -373,7 +375,7 @@ def test_garbage_instead_of_a_made_key_is_refused(answer: Any) -> None:
     keys = keys_of()
     if answer is None:
         answer = RuntimeError("quota")
-    with pytest.raises(ags1.KeyAccessError, match=r"Answering (made|did not make) a key encryption key under master"):
+    with pytest.raises(ags1.KeyAccessError, match=r"Answering did not make a key encryption key under master"):
         keys.add_manifest_list_key(key_metadata(), Answering(generate=answer), "lake")
     assert len(keys) == 0
 
@@ -395,7 +397,7 @@ def test_an_error_that_quotes_the_key_it_was_given_is_not_passed_on() -> None:
             raise ValueError(f"cannot wrap {key!r} ({key.hex()}, {base64.b64encode(key).decode()})")
 
     kms = Chatty()
-    with pytest.raises(ags1.KeyAccessError, match="its message shows the key and is withheld") as caught:
+    with pytest.raises(ags1.KeyAccessError, match="its text shows the key, so it is left out") as caught:
         keys_of().add_manifest_list_key(key_metadata(), kms, "lake")
     shown = "".join(traceback.format_exception(caught.value))
     assert not [each for each in spellings(kms.seen) if each in shown]

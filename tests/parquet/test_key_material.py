@@ -452,9 +452,9 @@ def raising(text: Any) -> Any:
     ("answer", "message"),
     [
         (lambda _: None, "it returned NoneType instead of bytes"),
-        (lambda _: b"", "it returned nothing instead of bytes"),
+        (lambda _: b"", "it returned nothing"),
         (lambda _: "text", "it returned str instead of bytes"),
-        (lambda key: b"plain:" + key, "what it returned shows the key"),
+        (lambda key: b"plain:" + key, "it returned bytes that show the key"),
         (raising(lambda _: "no route"), "RuntimeError: no route"),
         (raising(lambda key: f"bad key {key.hex()}"), "its text shows the key, so it is left out"),
         (raising(lambda key: f"bad key {key!r}"), "its text shows the key, so it is left out"),
@@ -471,7 +471,7 @@ def test_a_kms_that_does_not_wrap_is_told_without_the_key(answer: Any, message: 
 def test_a_kms_that_does_not_unwrap_is_told() -> None:
     file = EncryptionConfig.from_kms(MemoryKms(MASTERS), "kf").for_file()
     for answer, message in (
-        (lambda _: b"short", "it returned 5 bytes, which are no AES key"),
+        (lambda _: b"short", "it returned 5 bytes; an AES key has 16, 24 or 32"),
         (raising(str), "Runtime"),
     ):
         reading = DecryptionConfig.from_kms(Answering(answer)).for_file("x.parquet")

@@ -1,0 +1,88 @@
+"""Asking somebody's KMS client, of whatever kind: its failures, and what is no key, become errors that show no key.
+
+No local variable holds a key's bytes when an error is raised, and no error hangs on that of a client that was given a
+key, whose frames do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ags1._gcm import Key
+from ags1._secrets import shows_secret
+from ags1.errors import KeyAccessError
+from ags1.kms._base import ServiceRefusal
+
+T = TypeVar("T")
+
+__all__ = ["UnfitError", "ask", "has_methods", "returned_bytes", "returned_key", "returned_wrapping"]
+
+# How the errors of our own clients begin, which says what the caller has said already.
+_ASKED = re.compile(r"^[\w ]+ could not (?:un)?wrap a key with '[^']*': ")
+
+
+class UnfitError(Exception):
+    """A service returned something that it should not."""
+
+
+def has_methods(kms: object) -> bool:
+    """Whether this is a client, as far as can be told without asking it."""
+    return all(callable(getattr(kms, name, None)) for name in ("wrap_key", "unwrap_key"))
+
+
+def ask(call: Callable[[], T], failing: str, secret: Key | None = None) -> T:
+    """What a call of somebody's client returns; a KeyAccessError, which begins with `failing`, if it raises.
+
+    `secret` is the key that the client is given, which its errors may quote.
+    """
+    cause: Exception | None = None
+    kind: type[KeyAccessError] = KeyAccessError
+    try:
+        return call()
+    except (ImportError, MemoryError, NotImplementedError):
+        # A missing SDK is named by its own error.
+        raise
+    except UnfitError as error:
+        message = f"{failing}: it returned {error}"
+    except Exception as error:
+        message = f"{failing}: {_said(error, secret)}"
+        cause = error if secret is None else None
+        kind = ServiceRefusal if isinstance(error, ServiceRefusal) else KeyAccessError
+    raise kind(message) from cause
+
+
+def _said(error: Exception, secret: Key | None) -> str:
+    text, name = str(error), type(error).__name__
+    if secret is not None and shows_secret(text, bytes(secret)):
+        return f"{name} (its text shows the key, so it is left out)"
+    if isinstance(error, KeyAccessError):
+        return _ASKED.sub("", text)
+    return f"{name}: {text}" if text else name
+
+
+def returned_bytes(answer: Any) -> bytes:
+    """What a client returned, if it is bytes."""
+    if not isinstance(answer, (bytes, bytearray, memoryview)):
+        raise UnfitError(f"{type(answer).__name__} instead of bytes")
+    return bytes(answer)
+
+
+def returned_key(answer: Any) -> Key:
+    """What a client unwrapped or made, if it is a key."""
+    if isinstance(answer, Key):
+        return answer
+    if len(octets := returned_bytes(answer)) not in (16, 24, 32):
+        raise UnfitError(f"{len(octets)} bytes; an AES key has 16, 24 or 32")
+    return Key(octets)
+
+
+def returned_wrapping(answer: Any, key: Key) -> bytes:
+    """What a client wrapped a key to, if it is something, and does not show the key."""
+    octets = returned_bytes(answer)
+    if not octets:
+        raise UnfitError("nothing")
+    if shows_secret(octets, bytes(key)):
+        raise UnfitError("bytes that show the key: this service does not encrypt")
+    return octets
