@@ -17,7 +17,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow
 import pyarrow.compute as compute
@@ -27,7 +27,6 @@ from ags1._version import version
 from ags1.errors import FormatError, TruncatedError, UnsupportedError
 
 __all__ = [
-    "BINDING",
     "DeletionVector",
     "deleted_positions",
     "footer_contradictions",
@@ -36,8 +35,6 @@ __all__ = [
     "write_vectors",
 ]
 
-BINDING = ("referenced_data_file", "content_offset", "content_size_in_bytes")
-"""The fields of a manifest entry that bind a vector to its data file."""
 _MAGIC = b"\xd1\xd3\x39\x64"
 _PUFFIN = b"PFA1"
 _LENGTH, _CHECKSUM = 4, 4
@@ -81,15 +78,10 @@ class DeletionVector:
 
     @classmethod
     def of(cls, file: Mapping[str, Any]) -> DeletionVector:
-        """Make it from the fields of ``data_file``; raises as :meth:`from_entry`."""
-        data_file, offset, size = map(file.get, BINDING)
-        return cls.from_entry(file["file_path"], data_file, offset, size, file["record_count"])
-
-    @classmethod
-    def from_entry(
-        cls, path: str, data_file: object, offset: object, size: object, cardinality: object
-    ) -> DeletionVector:
-        """Make it from the fields of a manifest entry; a FormatError names the file if one is missing or impossible."""
+        """Make it from the fields of ``data_file``; a FormatError names the file if one is missing or impossible."""
+        path, data_file = file["file_path"], file.get("referenced_data_file")
+        offset, size = file.get("content_offset"), file.get("content_size_in_bytes")
+        cardinality = file["record_count"]
         if not isinstance(data_file, str) or not data_file:
             raise FormatError(f"{path}: the manifest does not say which data file this deletion vector is for")
         if not (_is_count(offset) and _is_count(size) and _is_count(cardinality)):
@@ -97,9 +89,6 @@ class DeletionVector:
                 f"{path}: the manifest does not say where in it the deletion vector of {data_file} is, or how many "
                 "rows it deletes"
             )
-        assert isinstance(offset, int)
-        assert isinstance(size, int)
-        assert isinstance(cardinality, int)
         if not _SMALLEST <= size <= _LARGEST:
             raise FormatError(f"{path}: the manifest says that the deletion vector of {data_file} has {size} bytes")
         return cls(path, data_file, offset, size, cardinality)
@@ -210,7 +199,7 @@ def _positions(bitmaps: bytes, cardinality: int, where: str) -> BitMap64:
     return found
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

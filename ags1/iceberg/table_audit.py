@@ -23,7 +23,7 @@ from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.iceberg.file_io import EncryptedFileIO, plaintext_length_of
 from ags1.iceberg.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
-from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID
+from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID, properties_of
 from ags1.iceberg.table_walk import (
     FAULTS,
     PLAINTEXT,
@@ -205,7 +205,7 @@ class _Audit:
                 "as a table that is not encrypted"
             )
             self._error("no-master-key-property", KEY_ID, text)
-        asked = found.properties.get(DATA_KEY_LENGTH)
+        asked = properties_of(fields).get(DATA_KEY_LENGTH)
         if asked is not None:
             try:
                 self._data_key_length = int(str(asked))

@@ -20,12 +20,12 @@ from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg._document import Document
 from ags1.iceberg._naming import naming
-from ags1.iceberg.deletion_vectors import BINDING, DeletionVector
+from ags1.iceberg.deletion_vectors import DeletionVector
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.file_io import EncryptedFileIO
 from ags1.iceberg.file_keys import KnownFile, known_file, known_manifest
 from ags1.iceberg.manifests import read_entries, read_list
-from ags1.iceberg.metadata_document import KEY_ID, check_list, claims_encryption, list_header
+from ags1.iceberg.metadata_document import KEY_ID, check_list, claims_encryption, list_header, properties_of
 from ags1.keys import KeyMetadata
 
 File = TypeVar("File", bound="TableFile")
@@ -266,19 +266,13 @@ class TableWalk:
         self.location = location
         self.document = document
         self.keys = EncryptionKeys(document.entries())
-        key_id = self.properties.get(KEY_ID)
+        key_id = properties_of(document.fields).get(KEY_ID)
         self.table_key_id = key_id if isinstance(key_id, str) and key_id else None
         self.encrypted = claims_encryption(document.fields)
         self.snapshots: list[TableSnapshot] = []
         self.manifest_lists: dict[str, ReadFile] = {}
         self.manifests: dict[str, ReadFile] = {}
         self.files: dict[str, TableFile] = {}
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """The table's properties."""
-        found = self.document.fields.get("properties")
-        return found if isinstance(found, dict) else {}
 
     @property
     def complete(self) -> bool:
@@ -324,13 +318,13 @@ def walk(location: str, file_io: EncryptedFileIO, snapshot_id: Snapshots = "all"
     ordered = sorted(found.manifests.values(), key=lambda each: each.listed["content"], reverse=True)
     for above, entries in _read_all(file_io, ordered, _files):
         of_manifest = (above,)
-        for file, number, bound in entries:
+        for file, number, vector in entries:
             records, is_new = file.records, file.path not in found.files
             file = _add(found.files, file, of_manifest)
             # A Puffin file has as many entries as vectors, and each may be in several manifests.
-            if bound is None:
+            if vector is None:
                 vectors.check_data(file, above, number)
-            elif vectors.add(file, bound, records, above, number) and not is_new:
+            elif vectors.add(file, vector, above, number) and not is_new:
                 file.records = (file.records or 0) + (records or 0)
     vectors.finish()
     return found
@@ -445,17 +439,24 @@ def _manifests(above: ReadFile, data: bytes) -> list[ReadFile]:
     return [ReadFile(known_manifest(each, above.known.encrypted_table), each) for each in read_list(data)]
 
 
-def _files(above: ReadFile, data: bytes) -> list[tuple[TableFile, int | None, tuple[Any, ...] | None]]:
-    """Files that are in the table, with their data sequence numbers, and of a deletion vector what binds it."""
-    found, count = [], 0
+def _files(above: ReadFile, data: bytes) -> list[tuple[TableFile, int | None, DeletionVector | FormatError | None]]:
+    """Files that are in the table, with their data sequence numbers, and deletion vectors, or why they are none."""
+    found: list[tuple[TableFile, int | None, DeletionVector | FormatError | None]] = []
+    count = 0
     for each in read_entries(data, above.listed, metrics=False):
         count += 1
         if each.is_live:
             file = TableFile(known_file(each.file, above.known.encrypted_table))
-            bound = tuple(map(each.file.get, BINDING))
-            found.append((file, each.sequence_number, bound if file.file_format == "puffin" else None))
+            found.append((file, each.sequence_number, _vector(each.file) if file.file_format == "puffin" else None))
     above.records = count
     return found
+
+
+def _vector(file: Mapping[str, Any]) -> DeletionVector | FormatError:
+    try:
+        return DeletionVector.of(file)
+    except FormatError as error:
+        return error
 
 
 def _add(files: dict[str, File], found: File, above: tuple[ReadFile]) -> File:
@@ -532,14 +533,11 @@ class VectorCheck:
         self._of: dict[str, list[tuple[DeletionVector, TableFile, ReadFile, int | None]]] = {}
 
     def add(
-        self, file: TableFile, bound: tuple[Any, ...], records: int | None, manifest: ReadFile, number: int | None
+        self, file: TableFile, vector: DeletionVector | FormatError, manifest: ReadFile, number: int | None
     ) -> bool:
-        """Take in a vector, by what binds it: data file, offset and size. Return whether it was not there before."""
-        try:
-            data_file, offset, size = bound
-            vector = DeletionVector.from_entry(file.path, data_file, offset, size, records)
-        except FormatError as error:
-            file.conflict = str(error).removeprefix(f"{file.path}: ")
+        """Take in a vector, or why it is none. Return whether it was not there before."""
+        if isinstance(vector, FormatError):
+            file.conflict = str(vector).removeprefix(f"{file.path}: ")
             return False
         self._of.setdefault(vector.data_file, []).append((vector, file, manifest, number))
         known = self._in.setdefault(file, {})

@@ -17,7 +17,7 @@ from ags1.iceberg.conversion.work import FileResult, FileTask, Places
 from ags1.spark._catalogs import find_table
 from ags1.spark._engine import Engine, check_arguments
 from ags1.spark._iceberg_work import Job, TableMoving
-from ags1.spark._planning import PART_BYTES, Unit
+from ags1.spark._planning import Unit
 from ags1.spark._results import raise_for
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
 from ags1.storage import Location
@@ -45,7 +45,7 @@ def convert(
     dry_run: bool,
 ) -> ConversionReport | ConversionPlan:
     """See :func:`ags1.spark.encrypt_table`, :func:`ags1.spark.decrypt_table` and :func:`ags1.spark.rekey_table`."""
-    check_arguments(spark, parallelism, PART_BYTES)
+    check_arguments(spark, parallelism)
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
     url = kms_reference(kms)
@@ -64,32 +64,26 @@ def convert(
             raise ValueError("dry_run is for new data keys: give data_keys=True")
         chosen = {each: options[each] for each in _OF_PLANS[change]}
         return plan_conversion(table, kms=client, decrypt=change == "decrypt", **chosen)
-    tasks = _Tasks(spark, TableMoving(change, url, threads), parallelism, progress)
-    report: ConversionReport = _FUNCTIONS[change](table, kms=client, perform=tasks.perform, **options)
-    if name is not None:
-        _refresh(spark, name)
-    return report
-
-
-class _Tasks:
-    def __init__(self, spark: Any, work: TableMoving, parallelism: int | None, progress: Any) -> None:
-        self._spark, self._work = spark, work
-        self._parallelism, self._progress = parallelism, progress
 
     def perform(
-        self, tasks: list[FileTask], work_key: WorkKey | None, places: Places, directory: Location
+        tasks: list[FileTask], work_key: WorkKey | None, places: Places, directory: Location
     ) -> Iterator[FileResult]:
         # One object, which is pickled once for each Spark task.
         job = Job(places, work_key, directory)
         units = [Unit(each.source, each.length, (each, job)) for each in sorted(tasks, key=lambda each: each.source)]
-        seal = None if work_key is None else Sealer.create(self._work.kms, work_key.key_id)
-        engine = Engine(self._spark, self._work, parallelism=self._parallelism, progress=self._progress, seal=seal)
+        seal = None if work_key is None else Sealer.create(url, work_key.key_id)
+        engine = Engine(spark, TableMoving(change, url, threads), parallelism=parallelism, progress=progress, seal=seal)
         with closing(engine.run(units)) as waves:
             for outcomes in waves:
                 for each in outcomes:
                     if each.status != "ok":
-                        raise_for(each, self._work.verb, None, keeps=False)
+                        raise_for(each, change, None, keeps=False)
                     yield each.detail
+
+    report: ConversionReport = _FUNCTIONS[change](table, kms=client, perform=perform, **options)
+    if name is not None:
+        _refresh(spark, name)
+    return report
 
 
 def _refresh(spark: Any, name: str) -> None:

@@ -49,6 +49,15 @@ def _unpacked(data: Any) -> Any:
     return Entry(path, tuple(Part(*each) for each in parts), key_class, version, None, mode)
 
 
+def _synced(unsynced: Unsynced, found: list[Done]) -> list[Done]:
+    try:
+        unsynced.sync()
+    except OSError as error:
+        # The disk has lost something of all this, and does not say what.
+        return [each if each.error is not None else each._replace(done=None, error=error) for each in found]
+    return found
+
+
 def _row(unit: Unit, done: Done, where: str) -> Outcome:
     """What came of a unit as a row; `where` is its file."""
     error = done.error
@@ -86,10 +95,7 @@ class DecryptWork:
                 unsynced.add(unit.path if isinstance(unit, Entry) else unit.into)
             found.append(done)
             told.past(worker.size_of(unit), is_file=isinstance(unit, Entry) or unit.start == 0)
-        try:
-            unsynced.sync()
-        except OSError as error:
-            found = [each if each.error is not None else each._replace(done=None, error=error) for each in found]
+        found = _synced(unsynced, found)
         above = self.target.text.rstrip("/")
         for unit, each in zip(units, found, strict=True):
             yield _row(unit, each, f"{above}/{unit.path}")
@@ -202,11 +208,7 @@ class EncryptWork:
                 unsynced.add(*(name for name, _ in done.done))
             found.append(done)
             told.past(done.unit.size, is_file=done.unit.start == 0)
-        try:
-            unsynced.sync()
-        except OSError as error:
-            # The disk has lost something of all this, and does not say what.
-            found = [each if each.error is not None else each._replace(done=None, error=error) for each in found]
+        found = _synced(unsynced, found)
         self._record(keys, found)
         yield from (self._row(each) for each in found)
 

@@ -178,7 +178,7 @@ def check_choice(value: object, choices: tuple[str, ...], what: str) -> None:
         raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
-def check_arguments(spark: Any, parallelism: int | None, part_bytes: int) -> Session:
+def check_arguments(spark: Any, parallelism: int | None, part_bytes: int = PART_BYTES) -> Session:
     """Check arguments, before anything is done."""
     if parallelism is not None and parallelism < 1:
         raise ValueError(f"parallelism must be at least 1, got {parallelism}")

@@ -11,6 +11,7 @@ import re
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -69,7 +70,7 @@ class Result:
         self._spark = spark
         self._verb = verb
         self._file = file
-        self._remove = weakref.finalize(self, _unlink, file)
+        self._remove = weakref.finalize(self, Path(file).unlink, missing_ok=True)
         self.counts: dict[str, int] = {}
         self.plaintext_bytes = 0
         self.seconds = 0.0
@@ -139,13 +140,6 @@ class Result:
 
     def __repr__(self) -> str:
         return f"<{self.summary().splitlines()[0]}>"
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 class Recorder:

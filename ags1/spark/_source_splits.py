@@ -6,11 +6,10 @@ some hundred megabytes. Ranges tile a file, the last one beyond its end: decoder
 
 from __future__ import annotations
 
-import json
+import pickle
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.spark._source_inputs import Listed
@@ -76,14 +75,9 @@ def _cut(files: list[Listed], limit: int, options: SourceOptions) -> Iterator[Sp
 
 def packed(identity: str, splits: list[Split]) -> bytes:
     """Splits for the way to a task: paths and ranges, no keys."""
-    rows = [
-        [each.file.path, each.file.base, each.file.length, each.file.file_length, each.start, each.end]
-        for each in splits
-    ]
-    return zlib.compress(json.dumps([identity, rows], separators=(",", ":")).encode("ascii"), 1)
+    return zlib.compress(pickle.dumps((identity, splits), pickle.HIGHEST_PROTOCOL), 1)
 
 
 def unpacked(data: bytes) -> tuple[str, list[Split]]:
-    found: Any = json.loads(zlib.decompress(data))
-    identity, rows = found
-    return identity, [Split(Listed(*row[:4]), *row[4:]) for row in rows]
+    found: tuple[str, list[Split]] = pickle.loads(zlib.decompress(data))
+    return found

@@ -16,7 +16,7 @@ from ags1.audit.engine import judge
 from ags1.audit.report import AuditReport
 from ags1.spark._engine import Engine, Outcome, check_arguments
 from ags1.spark._locations import locate
-from ags1.spark._planning import PART_BYTES, Unit
+from ags1.spark._planning import Unit
 from ags1.spark._sealing import kms_client, kms_reference
 from ags1.storage import Entry, Location, in_order
 
@@ -67,7 +67,7 @@ def audit(
     ValueError
         A policy that is none, or a number below 1.
     """
-    check_arguments(spark, parallelism, PART_BYTES)
+    check_arguments(spark, parallelism)
     url = None if kms is None else kms_reference(kms)
     here = locate(source, spark)
 
