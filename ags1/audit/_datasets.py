@@ -20,8 +20,6 @@ __all__ = ["DatasetMembership"]
 
 
 class DatasetMembership(Membership):
-    """The objects of a dataset."""
-
     def __init__(
         self,
         root: str,
@@ -113,7 +111,6 @@ class DatasetMembership(Membership):
             self._add("error", "dataset-file-size", name, text, EXIT_DATA)
 
     def judge(self, file: AuditedFile, report: AuditReport) -> None:
-        """Add the dataset's master keys, and whether the object belongs to it."""
         name = self.group.inside(file.name)
         above, _, last = name.rpartition("/")
         if name.startswith(f"{RUNS}/") or (above == CONTROL and version_number(last) is not None):

@@ -230,8 +230,6 @@ def _row(file: AuditedFile, report: AuditReport) -> str:
 
 @dataclass(frozen=True)
 class Rectangle:
-    """A rectangle, with its upper left corner."""
-
     x: float
     y: float
     width: float

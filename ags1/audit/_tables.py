@@ -38,8 +38,6 @@ _NOT_LOOKED_AT = frozenset({"file-not-looked-at", "file-unreadable"})
 
 
 class TableMembership(Membership):
-    """The files of a table."""
-
     def __init__(self, root: str, location: Location, metadata: list[Entry], kms: Any, report: AuditReport) -> None:
         super().__init__(Group("iceberg table", root))
         self._location = location
@@ -162,7 +160,6 @@ class TableMembership(Membership):
     # -- each of its files -------------------------------------------------------------------------------------------
 
     def judge(self, file: AuditedFile, report: AuditReport) -> None:
-        """Add what the table makes of one of its files."""
         name = self.group.inside(file.name)
         above, _, last = name.rpartition("/")
         place = _place(self._location.join(name).text)
@@ -191,7 +188,6 @@ class TableMembership(Membership):
 
 
 def is_metadata_file(name: str) -> bool:
-    """Whether this is the name of a table's metadata file."""
     return name.endswith((METADATA_SUFFIX, f"{METADATA_SUFFIX}.gz"))
 
 

@@ -83,7 +83,6 @@ class AvroType:
 
     @property
     def optional(self) -> bool:
-        """Whether a value may be null."""
         return True in self.branches
 
     @property
@@ -92,12 +91,10 @@ class AvroType:
         return self.kind == "array" and self.logical == "map"
 
     def field(self, name: str) -> AvroField:
-        """The field of this name."""
         return next(each for each in self.fields if each.name == name)
 
 
 def has_field_ids(schema: Any) -> bool:
-    """Whether a schema has the id of any field."""
     if isinstance(schema, list):
         return any(has_field_ids(each) for each in schema)
     return isinstance(schema, dict) and (not _IDS.isdisjoint(schema) or any(map(has_field_ids, schema.values())))
@@ -138,8 +135,6 @@ def _by_name(mapped: Iterable[Any]) -> _Mapping:
 
 
 class _Parser:
-    """Resolves the names in one schema."""
-
     def __init__(self) -> None:
         self._named: dict[str, AvroType] = {}
 

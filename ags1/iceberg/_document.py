@@ -89,7 +89,6 @@ class Document:
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The parsed metadata, to look at."""
         return self._fields
 
     @property
@@ -178,7 +177,6 @@ class Snapshots:
         return refs if isinstance(refs, dict) else {}
 
     def is_branch(self, name: str) -> bool:
-        """Whether a ref is a branch, not a tag."""
         found = self.refs.get(name)
         return not isinstance(found, dict) or found.get("type") == "branch"
 

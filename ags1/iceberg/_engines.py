@@ -42,7 +42,6 @@ _EPOCH = datetime.date(1970, 1, 1)
 
 
 def polars_frame(scan: Any) -> Any:
-    """A polars LazyFrame of a scan."""
     try:
         import polars
         from polars.io.plugins import register_io_source
@@ -162,7 +161,6 @@ class ScanDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         filter: Any = None,  # noqa: A002
         **options: Any,
     ) -> pyarrow.dataset.Scanner:
-        """The rows that a query needs."""
         needed = self._scan.schema.column_names if columns is None else list(columns)
         if filter is not None:
             # Arrow does not say which columns a filter has, but shows it.

@@ -236,7 +236,6 @@ def entries_from_list(value: object) -> list[EncryptedKey]:
 
 
 def list_to_json(entries: Iterable[EncryptedKey]) -> str:
-    """The list as compact JSON text."""
     return f"[{','.join(entry.to_json() for entry in entries)}]"
 
 

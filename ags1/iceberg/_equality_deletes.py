@@ -50,7 +50,6 @@ class DeletedKeys:
         self._newest = newest.sort_by("key").column("number_max").combine_chunks()
 
     def left(self, table: pyarrow.Table, columns: FurtherColumns, sequence_number: int) -> pyarrow.Table:
-        """The rows of a data file that are not deleted."""
         found = None
         for field_id, (different, known) in zip(self._field_ids, self._steps, strict=True):
             values = compute.index_in(_values(table, columns, field_id), different)

@@ -179,7 +179,6 @@ class EncryptedArrowScan(ArrowScan):
             return read_position_deletes(opened, file.file_format.value.lower())
 
     def _deleted_keys(self, tasks: list[Any], at_once: int) -> dict[EqualityDeletes, DeletedKeys]:
-        """Deleted rows by group."""
         columns = {}
         for group in dict.fromkeys(group for task in tasks for group in task.deletes.equality_deletes):
             with naming(group.files[0][0].file_path, _PROBLEM):
@@ -246,7 +245,6 @@ class EncryptedArrowScan(ArrowScan):
 
 
 def _without_hopeless_groups(fragment: Any, file_schema: Schema, row_filter: RowFilter) -> Any:
-    """A Parquet file without the row groups in which no row can pass."""
     metadata, physical = fragment.metadata, fragment.physical_schema
     columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
     # Those that are in no struct: a name may have dots itself.

@@ -79,7 +79,6 @@ class TreeNode:
 
 
 def table_tree(found: TableWalk) -> TreeNode:
-    """The tree of what a walk found."""
     fields = found.document.fields
     facts = [f"format version {fields.get('format-version')}"]
     if found.table_key_id is not None:

@@ -53,7 +53,6 @@ class FilteredColumn:
 
     @property
     def is_float(self) -> bool:
-        """Whether it may have NaN."""
         return isinstance(self.type, (types.FloatType, types.DoubleType))
 
 

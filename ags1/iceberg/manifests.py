@@ -365,7 +365,6 @@ def _renamed(record: dict[str, Any], names: _Names) -> dict[Any, Any]:
 
 
 def _without(schema: Any, field_ids: frozenset[int]) -> Any:
-    """The schema without the fields with these ids."""
     if isinstance(schema, list):
         kept = [each for each in schema if not (isinstance(each, dict) and each.get("field-id") in field_ids)]
         return [_without(each, field_ids) for each in kept]

@@ -37,7 +37,6 @@ __all__ = ["DecryptWork", "EncryptWork", "Told", "VerifyWork", "packed", "rows_o
 
 
 def packed(entry: Entry) -> tuple[Any, ...]:
-    """What a task needs of an entry."""
     parts = tuple((part.name, part.plaintext_length, part.sealed_key) for part in entry.parts)
     return entry.path, parts, entry.key_class, entry.version, entry.mode
 
@@ -116,7 +115,6 @@ class VerifyWork:
     verb: str = "verify"
 
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """Verify some files."""
         told = Told(tell)
         keys = class_keys(self.version.classes, self.kms, self.source)
         worker = VerifyWorker(self.source, keys, progress=told.within)
@@ -179,7 +177,6 @@ class Told:
         self._told = done
 
     def past(self, size: int, *, is_file: bool = True) -> None:
-        """The current unit is over."""
         self._tell(1 if is_file else 0, size - self._told)
         self._told = 0
 

@@ -89,7 +89,6 @@ class Outcome:
 
     @classmethod
     def failed(cls, unit: Any, error: BaseException, **more: Any) -> Outcome:
-        """What an error makes of a unit."""
         return cls(unit.path, status="error", error=str(error), kind=type(error).__name__, start=unit.start, **more)
 
 
@@ -173,13 +172,11 @@ def _to_batch(rows: list[Outcome]) -> pa.RecordBatch:
 
 
 def check_choice(value: object, choices: tuple[str, ...], what: str) -> None:
-    """Refuse an argument that is not one of a few words."""
     if value not in choices:
         raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
 def check_arguments(spark: Any, parallelism: int | None, part_bytes: int = PART_BYTES) -> Session:
-    """Check arguments, before anything is done."""
     if parallelism is not None and parallelism < 1:
         raise ValueError(f"parallelism must be at least 1, got {parallelism}")
     if part_bytes < 1:

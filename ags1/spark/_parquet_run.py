@@ -56,8 +56,6 @@ _NOTES = 1000
 
 
 class Run:
-    """One run over one tree, on the driver."""
-
     def __init__(
         self,
         spark: Any,
@@ -93,7 +91,6 @@ class Run:
         plaintext_columns: Iterable[Any] = (),
         drop_bloom_filters: bool = False,
     ) -> Result:
-        """Encrypt, decrypt or re-key."""
         assert self._target is not None
         check_choice(others, ("error", "copy", "skip"), "others")
         _check_threads(threads)

@@ -112,12 +112,10 @@ class Writing(Reading):
 
     @property
     def master_key_ids(self) -> list[str]:
-        """All master keys, each once."""
         return list(dict.fromkeys([self.footer_key_id, *(master for master, _ in self.columns or ())]))
 
 
 def prefix_of(given: str | bytes, name: str) -> bytes:
-    """The AAD prefix of one file."""
     if isinstance(given, bytes):
         return given
     return text_of_prefix(given, name).encode("utf-8", "surrogateescape")
@@ -242,7 +240,6 @@ class Advance:
             self._told = now
 
     def finish(self) -> None:
-        """The file is dealt with, however."""
         self._tell(1, self._size - self._told)
         self._told = self._size
 
@@ -261,7 +258,6 @@ def timed(work: Callable[[Unit, Advance], Outcome], unit: Unit, tell: Tell) -> O
 
 
 def failed(path: str, error: Exception) -> Outcome:
-    """The outcome of a file that could not be dealt with."""
     kind = type(error).__name__
     text = str(error) or kind
     if not isinstance(error, (Ags1Error, OSError, ValueError)):

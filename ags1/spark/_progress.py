@@ -37,7 +37,6 @@ class Counters:
             os.close(descriptor)
 
     def read(self) -> tuple[int, int]:
-        """Files and bytes of all bins."""
         if self.path is None:
             return 0, 0
         with open(self.path, "rb") as file:
@@ -47,7 +46,6 @@ class Counters:
         return sum(each[0] for each in found), sum(each[1] for each in found)
 
     def close(self) -> None:
-        """Remove the file."""
         if self.path is not None:
             os.unlink(self.path)
 
@@ -82,7 +80,6 @@ class Teller:
             self._file.write(_COUNTER.pack(self._files, self._bytes))
 
     def close(self) -> None:
-        """Write the last of it."""
         if self._file is not None:
             self._write()
             self._file.close()
@@ -107,13 +104,11 @@ class Meter:
         self._is_listed = False
 
     def expect(self, files: int, size: int) -> None:
-        """There is so much more to be done."""
         with self._lock:
             self._files += files
             self._bytes += size
 
     def listed(self) -> None:
-        """There is nothing more to be expected."""
         self._is_listed = True
 
     def begun(self, tasks: int, files: int, size: int) -> None:

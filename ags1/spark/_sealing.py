@@ -134,7 +134,6 @@ class Sealer:
         return cls(reference.unwrap(client), kms)
 
     def seal(self, data: bytes, label: bytes) -> bytes:
-        """Seal a payload for a task."""
         nonce = random_bytes(_NONCE)
         return nonce + seal_message(data, self._keys.key(), nonce, b"ags1 payload " + label)
 

@@ -15,8 +15,6 @@ def is_connect(spark: Any) -> bool:
 
 
 class Session:
-    """A Spark session, classic or Connect."""
-
     def __init__(self, spark: Any) -> None:
         if not hasattr(spark, "range") or not hasattr(spark, "createDataFrame"):
             raise TypeError(f"spark must be a SparkSession, not {type(spark).__name__}")

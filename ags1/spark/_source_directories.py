@@ -99,7 +99,6 @@ def constant(value: str | None, field: pa.Field, name: str, time_zone: str) -> A
 
 
 def escaped(text: str) -> str:
-    """A name or a value as it is in the name of a directory."""
     return _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 

@@ -214,8 +214,6 @@ class _Files:
 
 
 class _KeyedFiles(_Files):
-    """AGS1 files with a key by reference."""
-
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._keys = FileKeys(options)
@@ -254,8 +252,6 @@ def _warn_of_length(path: str) -> None:
 
 
 class _ParquetFiles(_Files):
-    """Parquet files that are encrypted themselves."""
-
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._decryption = _decryption(options, plaintext=options.allow_plaintext)

@@ -317,7 +317,6 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Read options as Spark gives them."""
         values = _values(cls, options)
         for name, what in _NEEDED.items():
             if not values.get(name):
@@ -382,7 +381,6 @@ def _check_decode(cls: Any, values: Mapping[str, Any], decode: str) -> None:
 
 
 def _unknown(plain: str, name: str, known: Mapping[str, Any]) -> ValueError:
-    """What to raise for an option that is none of these."""
     elsewhere = (
         (_READ, "reading: spark.read"), (_WRITE, "writing: df.write"), (_STREAM, "streams: spark.readStream")
     )  # fmt: skip

@@ -129,7 +129,6 @@ def read_splits(
 def read_partition(
     partition: InputPartition | None, schema: StructType, options: SourceOptions, conditions: list[Condition]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task."""
     # What Spark makes of an empty list: None, or a partition with None in it.
     value = getattr(partition, "value", None)
     if value is None:
@@ -333,5 +332,4 @@ class PushdownReader(SourceReader):
 
 
 def reader_for(options: SourceOptions, schema: StructType) -> SourceReader:
-    """The reader that the options ask for."""
     return PushdownReader(options, schema) if options.pushdown else SourceReader(options, schema)

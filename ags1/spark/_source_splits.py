@@ -26,8 +26,6 @@ END = 1 << 62
 
 @dataclass(frozen=True)
 class Split:
-    """A range of the plaintext of one file."""
-
     file: Listed
     start: int = 0
     end: int = END

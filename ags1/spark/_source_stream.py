@@ -162,7 +162,6 @@ else:
 
 
 def stream_reader_for(options: Mapping[str, str], schema: StructType) -> StreamReader:
-    """The reader that the options ask for."""
     checked = StreamOptions.parse(options)
     if checked.keyref or len(checked.path) > 1:
         raise ValueError("a stream reads one dataset, with the option kms; files with a keyref have no versions")

@@ -115,7 +115,6 @@ class Ags1Writer(DataSourceArrowWriter):
     # -- in a task -------------------------------------------------------------------------------------------------
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of a task; return its files."""
         context = TaskContext.get()
         partition, attempt = (0, random_bytes(4).hex()) if context is None else (
             context.partitionId(), str(context.taskAttemptId())

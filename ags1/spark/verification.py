@@ -109,7 +109,6 @@ def verify_files(
 
 
 def _is_table(location: Location) -> bool:
-    """Whether a name is that of an Iceberg table."""
     if location.path.endswith(".metadata.json"):
         return True
     if latest_number(location):
@@ -164,7 +163,6 @@ class _Verifying:
                     yield Unit(entry.path, each.size, each, each.start, size)
 
     def row(self, location: Location, problem: Problem) -> Outcome:
-        """A row for what is wrong."""
         found = self._failed.get(problem.path) or Outcome(problem.path, location.join(problem.path).text)
         found.error, found.kind = f"{problem.kind}: {problem.detail}", problem.kind
         found.status = "left out" if problem.is_harmless else "error"

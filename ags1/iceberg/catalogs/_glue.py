@@ -20,8 +20,6 @@ _KEPT = (
 
 
 class GlueTable(PointerTable):
-    """A table in a GlueCatalog."""
-
     def __init__(self, catalog: GlueCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
         super().__init__(catalog, identifier, io_properties)
         self._glue: Any = catalog.glue
@@ -29,7 +27,6 @@ class GlueTable(PointerTable):
         self._database, self._table = catalog.identifier_to_database_and_table(identifier)
 
     def load(self) -> TableState:
-        """Ask Glue for the table, and read the metadata file that it names."""
         return read_state(self._now(), self.io_properties)
 
     def swap(self, base: TableState, new: TableState) -> None:

@@ -80,7 +80,6 @@ class HiveTable(PointerTable):
         return TableState(location, written.document, key_id, None if key_id is None else written.metadata_hash)
 
     def swap(self, base: TableState, new: TableState) -> None:
-        """Alter the Hive table, under Hive's lock."""
         from hive_metastore.ttypes import (
             EnvironmentContext,
             InvalidOperationException,

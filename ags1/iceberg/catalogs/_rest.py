@@ -31,8 +31,6 @@ _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-nu
 
 
 class RestTable(CatalogTable):
-    """A table in a RestCatalog."""
-
     def __init__(self, catalog: RestCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
         self._catalog = catalog
         self._identifier = identifier
@@ -42,7 +40,6 @@ class RestTable(CatalogTable):
         self.io_properties = self._given
 
     def load(self) -> TableState:
-        """Ask the server for the table."""
         return self._state(self._ask("GET", self._url("load_table"), params={"snapshots": "all"}))
 
     def check_can_encrypt(self) -> None:
@@ -60,7 +57,6 @@ class RestTable(CatalogTable):
             self._try_keys(state)
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
-        """Send the updates that make `fields` of the base."""
         before = base.document.fields
         updates = updates_of(before, fields)
         found = self.load()

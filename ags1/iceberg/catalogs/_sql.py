@@ -11,10 +11,7 @@ __all__ = ["SqlTable"]
 
 
 class SqlTable(PointerTable):
-    """A table in a SqlCatalog."""
-
     def load(self) -> TableState:
-        """Read the row, and the metadata file that it names."""
         return read_state(self._location(), self.io_properties)
 
     def swap(self, base: TableState, new: TableState) -> None:

@@ -165,7 +165,6 @@ class PointerTable(CatalogTable):
         """
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
-        """Write the metadata file and make it the table's."""
         with self._written(fields, successor(base.metadata_location, base.document.fields, fields)) as new:
             self.swap(base, new)
         return new
@@ -175,7 +174,6 @@ class PointerTable(CatalogTable):
         """Put a new table into the catalog; raises as :meth:`swap`, a ConflictError where the name is taken."""
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
-        """Make a new table with this metadata."""
         with self._written(fields, first(fields)) as new:
             self.insert(new)
         return new

@@ -48,7 +48,6 @@ class Updates:
 
     @property
     def all(self) -> list[Update]:
-        """All of them, in order."""
         return [*self.first, *self.snapshots, *self.last]
 
 

@@ -29,8 +29,6 @@ def _old_snapshots(count: int) -> str:
 
 @dataclass
 class _Report:
-    """What reports have in common."""
-
     @property
     def text(self) -> str:
         """For people."""

@@ -57,12 +57,10 @@ class Chunk:
         return Chunk(self.offset, self.data, self.starts[kept], self.ends[kept])
 
     def halves(self) -> tuple[Chunk, Chunk]:
-        """The first half of the lines, and the second."""
         half = len(self) // 2
         return self.some(slice(0, half)), self.some(slice(half, None))
 
     def not_blank(self) -> Chunk:
-        """The same without empty lines."""
         kept = self.ends > self.starts
         return self if kept.all() else self.some(kept)
 

@@ -26,7 +26,6 @@ _MAGIC = b"\x1f\x8b"
 
 
 def lines_of(file: Plain, start: int, end: int, options: SourceOptions) -> Iterator[Chunk]:
-    """The lines of a range of a file."""
     if not is_gzip(file.name):
         refuse_compressed(file.name)
         return chunks(file.source, start, end, options.line_sep, options.batch_bytes)

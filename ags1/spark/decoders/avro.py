@@ -133,8 +133,6 @@ def _type_of(avro: Any, name: str) -> _Type:
 
 
 class _Types:
-    """Takes in one schema; names are resolved."""
-
     def __init__(self, file: str) -> None:
         self._file = file
         self._named: dict[str, _Type] = {}

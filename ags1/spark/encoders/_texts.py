@@ -39,7 +39,6 @@ def has_text(kind: pa.DataType) -> bool:
 
 
 def is_octets(kind: pa.DataType) -> bool:
-    """Whether values are bytes."""
     types = pa.types
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
