@@ -23,11 +23,11 @@ if TYPE_CHECKING:
         relocate_table,
     )
     from ags1.iceberg.conversion.reports import CleanReport, ConversionPlan, ConversionReport, ExpiryReport
-    from ags1.iceberg.creation import create_table
     from ags1.iceberg.encryption_keys import EncryptionKeys, MergeReport, MissingKekError, PruneReport, RewrapReport
     from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
     from ags1.iceberg.writing.change import ChangeReport
+    from ags1.iceberg.writing.new_table import create_table
 
 __all__ = [
     "ChangeReport",
@@ -70,10 +70,10 @@ __getattr__, __dir__ = lazy_names(
             "relocate_table",
         ),
         "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
-        "creation": ("create_table",),
         "encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "RewrapReport"),
         "file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
         "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
         "writing.change": ("ChangeReport",),
+        "writing.new_table": ("create_table",),
     },
 )

@@ -35,8 +35,8 @@ from ags1.iceberg._naming import naming
 from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_file, of_partition, of_summaries
 from ags1.iceberg.deletion_vectors import DeletionVector
+from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, POSITION_DELETES, Entry, kind_of
-from ags1.iceberg.snapshot_files import SnapshotFiles
 
 __all__ = ["DataFile", "ScanTask", "plan_scan"]
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pandas
 import pyarrow
+from pyiceberg.expressions import AlwaysTrue, And
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
 
 from ags1.iceberg._planning import ScanTask, plan_scan
 from ags1.iceberg._projection import LINEAGE
@@ -49,8 +52,6 @@ class EncryptedTableScan:
         return plan_scan(self.plan, self._filter)
 
     def _arrow_scan(self, *, narrow: bool = False) -> EncryptedArrowScan:
-        from pyiceberg.expressions import AlwaysTrue
-
         plan = self.plan
         schema = self.schema
         if narrow:
@@ -74,9 +75,6 @@ class EncryptedTableScan:
         limit : int, optional
             No more rows than that.
         """
-        from pyiceberg.expressions import And
-        from pyiceberg.schema import Schema
-
         plan = self.plan
         limits = [each for each in (plan.limit, limit) if each is not None]
         if row_filter is not None and plan.limit is not None:
@@ -101,9 +99,6 @@ class EncryptedTableScan:
 
     def to_record_batches(self) -> pyarrow.RecordBatchReader:
         """Rows batch by batch, in bounded memory: a few files are read at a time, in order."""
-        import pyarrow
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
-
         schema = schema_to_pyarrow(self.schema, include_field_ids=False)
         batches: Iterator[Any] = self._arrow_scan().to_record_batches(self.plan_files())
         return pyarrow.RecordBatchReader.from_batches(schema, batches)
@@ -139,8 +134,6 @@ class EncryptedTableScan:
 
     def count(self) -> int:
         """How many rows there are; from metadata alone, where that is exact."""
-        from pyiceberg.expressions import AlwaysTrue
-
         total: int = 0
         to_read = []
         for task in self.plan_files():
@@ -154,8 +147,6 @@ class EncryptedTableScan:
 
 def _in_order(plan: Any, columns: Sequence[str] | None, lineage: Collection[str]) -> Any:
     """The schema of a scan, with its columns in the order in which they were asked for, lineage columns too."""
-    from pyiceberg.schema import Schema
-
     projected = plan.projection()
     if columns is None:
         return projected

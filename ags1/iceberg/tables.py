@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow
-from pyiceberg.table import StaticTable
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import DataScan, StaticTable
+from pyiceberg.table.metadata import TableMetadataUtil
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
 from ags1.iceberg._projection import LINEAGE
-from ags1.iceberg._row_filter import RowFilter
+from ags1.iceberg._row_filter import RowFilter, parse_filter
 from ags1.iceberg._table_changes import TableChanges
 from ags1.iceberg._table_scan import EncryptedTableScan
 from ags1.iceberg._variant import metadata_text
@@ -173,10 +176,6 @@ class EncryptedTable(TableChanges):
     def __init__(
         self, metadata_location: str, file_io: EncryptedFileIO, catalog_table: CatalogTable | None = None
     ) -> None:
-        from pyiceberg.catalog.noop import NoopCatalog
-        from pyiceberg.table import StaticTable
-        from pyiceberg.table.metadata import TableMetadataUtil
-
         self.metadata_location = metadata_location
         self.io = file_io
         self.catalog_table = catalog_table
@@ -296,11 +295,6 @@ class EncryptedTable(TableChanges):
         rows do not pass, those of ``not in`` and ``not like`` neither; NaN equals NaN and is more than any other
         number; numbers are compared exactly, but with floats as floats of 64 bits, in which a float column has no 0.1.
         """
-        from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.table import DataScan
-
-        from ags1.iceberg._row_filter import parse_filter
-
         if limit is not None and limit < 0:
             raise ValueError(f"limit must not be negative, got {limit}")
         if columns is not None and (isinstance(columns, str) or not columns):

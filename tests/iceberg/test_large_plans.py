@@ -34,7 +34,7 @@ MEASURE = """
 import re, sys
 from ags1.iceberg import load_table
 from ags1.iceberg.conversion.contents import Contents
-from ags1.iceberg.snapshot_files import SnapshotFiles
+from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.kms import MemoryKms
 

@@ -10,8 +10,8 @@ import pyarrow
 import pytest
 
 from ags1.iceberg import EncryptedTable, create_table
+from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, EXISTING
-from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.kms import MemoryKms
 
 KMS = MemoryKms({"lake": bytes(16)})

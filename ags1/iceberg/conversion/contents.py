@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ags1._parallel import in_parallel
+from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, EQUALITY_DELETES, Entry, Manifest, kind_of
-from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 
 Kept: TypeAlias = dict[tuple[str, int | None], Manifest]

@@ -27,9 +27,9 @@ from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.conversion.sealing import Seal, WorkKey
 from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run
 from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, Entry, kind_of
 from ags1.iceberg.metadata_document import DATA_PATH
-from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.table_walk import FAULTS, STAT_THREADS
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata

@@ -24,10 +24,10 @@ from ags1.iceberg.conversion.engine import statistics_of
 from ags1.iceberg.conversion.journal import DIRECTORY, runs
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.manifests import kind_of
 from ags1.iceberg.metadata_document import METADATA_SUFFIX, VERSION_HINT, metadata_directory, metadata_document
-from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.tables import client_of
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata

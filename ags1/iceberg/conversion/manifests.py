@@ -17,8 +17,8 @@ from ags1.iceberg.conversion.contents import Contents, RefSnapshot, is_moved, is
 from ags1.iceberg.conversion.sealing import Seal
 from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
 from ags1.iceberg.conversion.work import FileResult
+from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, DELETES, EXISTING, Entry, Manifest
-from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles

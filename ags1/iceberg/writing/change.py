@@ -19,9 +19,9 @@ from typing import Any
 from ags1._words import counted
 from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import RefusedError
+from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Entry, Manifest
-from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.merging import merged

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ags1._parallel import in_parallel
+from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, EXISTING, Entry, Manifest
-from ags1.iceberg.snapshot_files import SnapshotFiles
 from ags1.iceberg.writing.data_files import number_property
 
 Listed = Mapping[str, Any]
