@@ -88,29 +88,20 @@ def _refuse_twins(schema: pa.Schema) -> None:
         raise ValueError(f"several columns have the name {', '.join(map(repr, twins))}: rename all but one")
 
 
+@dataclass(eq=False, repr=False)
 class Ags1Writer(DataSourceArrowWriter):
     """Writes rows into a dataset. Can be pickled: it has wrapped keys only.
 
     The version is that of when the write began. For a dataset that is to be made, `uuid` is None and `version` 0.
     """
 
-    def __init__(
-        self,
-        options: WriteOptions,
-        location: Location,
-        run: RunReference,
-        uuid: str | None,
-        version: int,
-        encoding: Encoding,
-        overwrite: bool,
-    ) -> None:
-        self._options = options
-        self._location = location
-        self._run = run
-        self._uuid = uuid
-        self._version = version
-        self._encoding = encoding
-        self._overwrite = overwrite
+    _options: WriteOptions
+    _location: Location
+    _run: RunReference
+    _uuid: str | None
+    _version: int
+    _encoding: Encoding
+    _overwrite: bool
 
     # -- in a task -------------------------------------------------------------------------------------------------
 
