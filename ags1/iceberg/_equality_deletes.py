@@ -20,7 +20,7 @@ from pyiceberg.types import NestedField
 
 from ags1.errors import FormatError
 from ags1.iceberg._delete_index import EqualityDeletes
-from ags1.iceberg._further_columns import FurtherColumns
+from ags1.iceberg._projection import FurtherColumns
 
 __all__ = ["DeletedKeys"]
 

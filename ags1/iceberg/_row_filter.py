@@ -30,8 +30,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, NestedField
 from pyparsing import ParseBaseException
 
-from ags1.iceberg._further_columns import path_to
 from ags1.iceberg._literal_values import Value, decimal_bound, value_of
+from ags1.iceberg._projection import path_to
 from ags1.iceberg._value_range import FilteredColumn, ValueRange
 from ags1.iceberg._variant import is_variant
 

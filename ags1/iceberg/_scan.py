@@ -25,10 +25,9 @@ from ags1._blocks import usable_cpus
 from ags1._parallel import in_parallel
 from ags1.iceberg._delete_index import EqualityDeletes
 from ags1.iceberg._equality_deletes import DeletedKeys
-from ags1.iceberg._further_columns import FurtherColumns
 from ags1.iceberg._naming import naming
 from ags1.iceberg._planning import ScanTask
-from ags1.iceberg._projection import POSITION, ROW_ID, Projection, name_mapping
+from ags1.iceberg._projection import POSITION, ROW_ID, FurtherColumns, Projection, name_mapping
 from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg._variant import ParquetVariants

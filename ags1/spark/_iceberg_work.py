@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ags1.iceberg.conversion.journal import Records
-from ags1.iceberg.conversion.sealing import WorkKey
-from ags1.iceberg.conversion.work import FileTask, Places, run
+from ags1.iceberg.conversion.work import FileTask, Places, WorkKey, run
 from ags1.iceberg.file_io import EncryptedFileIO
 from ags1.iceberg.file_keys import KnownFile
 from ags1.iceberg.table_verification import Checked, FileChecker

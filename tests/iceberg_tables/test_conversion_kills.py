@@ -19,8 +19,7 @@ from ags1 import iceberg, parquet
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.conversion.journal import DIRECTORY, runs
-from ags1.iceberg.conversion.sealing import WorkKey
-from ags1.iceberg.conversion.work import FileTask, Places, check, run
+from ags1.iceberg.conversion.work import FileTask, Places, WorkKey, check, run
 from ags1.iceberg.table_walk import walk
 from ags1.kms import MemoryKms
 from ags1.storage import Location

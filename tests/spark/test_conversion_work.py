@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 from ags1 import parquet
 from ags1.iceberg.conversion.journal import Journal, runs
-from ags1.iceberg.conversion.sealing import WorkKey
-from ags1.iceberg.conversion.work import FileTask, Places
+from ags1.iceberg.conversion.work import FileTask, Places, WorkKey
 from ags1.spark._engine import Outcome
 from ags1.spark._iceberg_work import Job, TableMoving
 from ags1.spark._planning import Unit

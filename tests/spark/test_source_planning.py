@@ -23,8 +23,7 @@ from ags1.kms import load
 from ags1.spark import _source_inputs
 from ags1.spark._source_directories import constant, inferred, is_hidden, values_of
 from ags1.spark._source_filters import Condition, may_have, understood
-from ags1.spark._source_inputs import Listed, cached_input, open_input
-from ags1.spark._source_keys import FileKeys
+from ags1.spark._source_inputs import FileKeys, Listed, cached_input, open_input
 from ags1.spark._source_options import SourceOptions
 from ags1.spark._source_splits import END, Split, packed, plan, unpacked
 from tests.checks import KEY, PREFIX

@@ -7,8 +7,16 @@ from typing import Any
 
 from pyiceberg.catalog.glue import GlueCatalog
 
-from ags1.iceberg.catalogs._columns import current_schema, hive_columns
-from ags1.iceberg.catalogs._table import LOCATION, PREVIOUS, PointerTable, RefusedError, TableState, read_state
+from ags1.iceberg.catalogs._table import (
+    LOCATION,
+    PREVIOUS,
+    PointerTable,
+    RefusedError,
+    TableState,
+    current_schema,
+    hive_columns,
+    read_state,
+)
 from ags1.iceberg.metadata_document import properties_of
 
 __all__ = ["GlueTable"]

@@ -26,8 +26,16 @@ from typing import Any
 from pyiceberg.catalog.hive import HiveCatalog
 
 from ags1.errors import AuthenticationError
-from ags1.iceberg.catalogs._columns import current_schema, hive_columns
-from ags1.iceberg.catalogs._table import LOCATION, PREVIOUS, PointerTable, RefusedError, TableState, read_state
+from ags1.iceberg.catalogs._table import (
+    LOCATION,
+    PREVIOUS,
+    PointerTable,
+    RefusedError,
+    TableState,
+    current_schema,
+    hive_columns,
+    read_state,
+)
 from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash, text_hash
 from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID, check_hash, properties_of
 

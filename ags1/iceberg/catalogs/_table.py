@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,38 @@ from ags1.iceberg.locations import location_of
 from ags1.iceberg.metadata_document import metadata_directory, metadata_document
 from ags1.storage import can_create, create, make_parent, open_output, read_whole, remove
 
-__all__ = ["LOCATION", "PREVIOUS", "CatalogTable", "PointerTable", "RefusedError", "TableState", "read_state"]
+__all__ = [
+    "LOCATION",
+    "PREVIOUS",
+    "CatalogTable",
+    "PointerTable",
+    "RefusedError",
+    "TableState",
+    "current_schema",
+    "hive_columns",
+    "read_state",
+]
 
 LOCATION, PREVIOUS = "metadata_location", "previous_metadata_location"
 """What the catalogs of Hive and Glue call the metadata file of a table, and the one before."""
+# Of columns, as the catalogs of Hive and Glue list them for whoever looks there; Iceberg itself does not.
+_NAMES = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "date": "date",
+    "time": "string",
+    "timestamp": "timestamp",
+    "timestamptz": "timestamp with local time zone",
+    "timestamp_ns": "timestamp",
+    "timestamptz_ns": "timestamp with local time zone",
+    "string": "string",
+    "uuid": "string",
+    "binary": "binary",
+    "unknown": "void",
+}
 
 
 @dataclass(frozen=True)
@@ -258,3 +287,34 @@ def write_metadata(location: str, data: bytes, io_properties: Mapping[str, str])
 def _said(error: BaseException) -> str:
     text = str(error).splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
+
+
+def current_schema(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema that new rows have."""
+    wanted = fields.get("current-schema-id")
+    for schema in fields.get("schemas") or ():
+        if isinstance(schema, dict) and schema.get("schema-id") == wanted:
+            return schema
+    return {}
+
+
+def hive_columns(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None]]:
+    """Name, type in Hive's words, and comment of each column."""
+    for field in schema.get("fields") or ():
+        yield str(field["name"]), _hive_type(field["type"]), field.get("doc")
+
+
+def _hive_type(kind: Any) -> str:
+    if isinstance(kind, str):
+        if kind.startswith("decimal"):
+            return kind.replace(" ", "")
+        # Of what Hive has no word for, the bytes are what can be said.
+        return _NAMES.get(kind, "binary")
+    if kind["type"] == "list":
+        return f"array<{_hive_type(kind['element'])}>"
+    if kind["type"] == "map":
+        return f"map<{_hive_type(kind['key'])},{_hive_type(kind['value'])}>"
+    if kind["type"] == "struct":
+        inside = ",".join(f"{field['name']}:{_hive_type(field['type'])}" for field in kind["fields"])
+        return f"struct<{inside}>"
+    raise ValueError(f"no Iceberg type: {json.dumps(kind)[:200]}")

@@ -1,7 +1,6 @@
 """Existing tables, converted: encrypted, decrypted, re-keyed, relocated; and what is left over, removed.
 
-sealing      keys of files on their way between processes
-work         one file, moved
+work         one file, moved; its key on the way between processes
 contents     what the branches and tags of a table have
 vectors      deletes by position, for files with new paths
 manifests    the new snapshots

@@ -24,8 +24,7 @@ from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
 from ags1.iceberg.conversion.journal import DIRECTORY, Journal, Run, runs
 from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
-from ags1.iceberg.conversion.sealing import Seal, WorkKey
-from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run
+from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, Seal, WorkKey, check, run
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, Entry, kind_of

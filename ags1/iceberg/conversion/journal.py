@@ -18,8 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ags1.errors import FormatError
-from ags1.iceberg.conversion.sealing import WorkKey
-from ags1.iceberg.conversion.work import FileResult
+from ags1.iceberg.conversion.work import FileResult, WorkKey
 from ags1.storage import Location, list_files, list_names, make_parent, open_output, read_whole, remove
 
 __all__ = ["DIRECTORY", "Journal", "Records", "Run", "runs"]

@@ -14,9 +14,8 @@ from typing import Any
 from ags1.errors import FormatError
 from ags1.iceberg.conversion.changes import Change
 from ags1.iceberg.conversion.contents import Contents, RefSnapshot, is_moved, is_position_delete, is_vector
-from ags1.iceberg.conversion.sealing import Seal
 from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
-from ags1.iceberg.conversion.work import FileResult
+from ags1.iceberg.conversion.work import FileResult, Seal
 from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, DELETES, EXISTING, Entry, Manifest
 from ags1.iceberg.writing.metadata import TableMetadata

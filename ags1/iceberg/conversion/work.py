@@ -5,34 +5,41 @@
 Pages of Parquet files are moved, not decoded; Avro files go through AGS1. Tasks and results hold no plaintext key, so
 they can go to other processes and into a journal. A result is returned only when its file is durable, and was opened
 again with its new key and has the rows that the manifest promises.
+
+    master key (KMS) --wraps--> WorkKey --seals--> key metadata of a file
+                                                   nonce (12) || ciphertext || tag (16); AAD: the file's path
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from ags1 import files
+from ags1._gcm import open_message, random_bytes, seal_message
 from ags1._open import open as open_stream
 from ags1.avro import iter_blocks
-from ags1.errors import Ags1Error, FormatError, TruncatedError
+from ags1.errors import Ags1Error, AuthenticationError, FormatError, TruncatedError
 from ags1.files import Progress
-from ags1.iceberg.conversion.sealing import Seal
+from ags1.iceberg._kek import check_kms, keep_kek, kept_kek, make_kek
 from ags1.iceberg.locations import location_of
-from ags1.keys import KeyMetadata
+from ags1.keys import Key, KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
 from ags1.parquet.footer import FileMetaData, Footer, RowGroup, read_footer
 from ags1.storage import Location, PipeSource, Unsynced, make_parent, open_output, open_source, status
 from ags1.stream import Writer
 
-__all__ = ["FORMS", "FileResult", "FileTask", "Places", "check", "run"]
+__all__ = ["FORMS", "FileResult", "FileTask", "Places", "Seal", "WorkKey", "check", "run"]
 
 FORMS = ("parquet", "avro")
 """Formats of data files and equality delete files that can be moved."""
 
 _PIECE = 8 << 20
 _MAGIC = {"parquet": b"PAR1", "avro": b"Obj\x01"}
+_NONCE, _KEY_LENGTH = 12, 32
+_LABEL = b"ags1 key of a moved file "
+_NAME = "conversion"
 
 
 @dataclass(frozen=True)
@@ -329,3 +336,48 @@ def _opened(location: Location) -> Any:
 def _naming(error: Ags1Error, path: str) -> Ags1Error:
     # Messages about local files have the path without its scheme.
     return error if path.rpartition("/")[2] in str(error) else type(error)(f"{path}: {error}")
+
+
+@dataclass(frozen=True)
+class WorkKey:
+    """A wrapped key, which can be pickled and stored, and the id of the master key that wrapped it."""
+
+    key_id: str
+    wrapped: bytes
+
+    @classmethod
+    def make(cls, kms: Any, key_id: str) -> WorkKey:
+        """Make a new one; a KeyAccessError if the KMS refused."""
+        check_kms(kms)
+        key, wrapped = make_kek(kms, key_id, _NAME, _KEY_LENGTH)
+        keep_kek(kms, wrapped, key_id, key)
+        return cls(key_id, wrapped)
+
+    def open(self, kms: Any) -> Seal:
+        """Have it unwrapped; a KeyAccessError if the KMS refused."""
+        check_kms(kms)
+        return Seal(kept_kek(kms, self.wrapped, self.key_id, _NAME))
+
+
+class Seal:
+    """Seals and opens key metadata. Safe to share between threads; it cannot be pickled."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Key) -> None:
+        self._key = key
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Seal cannot be pickled: it holds a key; send its WorkKey")
+
+    def seal(self, metadata: KeyMetadata, path: str) -> bytes:
+        """Key metadata of the file of this path, sealed."""
+        nonce = random_bytes(_NONCE)
+        return nonce + seal_message(metadata.encode(), self._key, nonce, _LABEL + path.encode())
+
+    def open(self, sealed: bytes, path: str) -> KeyMetadata:
+        """The key metadata again; an AuthenticationError if it was sealed otherwise, or for another file."""
+        plain = open_message(sealed[_NONCE:], self._key, sealed[:_NONCE], _LABEL + path.encode())
+        if plain is None:
+            raise AuthenticationError(f"{path}: the sealed key of this file does not open: another key, or changed")
+        return KeyMetadata.decode(plain)
