@@ -27,9 +27,13 @@ from ags1._avro_encoding import container_start, encoded_block
 from ags1.avro import read_split
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg._document import Document
-from ags1.iceberg._position_deletes import read_position_deletes
 from ags1.iceberg.avro_records import records
-from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions, footer_contradictions
+from ags1.iceberg.deletion_vectors import (
+    DeletionVector,
+    deleted_positions,
+    footer_contradictions,
+    read_position_deletes,
+)
 from ags1.iceberg.manifests import read_entries, read_list, readable
 from tests import peak_memory
 from tests.checks import every, in_child
