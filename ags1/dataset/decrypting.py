@@ -46,7 +46,7 @@ def decrypt_files(
 
     tell(0)
     with open_target(target):
-        # Also where no file is wanted, the directory is there afterwards.
+        # The directory is made even if no file is wanted.
         pass
     worker = DecryptWorker(dataset, target, view.keys, progress=tell)
     for outcome in execute(worker, entries, threads=threads, on_error=on_error):

@@ -1,4 +1,4 @@
-"""The files of a dataset: an entry of a manifest, the objects that hold it, and what its source was like.
+"""The files of a dataset: an entry of a manifest, the objects that hold it, and the identity of its source.
 
 entry   path, mode, version, class of keys, identity of the source
   part  object name, plaintext length, key metadata sealed under the class's key       one, or many for a big file
@@ -20,10 +20,10 @@ __all__ = ["Entry", "Part", "SourceIdentity"]
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """What a source was like when it was read: the same source has the same.
+    """Length, times, inode and etag of a source when it was read. A source with an equal identity is unchanged.
 
-    Times are in nanoseconds, 0 if unknown, as `ctime_ns` and `inode` are of what is no local file; `etag` is that of an
-    object, "" elsewhere.
+    Times are in nanoseconds, 0 if unknown. `ctime_ns` and `inode` are 0 except for local files; `etag` is "" except
+    for objects.
     """
 
     size: int
@@ -33,12 +33,12 @@ class SourceIdentity:
     etag: str = ""
 
     def to_json(self) -> list[Any]:
-        """The form that it has in a manifest."""
+        """The form in a manifest."""
         return [self.size, self.mtime_ns, self.ctime_ns, self.inode, self.etag]
 
     @classmethod
     def from_json(cls, fields: Any) -> SourceIdentity:
-        """Read that form. ValueError, TypeError: it is none."""
+        """Read that form. ValueError, TypeError: it is not valid."""
         size, mtime_ns, ctime_ns, inode, etag = fields
         if not all(type(each) is int for each in (size, mtime_ns, ctime_ns, inode)) or not isinstance(etag, str):
             raise TypeError("not the identity of a source")
@@ -64,20 +64,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file of a dataset. It has no key that is not sealed, so it can be pickled and shown.
+    """One file of a dataset. Its keys are sealed, so it can be pickled and shown.
 
     Attributes
     ----------
     path : str
-        Relative to the dataset, with ``/``. Bytes that are no UTF-8 are surrogates, as in :func:`os.fsdecode`.
+        Relative to the dataset, with ``/``. Bytes that are not UTF-8 are surrogates, as in :func:`os.fsdecode`.
     parts : tuple of Part
         The objects that hold it, in the order of the plaintext; at least one.
     key_class : str
-        Identity of its class of keys.
+        Id of its class of keys.
     version : int
-        Version of the dataset that it came with, as it is.
+        Version of the dataset in which the file was added or last changed.
     source : SourceIdentity or None
-        What it was made from; None if it was written by a program.
+        Identity of the source file; None if a program wrote the data.
     mode : int or None
         Permission bits of the source.
     """
@@ -91,7 +91,7 @@ class Entry:
 
     @property
     def key(self) -> bytes:
-        """What entries are sorted by."""
+        """The sort key of entries."""
         return sort_key(self.path)
 
     @property

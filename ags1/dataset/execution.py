@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["execute"]
 
-# A larger file gets all threads, after what was begun before it: alone, one thread would be at the last one for long.
+# A larger file gets all threads, after earlier units end: otherwise one thread would work alone on the last file.
 _LARGE = 32 << 20
 _WAITING = 4
 
@@ -22,12 +22,12 @@ _WAITING = 4
 def execute(
     worker: Worker, units: Iterable[Any], *, threads: int | None = None, on_error: str = "fail"
 ) -> Generator[Outcome, None, None]:
-    """Run a worker over units in some threads, by default as many as this process may use CPUs; 1 starts none.
+    """Run a worker over units in threads, by default one for each usable CPU; with 1, no thread is started.
 
-    Units are taken on the calling thread, a bounded number ahead of the outcomes, which come in their order. With
-    ``on_error="fail"`` the first failure is raised; "collect" makes it an outcome like others, if it would not meet
-    every other unit as well (a full disk, a KMS that refuses everything). Closing the iterator, or an error, begins
-    nothing more and waits for what was begun.
+    Units are taken on the calling thread, a bounded number ahead of the outcomes, which come in the same order. With
+    ``on_error="fail"`` the first failure is raised. With "collect" a failure is an outcome, unless every other unit
+    would fail as well (a full disk, a KMS that refuses all calls). After an error, or when the iterator is closed, no
+    unit is started, and the running ones are waited for.
     """
     if on_error not in ("fail", "collect"):
         raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")

@@ -1,13 +1,13 @@
-"""Expire: old versions go, and with them the objects that no version names any more.
+"""Expire: remove old versions, and the objects that no remaining version names.
 
-    1  which versions go                              the last `keep` stay, and what is younger than `older_than`
-    2  what no version that stays names               by one listing beside their manifests
-    3  which of it is old enough                      and has a name that a run gave it
+    1  choose the versions to remove                  the last `keep` stay, and those younger than `older_than`
+    2  find objects that no remaining version names   one listing is compared with the manifests
+    3  of these, choose the old ones                  which also have a name that a run made
     4  commit a version that fences those runs, then delete: versions in ascending order, then objects
 
-A fenced run can commit nothing behind that version, however late it comes, and whoever began before a version that went
-can commit nothing at all: that is why deleting is safe without a lock and without a clock. The grace period only spares
-the work of writers that are alive: it is compared with the store's own time.
+A fenced run cannot commit after that version, however late it is. A writer that began before a removed version cannot
+commit at all. So deleting is safe without a lock and without a clock. The grace period only saves the work of live
+writers: it is compared with the clock of the store.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def expire(
         try:
             return _Expiry(location, kms, keep, older_than, grace, give_up).run(dry_run)
         except ConflictError:
-            # Somebody has committed meanwhile: what they need must stay, so everything is looked at again.
+            # Another writer has committed: its objects must stay, so start again.
             continue
         except FileNotFoundError:
-            # Another one may be removing what this was looking at.
+            # Another `expire` may remove what this one reads.
             if attempt >= _LOOKS:
                 raise
-    raise ConflictError(f"{location}: others have committed all the time: expire it again later")
+    raise ConflictError(f"{location}: other writers committed during each attempt: run expire again later")
 
 
 @dataclass
@@ -89,7 +89,7 @@ class _Expiry:
             made = transaction.commit(always=True)
             assert made is not None
             report.version = made.version
-            # Versions first: killed here, this leaves objects that nobody names, not versions without objects. In
+            # Versions first: killed here, this leaves objects that no version names, not versions without objects. In
             # ascending order: a late writer relies on it.
             for number in sorted(going):
                 remove([self.location.join(version_name(number))])
@@ -109,13 +109,13 @@ class _Expiry:
             output.write(b"now")
             output.commit()
         try:
-            # From a listing, as the times that it is compared with: a look at one object may round to seconds.
+            # From a listing, like the times that it is compared with: the metadata of one object may round to seconds.
             return max(each.modified for each in list_files(self.location.join(f"{RUNS}/{transaction.run.id}")))
         finally:
             remove_record(self.location, transaction.run.id)
 
     def _versions(self, now: int) -> tuple[set[int], list[Version]]:
-        """Numbers of the versions that go, and the versions that stay, ascending. Never the last one."""
+        """Numbers of the versions to remove (never the last one), and the versions that stay, ascending."""
         found = list(kept_versions(self.location))
         last = max(self.give_up, self._last_old([each.number for each in reversed(found) if each.is_committed], now))
         going: set[int] = set()
@@ -136,7 +136,7 @@ class _Expiry:
         """The last version that is neither among the `keep` last ones nor young; 0 if there is none."""
         last = 0
         for number, following in islice(pairwise(known), max(0, len(known) - self.keep)):
-            # A version is in use until the next one comes. All before the first that stays go, whatever the clock did.
+            # A version is in use until the next one is made. All before the first that stays go, whatever the clock.
             if self.older_than is not None:
                 replaced = status(self.location.join(version_name(following))).modified
                 if now - replaced < self.older_than * _SECOND:
@@ -152,7 +152,7 @@ class _Expiry:
             raise self._refusal(version.version, error) from error
 
     def _refusal(self, number: int, error: Ags1Error | OSError) -> Ags1Error | OSError:
-        """Why nothing is removed: whatever a version names that cannot be read might be removed with it."""
+        """The error for a version that cannot be read: its objects are unknown, so none may be removed."""
         text = (
             f"version {number} stays, and cannot be read, so nothing was removed: {error}. If it never will be, "
             "because it is damaged or its master key was destroyed, give up that version and all before it: "
@@ -169,7 +169,7 @@ class _Expiry:
             raise self._refusal(version.version, error) from error
 
     def _rubbish(self, staying: list[Version], now: int) -> tuple[list[Listed], int]:
-        """What runs have written, nobody needs, and is old enough; and how much is not."""
+        """Objects of runs that no version needs and that are old enough; and the number of those that are too young."""
         known: set[str] = set()
         found = unnamed(walk(self.location), self._names(staying[-1], known))
         for version in reversed(staying[:-1]):
@@ -207,7 +207,7 @@ class _Expiry:
 
 
 def _datasets_inside(listed: Iterable[str]) -> set[str]:
-    """Directories below the dataset that are datasets of their own: their objects are named by their versions."""
+    """Directories below the dataset that are datasets themselves: their own versions name their objects."""
     found = set()
     for each in listed:
         above, control, name = each.rpartition(f"/{CONTROL}/")

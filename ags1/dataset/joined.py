@@ -32,15 +32,15 @@ from ags1.stream import Reader
 
 __all__ = ["JoinedReader", "open_part", "open_parts"]
 
-# Parts that are open at once; each may hold a block, and what it has read ahead.
+# Parts that are open at once; each may hold a block, and data that it has read ahead.
 _OPEN = 4
 
 
 def open_parts(dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int | None = None) -> Reader:
     """Open the plaintext of a file.
 
-    TruncatedError, FormatError: an object is shorter or longer than it was. KeyAccessError, AuthenticationError: its
-    key cannot be had.
+    TruncatedError, FormatError: an object is shorter or longer than its entry says. KeyAccessError,
+    AuthenticationError: its key is not available.
     """
     if len(entry.parts) != 1:
         return JoinedReader(dataset, entry, keys, threads=threads)
@@ -48,8 +48,8 @@ def open_parts(dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int
     metadata = keys.open(entry.key_class, part)
     place = dataset.join(part.name)
     if place.is_local and not stat.S_ISREG(os.stat(place.path).st_mode):
-        # Opening a pipe that somebody put there would wait for its other end.
-        raise OSError(errno.EINVAL, "is no regular file any more", place.text)
+        # Opening a pipe at this path would wait for its other end.
+        raise OSError(errno.EINVAL, "is no longer a regular file", place.text)
     reader = Reader(
         place, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", length=metadata.file_length,
         threads=threads,
@@ -84,7 +84,7 @@ def _wrong_size(place: Location, size: int | None, part: Part) -> FormatError:
 
 
 class _Parts:
-    """The parts of a file as one, by position from any thread: what :class:`Plaintext` is for one object."""
+    """The parts of a file as one plaintext, by position from any thread; like :class:`Plaintext` for one object."""
 
     block_length = DEFAULT_BLOCK_LENGTH
     length_trusted = True
@@ -102,7 +102,7 @@ class _Parts:
         self._lock = ForkSafeLock()
 
     def raw(self, index: int) -> RawReader:
-        """A part. One that is let go is closed when nobody reads from it any more."""
+        """A part. A part that is dropped from the cache is closed after its last reader."""
         with self._lock.lock:
             found = self._open.get(index)
             if found is None:
@@ -121,7 +121,7 @@ class _Parts:
             try:
                 while done < size:
                     index, within, count = self.at(offset + done, size - done)
-                    # Held by a name: it is closed when nobody has it.
+                    # The local name keeps the part open.
                     raw = self.raw(index)
                     done += raw.plaintext.read_into(within, out[done : done + count])
             except BaseException:
@@ -131,7 +131,7 @@ class _Parts:
 
     def at(self, offset: int, wanted: int) -> tuple[int, int, int]:
         """The part at an offset, the offset in it, and how many of the wanted bytes it has."""
-        # Behind parts that are empty.
+        # Skip empty parts.
         index = bisect_right(self.starts, offset) - 1
         return index, offset - self.starts[index], min(wanted, self.starts[index + 1] - offset)
 
@@ -155,7 +155,7 @@ class _Parts:
 
 
 class _RawParts(RawReader):
-    """A position in the parts; each reads ahead by itself."""
+    """A position in the parts; each part reads ahead by itself."""
 
     plaintext: _Parts  # type: ignore[assignment]
 
@@ -183,7 +183,7 @@ class _RawParts(RawReader):
 
 
 class JoinedReader(Reader):
-    """Plaintext of a file of several objects: a Reader, with the lengths that the manifest says."""
+    """Plaintext of a file of several objects: a Reader with the lengths of the manifest."""
 
     def __init__(self, dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int | None = None) -> None:
         parts = _Parts(dataset, entry, keys, threads)

@@ -1,4 +1,4 @@
-"""Changes of a dataset that read no source: files removed and renamed, another master key."""
+"""Changes of a dataset without a source: remove and rename files, change a master key."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def remove(location: Location, kms: Any, paths: Sequence[str], *, dry_run: bool)
 
 
 def move(location: Location, kms: Any, source: str, target: str, *, replace_existing: bool, dry_run: bool) -> RunReport:
-    """Make a version in which a file or a directory has another path; see :meth:`ags1.dataset.Dataset.mv`.
+    """Rename a file or a directory in a new version; see :meth:`ags1.dataset.Dataset.mv`.
 
     IsADirectoryError, NotADirectoryError: the new path is a directory, or is below a file.
     """
@@ -133,7 +133,7 @@ def rewrap(
             continue
         assert made is not None
         return RewrapReport(made.version, old_key_id, new_key_id, keys, older, runs, False)
-    raise ConflictError(f"{location}: others have committed all the time: rewrap it again later")
+    raise ConflictError(f"{location}: other writers committed during each attempt: run rewrap again later")
 
 
 def _unfinished(location: Location) -> int:

@@ -4,10 +4,10 @@
       inner    {"level": 1, "nodes": [...]}                                                 about 512 nodes each
         leaf   {"level": 0, "files": [{"path": ..., "parts": [...], ...}, ...]}             about 512 files each
 
-Every object is an AGS1 file with a key of its own, which the node above it has; the version has that of the root. Files
-are sorted by the bytes of their paths. A change writes the leaves that it touches and the nodes above them; everything
-else is shared with the version before. So one file more among 10^8 costs three objects, and two versions are compared
-by looking only at what they do not share.
+Every object is an AGS1 file with a key of its own. The node above it holds that key; the version holds that of the
+root. Files are sorted by the bytes of their paths. A change writes the leaves that it touches and the nodes above them;
+all other nodes are shared with the version before. So adding one file to 10^8 writes three objects, and a comparison of
+two versions reads only the nodes that they do not share.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Change", "Editor", "Manifests", "Node", "changes"]
 
 FORMAT = "ags1-manifest"
 FAN_OUT = 512
-"""Files of a leaf, and nodes of an inner node, as they are written; up to twice as many while one is filled."""
+"""Files in a written leaf, and nodes in a written inner node; up to twice as many while it is filled."""
 _SMALL = FAN_OUT // 4
 _MAX_BYTES = 256 << 20
 _KEPT = 64
@@ -47,7 +47,7 @@ Change = tuple["Entry | None", "Entry | None"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where a manifest is, and what is below it.
+    """The place of a manifest, and a summary of the files below it.
 
     `level` is 0 for a leaf; `first` and `last` are the sort keys of its first and its last file; `name` is relative to
     the dataset. `key_metadata` is a secret: its key, AAD prefix and length.
@@ -68,7 +68,7 @@ class Node:
         raise TypeError("a node of a manifest cannot be pickled or copied: it holds a key")
 
     def to_json(self) -> list[Any]:
-        """The form that it has in the node above it."""
+        """The form in the node above."""
         return [
             self.first.decode("utf-8", "surrogateescape"), self.last.decode("utf-8", "surrogateescape"),
             self.file_count, self.plaintext_bytes, self.name, base64.b64encode(self.key_metadata).decode("ascii"),
@@ -93,11 +93,11 @@ Item = Node | Entry
 
 
 class Items:
-    """What is directly below a node. An item is made when it is asked for: whoever looks for one file needs one of 512.
+    """The items directly below a node. An item is made on first use: a search for one file needs one of 512.
 
-    Made of JSON, whose order and keys are checked; what else is wrong with an item is found when it is made. `keys` are
-    the sort keys of the first file of each, `last` is that of the last file; `totals` are the number of all files below
-    and their bytes of plaintext. Safe to share between threads: two that make one item make equal ones.
+    The order and the sort keys are checked at once; other faults of an item are found when it is made. `keys` are
+    the sort keys of the first file of each item, `last` is that of the last file; `totals` are the number of all files
+    below and their bytes of plaintext. Safe to share between threads: two threads that make one item make equal ones.
     """
 
     __slots__ = ("_fields", "_level", "_made", "_name", "keys", "last", "totals")
@@ -121,7 +121,7 @@ class Items:
 
     @classmethod
     def of(cls, level: int, items: list[Item]) -> Items:
-        """Items that are there."""
+        """Items from existing objects."""
         made = cls.__new__(cls)
         made._level, made._fields, made._name, made._made = level, [], "", list(items)
         made.keys, made.last = [_first(each) for each in items], _last(items[-1])
@@ -174,9 +174,9 @@ def _first(item: Item) -> bytes:
 
 
 class Manifests:
-    """Reads and writes manifests of one dataset, each of which repeats its uuid. Safe to use from several threads.
+    """Reads and writes manifests of one dataset. Each contains the UUID. Safe to use from several threads.
 
-    What is written, and may not be on the disk yet, is noted in `unsynced`.
+    Manifests that may not be on the disk yet are noted in `unsynced`.
     """
 
     def __init__(self, location: Location, uuid: str, unsynced: Unsynced | None = None) -> None:
@@ -189,7 +189,7 @@ class Manifests:
     # -- objects ---------------------------------------------------------------------------------------------------
 
     def root(self, name: str, metadata: KeyMetadata, file_count: int, plaintext_bytes: int) -> Node:
-        """The root of a version, read and checked against what the version says."""
+        """The root of a version, read and checked against the fields of the version."""
         level, items = self._read(name, metadata.encode(), None)
         made = Node(level, items.keys[0], items.last, *items.totals, name, metadata.encode())
         if (made.file_count, made.plaintext_bytes) != (file_count, plaintext_bytes):
@@ -198,7 +198,7 @@ class Manifests:
         return made
 
     def children(self, node: Node, *, keep: bool = True) -> Items:
-        """What is directly below a node; shared, so not to be changed. With `keep`, for the next call too."""
+        """The items directly below a node; shared, so do not change them. `keep` caches them for the next call."""
         with self._lock.lock:
             found = self._kept.get(node.name)
             if found is not None:
@@ -207,7 +207,7 @@ class Manifests:
         _, items = self._read(node.name, node.key_metadata, node.level)
         described = node.first, node.last, node.file_count, node.plaintext_bytes
         if (items.keys[0], items.last, *items.totals) != described:
-            raise FormatError(f"{self.location.join(node.name)} is not the manifest that the one above it describes")
+            raise FormatError(f"{self.location.join(node.name)} is not the manifest that its parent describes")
         if keep:
             self._keep(node.name, items)
         return items
@@ -249,7 +249,7 @@ class Manifests:
         return found, Items(found, files, place.text)
 
     def write(self, level: int, items: list[Item], run: str) -> Node:
-        """Write a manifest under a name of its own."""
+        """Write a manifest under a new name."""
         fields = {"format": FORMAT, "uuid": self.uuid, "level": level, "files": [each.to_json() for each in items]}
         plain = json.dumps(fields, separators=(",", ":")).encode("ascii")
         if len(plain) > _MAX_BYTES // 2:
@@ -319,7 +319,7 @@ class Manifests:
         return next(self.files(root, f"{directory}/" if directory else ""), None) is not None
 
     def names_below(self, root: Node | None, directory: str) -> Iterator[tuple[str, Entry | None]]:
-        """Names in a directory, each with its file, or None for a directory. What is below those is jumped over."""
+        """Names in a directory, each with its file, or None for a directory. Contents of subdirectories are skipped."""
         prefix = f"{directory}/" if directory else ""
         files = self.files(root, prefix)
         entry = next(files, None)
@@ -330,16 +330,16 @@ class Manifests:
                 entry = next(files, None)
                 continue
             yield name, None
-            # "0" follows "/" directly. Nothing is read ahead: what is below the next name may be jumped over too.
+            # "0" follows "/" directly. Nothing is read ahead, because the contents of the next name may be skipped too.
             behind, inside = sort_key(f"{prefix}{name}0"), sort_key(prefix)
             files = self._within(map(self.children, self.leaves(root, behind, inside)), behind, inside)
             entry = next(files, None)
 
     def object_names(self, root: Node | None, known: set[str]) -> Iterator[str]:
-        """Names of the objects that a version needs: manifests and those of files.
+        """Names of the objects that a version needs: manifests and objects of files.
 
-        Manifests in `known` were looked at before: they and what is below them are passed over. Those of this are
-        added.
+        Manifests in `known` were read before: they and everything below them are skipped. Those read here are
+        added to it.
         """
         if root is None or root.name in known:
             return
@@ -363,7 +363,7 @@ def _last(item: Item) -> bytes:
 
 
 def changes(manifests: Manifests, before: Node | None, after: Node | None) -> Iterator[Change]:
-    """What differs between two versions, in the order of paths. What they share is not read."""
+    """Yield the differences between two versions, in the order of paths. Manifests that both share are not read."""
     old, new = _Cursor(manifests, before), _Cursor(manifests, after)
     while True:
         a, b = old.item, new.item
@@ -386,14 +386,14 @@ def changes(manifests: Manifests, before: Node | None, after: Node | None) -> It
 
 
 def _opens_first(node: Node, other: Item) -> bool:
-    """Whether the inside of a node is looked at before anything is done with the other side's next item."""
+    """Whether to open a node before the next item of the other side is compared."""
     if isinstance(other, Entry):
         return node.first <= other.key
     return (node.first, -node.level) <= (other.first, -other.level)
 
 
 class _Cursor:
-    """The items of a tree in order: nodes as long as they are not opened, files otherwise."""
+    """The items of a tree in order: nodes that are not opened, and files."""
 
     def __init__(self, manifests: Manifests, root: Node | None) -> None:
         self._manifests = manifests
@@ -425,9 +425,9 @@ class _Cursor:
 
 
 class Editor:
-    """Makes a new tree out of an old one. Changes come in the order of paths; it holds a few nodes in memory.
+    """Makes a new tree from an old one. Changes come in the order of paths; a few nodes are held in memory.
 
-    Names of new nodes begin with `run`: who writes.
+    Names of new nodes begin with `run`, the id of the run that writes.
     """
 
     def __init__(self, manifests: Manifests, root: Node | None, run: str) -> None:
@@ -440,20 +440,20 @@ class Editor:
         self._last = b""
 
     def put(self, entry: Entry) -> Entry | None:
-        """Take a file, instead of the one at its path; return that one."""
+        """Add a file, or replace the one at its path; return the replaced one."""
         before = self._seek(entry.key)
         self._changed = self._changed or before != entry
         self._append(0, entry)
         return before
 
     def remove(self, path: str) -> Entry | None:
-        """Leave a file out; return it, or None if there was none."""
+        """Remove a file; return it, or None if there was none."""
         before = self._seek(sort_key(path))
         self._changed = self._changed or before is not None
         return before
 
     def finish(self) -> Node | None:
-        """Write what has to be written; return the new root, or None if there is no file. Called once."""
+        """Write the remaining nodes; return the new root, or None if there is no file. Called once."""
         if not self._changed:
             return self._base
         while self._cursor.item is not None:
@@ -482,9 +482,9 @@ class Editor:
         return node
 
     def _seek(self, key: bytes) -> Entry | None:
-        """Take over everything before a key; return the file at it.
+        """Take over all items before a key; return the file at it.
 
-        The last node is opened down to its last leaf, so that what comes behind it joins that leaf.
+        The last node is opened down to its last leaf, so that the next files join that leaf.
         """
         if key <= self._last:
             raise AssertionError("changes must come in the order of paths, one for each")
@@ -500,20 +500,20 @@ class Editor:
             elif item.last < key and (item.level == 0 or not cursor.is_last):
                 self._pass()
             elif item.first > key and item.level == 0 and self._rows[0]:
-                # A file right before a leaf belongs into it only if nothing else is there for it.
+                # A file right before a leaf joins that leaf only if no other leaf can take it.
                 return None
             else:
                 cursor.open()
         return None
 
     def _pass(self) -> None:
-        """Take over the next item as it is, if what was gathered before it need not be filled up."""
+        """Take over the next item unchanged, or open it if a row before it is too small."""
         cursor, item = self._cursor, self._cursor.item
         if isinstance(item, Entry):
             self._append(0, cursor.take())
             return
         assert item is not None
-        # Whatever waits on a lower level comes before this node; too little of it is filled up from the node.
+        # Rows of lower levels come before this node; a row that is too small is filled with items of the node.
         waiting = [level for level in range(min(item.level + 1, len(self._rows))) if self._rows[level]]
         if any(len(self._rows[level]) < _SMALL for level in waiting):
             cursor.open()
@@ -532,7 +532,7 @@ class Editor:
             self._flush(level, everything=False)
 
     def _flush(self, level: int, *, everything: bool) -> None:
-        """Write a row as nodes of a level, all of it or the front of it; one that is small joins the node before."""
+        """Write a row as nodes of a level, all of it or the front of it; a small row joins the node before it."""
         row = self._rows[level]
         above = self._rows[level + 1] if level + 1 < len(self._rows) else []
         if everything and len(row) < _SMALL and above:

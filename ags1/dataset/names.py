@@ -1,12 +1,12 @@
-"""Names in a dataset: of files, of the objects that hold them, and of what the dataset knows of itself.
+"""Names in a dataset: of files, of the objects that hold them, and of its own control files.
 
     target/day=1/sales.csv.4f1c2a9be07d-9c41e2f0.ags1      an encrypted file: path, run, and a number of its own
     target/_ags1/v-7.json                                  version 7 (ags1.dataset.versions)
     target/_ags1/manifests/4f1c2a9be07d-01f3a4c2.ags1      a manifest, made by that run (ags1.dataset.manifests)
-    target/_ags1/runs/4f1c2a9be07d/...                     what an unfinished run has done (ags1.dataset.runs)
+    target/_ags1/runs/4f1c2a9be07d/...                     the record of an unfinished run (ags1.dataset.runs)
 
-No name is ever used twice: a run is a random number, and each object has another one behind it. So nobody writes what
-somebody else has written, and each object says which run it belongs to.
+No name is used twice: the id of a run is a random number, and each object has a second one. So no run overwrites an
+object of another run, and each name contains the run that made it.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _VERSION = re.compile(r"v-([1-9][0-9]{0,17})\.json")
 
 
 def sort_key(path: str) -> bytes:
-    """What paths are sorted by: their bytes in a file system."""
+    """The sort key of a path: its bytes in a file system."""
     return path.encode("utf-8", "surrogateescape")
 
 
 def check_path(path: str) -> str:
     """Return a path of a file of a dataset: relative, without empty or dot components, not below ``_ags1``.
 
-    FormatError: any other, because whoever joined it to a directory would leave that directory.
+    FormatError: any other path, because joined to a directory it could lead out of that directory.
     """
     parts = path.split("/")
     if path == "" or "\0" in path or parts[0] == CONTROL or any(part in ("", ".", "..") for part in parts):
@@ -75,13 +75,13 @@ def check_new_path(path: str) -> None:
 
 
 class Twins:
-    """Finds files of one side that are directories of the other: nobody could decrypt both. Paths come in order."""
+    """Finds files of one side that are directories of the other: they cannot both be decrypted. Paths come in order."""
 
     def __init__(self) -> None:
         self._above: list[tuple[str, bool]] = []
 
     def above(self, path: str, is_mine: bool) -> str | None:
-        """A path of the other side that came before, and would be a directory above this one."""
+        """An earlier path of the other side that would be a directory above this one."""
         while self._above and not path.startswith(self._above[-1][0]):
             self._above.pop()
         found = next((each for each, mine in self._above if mine != is_mine and path.startswith(f"{each}/")), None)
@@ -90,15 +90,15 @@ class Twins:
 
 
 def new_run() -> str:
-    """A new run's identity, 12 hexadecimal digits."""
+    """The id of a new run, 12 hexadecimal digits."""
     return random_bytes(6).hex()
 
 
 def new_object_name(path: str, run: str) -> str:
-    """A name that nobody has used, for the object that holds a file, relative to the dataset.
+    """A new, unique name for the object that holds a file, relative to the dataset.
 
-    Bytes of the path that are no UTF-8 are written as ``%XX``, because object stores have names of text. Components
-    are shortened to 255 bytes. The manifest has the true path.
+    Bytes of the path that are not UTF-8 are written as ``%XX``, because names in object stores are text. Components
+    are shortened to 255 bytes. The manifest has the full path.
     """
     directory, _, name = path.rpartition("/")
     behind = f".{run}-{random_bytes(4).hex()}{_ENDING}"
@@ -120,7 +120,7 @@ def _shortened(text: str, most: int) -> str:
 def _escaped(text: str) -> str:
     if text.isascii():
         return text
-    # A lone surrogate is a byte that is no UTF-8, or the half of a character that the cut left.
+    # A lone surrogate is a byte that is not UTF-8, or half of a character that was cut.
     return "".join(f"%{ord(each) - 0xDC00:02X}" if "\udc80" <= each <= "\udcff" else each for each in text)
 
 
@@ -130,12 +130,12 @@ def part_name(name: str, index: int) -> str:
 
 
 def new_manifest_name(run: str) -> str:
-    """A name that nobody has used, for a manifest."""
+    """A new, unique name for a manifest."""
     return f"{MANIFESTS}/{run}-{random_bytes(4).hex()}{_ENDING}"
 
 
 def run_of(name: str) -> str | None:
-    """The run that made an object, by its name; None if it is no object of a dataset."""
+    """The run that made an object, by its name; None if it is not an object of a dataset."""
     found = _OBJECT.fullmatch(name)
     return found[1] if found else None
 
@@ -152,6 +152,6 @@ def version_name(number: int) -> str:
 
 
 def version_number(name: str) -> int | None:
-    """The version of a name in the control directory; None if it is no version."""
+    """The version number in a name of the control directory; None if there is none."""
     found = _VERSION.fullmatch(name)
     return int(found[1]) if found else None

@@ -1,7 +1,7 @@
-"""What is in a dataset, and what of it no version names: what verify reports, and expire removes.
+"""Objects in a dataset that no version names: verify reports them, and expire removes them.
 
 listing    in about the order of paths  --+
-manifests  in the order of paths        --+-->  what is in one only; nothing else is held
+manifests  in the order of paths        --+-->  names in one only; no others are held in memory
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["Listed", "unnamed", "walk"]
 
 
 class Listed(NamedTuple):
-    """Something in a dataset: its name, relative to that, and its kind.
+    """An item of a listing: its name, relative to the dataset, and its kind.
 
-    That is "file", "leftover" (a temporary file) or "other": a link, a pipe, a socket, a device. `size` and `modified`
-    (in nanoseconds) are -1 of a local file, at which :meth:`looked_at` looks.
+    The kind is "file", "leftover" (a temporary file) or "other" (a link, a pipe, a socket, a device). `size` and
+    `modified` (in nanoseconds) are -1 for a local file until :meth:`looked_at` reads them.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Listed(NamedTuple):
     modified: int = -1
 
     def looked_at(self, dataset: Location) -> Listed:
-        """The same with its length and time."""
+        """The same item with its length and time."""
         if self.size >= 0:
             return self
         seen = status(dataset.join(self.name))
@@ -38,7 +38,7 @@ class Listed(NamedTuple):
 
 
 def walk(location: Location) -> Iterator[Listed]:
-    """All that is in a dataset, in about the order of paths."""
+    """List everything in a dataset, in about the order of paths."""
     if location.is_local:
         yield from _walk_local(location.path, "")
         return
@@ -53,7 +53,7 @@ def _walk_local(directory: str, above: str) -> Iterator[Listed]:
     except FileNotFoundError:
         if not above:
             raise
-        # Removed meanwhile.
+        # Removed in the meantime.
         return
     for each in entries:
         name = above + each.name
@@ -69,7 +69,7 @@ def _kind_of(name: str) -> str:
 
 
 def unnamed(listed: Iterable[Listed], names: Iterable[str]) -> dict[str, Listed]:
-    """What of a listing is not among names. Both come in nearly the same order: only what differs is held."""
+    """Items of a listing whose names are not in `names`. Both have nearly the same order: only differences are held."""
     found: dict[str, Listed] = {}
     ahead: set[str] = set()
     for each, name in zip_longest(listed, names):

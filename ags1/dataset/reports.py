@@ -1,4 +1,4 @@
-"""What runs over a dataset report. None of it contains a key."""
+"""Reports of the operations on a dataset. They contain no key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ExpireReport", "Problem", "RewrapReport", "RunReport", "TreeReport"]
 
 @dataclass
 class RunReport:
-    """What encrypting, adding or decrypting did.
+    """The result of encrypting, adding or decrypting files.
 
     Attributes
     ----------
@@ -18,29 +18,29 @@ class RunReport:
     changed : bool
         Whether there is a new version.
     done : int
-        Files that were encrypted, or decrypted.
+        Files that were encrypted or decrypted.
     done_bytes : int
-        Their plaintext.
+        Bytes of plaintext in them.
     unchanged : int
-        Files that the dataset had as they are.
+        Files that did not change since the last version.
     resumed : int
-        Files that an unfinished run had encrypted.
+        Files that an interrupted run had encrypted.
     repaired : int
-        Those of `done` that the dataset had, but not whole: an object was missing, or had another length.
+        Those of `done` whose object in the dataset was missing or had another length.
     others : int
         Files of the dataset that the source does not have; they stay.
     excluded : int
         Files of the dataset that `include` and `exclude` leave out, whether the source has them or not; they stay.
     removed : int
-        Files that were left out of the new version.
+        Files that were removed from the new version.
     skipped : list of (str, str)
-        What was left out, and why: links to directories, pipes, sockets, devices.
+        Paths that were skipped, with the reason: links to directories, pipes, sockets, devices.
     notes : list of (str, str)
-        What else is worth knowing: an interrupted run whose keys cannot be had any more.
+        Paths with remarks, such as an interrupted run whose keys are no longer available.
     errors : list of (str, Exception)
         Files that failed, with ``on_error="collect"``.
     paths : list of str
-        In a dry run, the files that would be done.
+        In a dry run, the files that would be encrypted or decrypted.
     """
 
     version: int = 0
@@ -66,19 +66,19 @@ class RunReport:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as the manifest says.
+    """A difference between the dataset and its manifests.
 
     Attributes
     ----------
     path : str
-        The file; of what no version names, the name of the object.
+        The file; for an object that no version names, the name of the object.
     kind : str
         "missing", "truncated", "extended", "replaced" (another file, or another version of it), "swapped" (another
-        file of this dataset), "damaged" (some of its blocks), "unreadable" (by a fault, or because the KMS refuses the
+        file of this dataset), "damaged" (some of its blocks), "unreadable" (an I/O error, or the KMS refuses the
         key of its class), "unreferenced" (written by a run, and in no version), "foreign" (of no run of this dataset),
         "leftover" (a temporary file of an interrupted run).
     detail : str
-        A sentence for a person.
+        A sentence that describes the problem.
     refused : bool
         Whether it is unreadable because the KMS refuses the key of its class.
     """
@@ -90,20 +90,20 @@ class Problem:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether nothing of the dataset is wrong: a run left it that was interrupted, or goes on."""
+        """Whether the dataset itself is intact: the object is from a run that was interrupted or is still running."""
         return self.kind in ("unreferenced", "leftover")
 
 
 @dataclass(frozen=True)
 class TreeReport:
-    """What :meth:`Dataset.verify` found.
+    """The result of :meth:`Dataset.verify`.
 
     Attributes
     ----------
     version : int
         Version that was verified.
     file_count, plaintext_bytes : int
-        Of the manifest.
+        Number of files and bytes of plaintext in the manifests.
     problems : list of Problem
         In the order of paths; foreign files last.
     """
@@ -115,16 +115,16 @@ class TreeReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every file is authentic and complete, and nothing foreign is there.
+        """Whether every file is authentic and complete, and there is no foreign object.
 
-        What runs have left that were interrupted, or go on, is among the problems, and does no harm.
+        Objects of runs that were interrupted or are still running are among the problems, but do no harm.
         """
         return all(each.is_harmless for each in self.problems)
 
 
 @dataclass(frozen=True)
 class RewrapReport:
-    """What a change of a master key did.
+    """The result of a change of a master key.
 
     Attributes
     ----------
@@ -137,9 +137,9 @@ class RewrapReport:
     older_versions : int
         Versions that still have their keys wrapped under the old master key: `expire` removes them.
     unfinished_runs : int
-        Interrupted runs whose keys are under the old master key: without it they cannot be resumed.
+        Interrupted runs whose keys are under the old master key. Without that key they cannot be resumed.
     dry_run : bool
-        Whether nothing was written: every call to the KMS was made, and worked.
+        Whether nothing was written. Every call to the KMS was made and succeeded.
     """
 
     version: int
@@ -153,7 +153,7 @@ class RewrapReport:
 
 @dataclass
 class ExpireReport:
-    """What `expire` removed, or would remove.
+    """The result of `expire`: what it removed or would remove.
 
     Attributes
     ----------

@@ -1,17 +1,17 @@
-"""Runs: who writes, under which keys, and what an interrupted one has done.
+"""Runs: the id and the keys of a writer, and the record of an interrupted one.
 
     _ags1/runs/4f1c2a9be07d/run.json            dataset, version that it began on, its classes of keys
     _ags1/runs/4f1c2a9be07d/class-1a2b3c4d.json the run's key for a class, wrapped under that class's master key alone
-    _ags1/runs/4f1c2a9be07d/done-000001.ags1    files that are complete and durable, and what their sources were like
+    _ags1/runs/4f1c2a9be07d/done-000001.ags1    files that are complete and durable, and the identities of their sources
 
 The run has one random key for each class that it writes files of. The key and the AAD prefix of an object are derived
-from it and from the object's name, which nobody else has:
+from this key and from the object's name, which is unique:
 
     HKDF-Expand of SHA-512 (RFC 5869, section 2.3):  run key, label | run | object name  ->  32 + 16 bytes
 
-So no key of a file travels: a worker gets the wrapped run keys and asks the KMS, and whoever commits derives the same
-keys. A later run takes over what an interrupted one has done, by its records. They are written after the data that they
-name is durable, and never changed.
+So no key of a file is sent between processes: a worker gets the wrapped run keys and unwraps them with the KMS, and the
+process that commits derives the same keys. A later run takes over the files of an interrupted run from its records. A
+record is written after the data that it names is durable, and is never changed.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ KEY_LENGTH = 32
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A file that a worker has written completely. It holds no key, so it travels as it is.
+    """A file that a worker has written completely. It holds no key, so it can be sent to another process.
 
-    `parts` are the names of its objects, each with its bytes of plaintext; `source` is what was read.
+    `parts` are the names of its objects, each with its bytes of plaintext; `source` is the identity of the source.
     """
 
     path: str
@@ -63,13 +63,13 @@ class Done:
         return sum(length for _, length in self.parts)
 
     def to_json(self) -> list[Any]:
-        """The form that it has in a record."""
+        """The form in a record."""
         source = None if self.source is None else self.source.to_json()
         return [self.path, self.key_class, [list(part) for part in self.parts], source, self.mode]
 
     @classmethod
     def from_json(cls, fields: Any, run: str) -> Done:
-        """Read that form. ValueError, TypeError, FormatError: it is none."""
+        """Read that form. ValueError, TypeError, FormatError: it is not valid."""
         path, key_class, parts, source, mode = fields
         found = tuple((check_path(name), int(length)) for name, length in parts)
         identity = None if source is None else SourceIdentity.from_json(source)
@@ -78,10 +78,10 @@ class Done:
 
 @dataclass(frozen=True)
 class RunReference:
-    """What a process needs to take part in a run, besides access to the KMS. It has no secret; it can be pickled.
+    """The data that a worker process needs besides access to the KMS. It contains no secret and can be pickled.
 
     `classes` have the master keys and the run's wrapped keys, whose entries are their ``class_key``; the run's own
-    messages are under the class `default`.
+    records are under the class `default`.
     """
 
     run: str
@@ -90,21 +90,21 @@ class RunReference:
 
     @classmethod
     def create(cls, classes: Iterable[KeyClass], kms: Any) -> RunReference:
-        """A run that keeps no record: of a program's writes, and of what a driver sends to its tasks.
+        """Make a run without a record, for writes of a program, or for a driver with tasks.
 
-        It may write files of these classes, one of which has the pattern ``**``. Of each, only the master key and the
-        key encryption keys are needed: where one of those is young enough, the KMS has to unwrap only.
+        It may write files of these classes, one of which has the pattern ``**``. Each needs only its master key and
+        its key encryption keys: if one of those is young enough, one call to unwrap it is the only call to the KMS.
         """
         made = {each.id: _with_run_key(each, kms) for each in classes}
         return cls(new_run(), made, next(each.id for each in made.values() if each.pattern == "**"))
 
     def unwrap(self, kms: Any) -> RunKeys:
-        """The run's keys; the KMS is asked for each class when that is first used."""
+        """The run's keys; each class is unwrapped with the KMS on first use."""
         return RunKeys(self, kms)
 
 
 def _with_run_key(key_class: KeyClass, kms: Any) -> KeyClass:
-    """A class with a new key in the place of its class key, and no other."""
+    """The class with a new key instead of its class key, and without other keys."""
     made, entry = key_class.wrapping(KeyMetadata(Key.generate(), random_bytes(AAD_PREFIX_LENGTH)), kms)
     return replace(made, class_key=entry).only(entry)
 
@@ -140,13 +140,13 @@ class RunKeys:
         """Bytes of the key, and AAD prefix, of an object. As :meth:`object_key`, for thousands of them."""
         states = self._states.get(class_id)
         if states is None:
-            # HMAC by RFC 2104, the two halves begun with the key once and for all.
+            # HMAC by RFC 2104: the inner and the outer hash are keyed once and copied for each object.
             secret = bytes(self.key(class_id)).ljust(hashlib.sha512().block_size, b"\0")
             pads = (bytes(each ^ pad for each in secret) for pad in (0x36, 0x5C))
             begun, ended = (hashlib.sha512(each) for each in pads)
             states = self._states[class_id] = begun, ended
         inner, outer = states[0].copy(), states[1].copy()
-        # One block of HKDF-Expand has all 48 bytes.
+        # One block of HKDF-Expand gives all 48 bytes.
         inner.update(b"%s%s\x01" % (self._label, object_name.encode()))
         outer.update(inner.digest())
         made = outer.digest()
@@ -165,9 +165,9 @@ class RunKeys:
 
 
 class Run:
-    """A run that this process has begun, on a version of the dataset; 0 for a new one. Use it from one thread.
+    """A run that this process has begun on a version of the dataset (0: a new dataset). Use it from one thread.
 
-    `operation` is for people who look at the record. With `durable`, what it records is on the disk.
+    `operation` is information for readers of the record. With `durable`, recorded files are on the disk.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Run:
 
     @property
     def reference(self) -> RunReference:
-        """What workers need; it has the classes of :meth:`use` so far."""
+        """The reference for workers; it has the classes of :meth:`use` so far."""
         return replace(self.keys.reference, classes=dict(self.keys.reference.classes))
 
     def use(self, class_ids: Iterable[str]) -> None:
@@ -211,7 +211,7 @@ class Run:
             self.keys.reference.classes[each.id] = mine
 
     def record(self, done: Sequence[Done]) -> None:
-        """Write that some files are complete. The caller has made them durable."""
+        """Record that some files are complete. The caller has made them durable."""
         if done:
             self._records += 1
             write_record(self._location, self.keys, f"{self._records:06d}", done)
@@ -226,9 +226,9 @@ class Run:
 
 
 def write_record(location: Location, keys: RunKeys, label: str, done: Sequence[Done]) -> None:
-    """Write that some files of a run are complete and durable: its driver, or a worker that has the keys.
+    """Record that some files of a run are complete and durable; for the driver, or a worker that has the keys.
 
-    No other record of the run has `label` in its name.
+    `label` must be unique among the records of the run.
     """
     name = f"{RUNS}/{keys.reference.run}/done-{label}.ags1"
     plain = json.dumps([each.to_json() for each in done], separators=(",", ":")).encode("ascii")
@@ -241,15 +241,15 @@ def _create(place: Location, data: bytes) -> None:
     make_parent(place)
     with open_output(place, expected=len(data)) as output:
         output.write(data)
-        # A record that a power cut takes away, or cuts short, is not believed: that costs work, and no file.
+        # A record that a power cut removes or cuts is ignored: the files are encrypted again, and none is lost.
         output.commit()
 
 
 @dataclass
 class Interrupted:
-    """What a run has done that did not come to its commit.
+    """The work of a run that did not commit.
 
-    From `keys`, those of its objects are derived again. Where it was not `durable`, what it did may not be on the disk.
+    The keys of its objects are derived again from `keys`. If it was not `durable`, its files may not be on the disk.
     """
 
     run: str
@@ -261,7 +261,7 @@ class Interrupted:
 
 
 def interrupted(location: Location, kms: Any, notes: list[tuple[str, str]]) -> Iterator[Interrupted]:
-    """Runs that left records, and what they say is complete. One that cannot be opened is noted and passed over."""
+    """Runs that left records, and the files that these name. A run that cannot be opened is noted and skipped."""
     files: dict[str, list[Listed]] = {}
     try:
         listed = list_files(location.join(RUNS))
@@ -273,10 +273,10 @@ def interrupted(location: Location, kms: Any, notes: list[tuple[str, str]]) -> I
         try:
             yield _interrupted(run, entries, kms)
         except FileNotFoundError:
-            # It was committed just now, and its record is being removed.
+            # The run has just committed and is removing its record.
             continue
         except (Ags1Error, OSError) as error:
-            notes.append((f"{RUNS}/{run}", f"what an interrupted run has done cannot be used: {error}"))
+            notes.append((f"{RUNS}/{run}", f"the work of an interrupted run cannot be used: {error}"))
 
 
 def _interrupted(run: str, entries: list[Listed], kms: Any) -> Interrupted:
@@ -320,18 +320,18 @@ def _json(location: Location) -> dict[str, Any]:
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        raise FormatError(f"{location} is no JSON object: it is damaged")
+        raise FormatError(f"{location} is not a JSON object: it is damaged")
     return fields
 
 
 def remove_record(location: Location, run: str) -> None:
-    """Remove the record of a run; what is gone already is no fault."""
+    """Remove the record of a run; objects that do not exist any more are ignored."""
     directory = location.join(f"{RUNS}/{run}")
     try:
         entries = list_files(directory)
     except FileNotFoundError:
         return
-    # A record without run.json is none.
+    # run.json first: without it there is no record.
     remove([directory.join("run.json")])
     remove(each.location for each in entries)
     if location.is_local:

@@ -1,4 +1,4 @@
-"""Which files are meant, by patterns on their paths."""
+"""Selection of files by patterns of paths."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Filter", "matches"]
 
 
 class Filter:
-    """Which files are meant, by glob patterns on their relative paths.
+    """Selects files by glob patterns of their relative paths.
 
     Parameters
     ----------
     include, exclude : str or sequence of str, optional
         A pattern without ``/`` is compared with each component of a path, one with ``/`` with the whole path, where
-        ``*`` stands for any characters, ``/`` too. Without `include`, every file is; `exclude` wins.
+        ``*`` stands for any characters, also ``/``. Without `include`, every file is selected; `exclude` wins.
     """
 
     def __init__(self, include: Patterns = None, exclude: Patterns = None) -> None:
@@ -28,7 +28,7 @@ class Filter:
         return bool(self._include or self._exclude)
 
     def accepts(self, path: str) -> bool:
-        """Whether a file is meant: it is itself, and no directory above it is excluded."""
+        """Whether a file is selected, and no directory above it is excluded."""
         if self._include and not any(matches(path, pattern) for pattern in self._include):
             return False
         while self._exclude and path:
@@ -38,7 +38,7 @@ class Filter:
         return True
 
     def prunes(self, path: str) -> bool:
-        """Whether nothing of a directory, or not this file, is meant."""
+        """Whether `exclude` leaves out a file, or everything below a directory."""
         return any(matches(path, pattern) for pattern in self._exclude)
 
 

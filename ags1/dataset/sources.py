@@ -1,7 +1,7 @@
-"""Sources: which files a tree has, in the order of a manifest, and whether one is still what was listed.
+"""Sources: list the files of a tree in the order of a manifest, and detect a file that changed since the listing.
 
-Links to files stand for what they point to; links to directories are not followed. What is neither a file nor a
-directory is left out and named. Empty directories are not kept: a dataset has files.
+Links to files are followed; links to directories are not. Anything else that is neither a file nor a directory is
+skipped and reported. Empty directories are not kept: a dataset has files.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ __all__ = [
 ]
 
 Skipped = Callable[[str, str], object]
-"""Called with the path and the reason of what is left out."""
+"""Called with a path that is skipped, and the reason."""
 
-# Without O_NONBLOCK, opening a pipe that somebody put there would wait for its other end.
+# Without O_NONBLOCK, opening a pipe at this path would wait for its other end.
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _NONE = SourceIdentity(0)
 
 
 @dataclass(slots=True)
 class Found:
-    """A file of a source, or what is wrong with it, or with what is below it.
+    """A file of a source, or an error for a file or a directory.
 
-    `path` is that in the dataset, `source` the one relative to `root`, "" if that is the file itself; `identity` is
-    what it was like when it was listed; `mode` is None where there are no permissions.
+    `path` is the path in the dataset, `source` the path relative to `root` ("" if `root` is the file itself);
+    `identity` is that of the listing; `mode` is None where there are no permissions.
     """
 
     path: str
@@ -70,7 +70,7 @@ class Found:
 
     @property
     def key(self) -> bytes:
-        """What files are sorted by."""
+        """The sort key of files."""
         return sort_key(self.path)
 
     @property
@@ -80,12 +80,12 @@ class Found:
 
     @property
     def location(self) -> Location:
-        """Where it is."""
+        """Location of the file."""
         return place_of(self.root, self.source)
 
 
 def place_of(root: Location, source: str) -> Location:
-    """Where a file of a source is; the source itself if that is a file."""
+    """Location of a file of a source; the source itself if that is a file."""
     return root.join(source) if source else root
 
 
@@ -95,8 +95,8 @@ def place_of(root: Location, source: str) -> Location:
 def scan(source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped) -> Iterator[Found]:
     """Files of a source (a directory, a prefix, or a file), sorted by their paths in the dataset.
 
-    `prefix` is the directory of the dataset that they go to, "" for its top. `wanted` is compared with paths relative
-    to the source. `outside` is no part of the source, though it may lie in it.
+    `prefix` is their directory in the dataset, "" for its top. `wanted` is compared with paths relative to the source.
+    `outside` is a directory that is not part of the source, even if it lies inside.
 
     OSError: there is no such source, or it is neither a file nor a directory. ValueError: a path would begin with
     ``_ags1``.
@@ -110,8 +110,7 @@ def scan(source: Location, prefix: str, wanted: Filter, outside: Location | None
 def _refuse_reserved(path: str, source: Location, name: str) -> None:
     if path.partition("/")[0] == CONTROL:
         raise ValueError(
-            f"{source.join(name)} would become {path}, but {CONTROL} is reserved for what a dataset "
-            "knows of itself: exclude it"
+            f"{source.join(name)} would become {path}, but {CONTROL} is reserved for the dataset itself: exclude it"
         )
 
 
@@ -151,14 +150,14 @@ class _Local:
         wanted = self._wanted or None
         try:
             with os.scandir(directory) as listing:
-                # With the slash, depth first is the order of the whole paths.
+                # With the slash, a depth-first walk is in the order of the whole paths.
                 entries = sorted(
                     (sort_key(f"{entry.name}/" if is_directory else entry.name), is_directory, entry)
                     for entry in listing
                     for is_directory in (entry.is_dir(follow_symlinks=False),)
                 )
         except OSError as error:
-            # The whole of it is missing then: that is an error, not something to be left out.
+            # All files below it would be missing: that is an error, not a skipped file.
             name = relative.rstrip("/")
             yield Found(self._above + name, name, self._source, error=error)
             return
@@ -262,12 +261,14 @@ def _identity_of(listed: Entry) -> SourceIdentity:
 
 
 def refuse_changed(name: str) -> OSError:
-    """The error for a source that is not what was listed."""
-    return OSError(errno.EBUSY, "was changed while it was being encrypted: encrypt what nobody writes to", name)
+    """The error for a source that changed since it was listed."""
+    return OSError(
+        errno.EBUSY, "was changed while it was being encrypted: run again when no program writes to it", name
+    )
 
 
 def read_same(place: Location, identity: SourceIdentity) -> Buffer:
-    """All of a small source, if it is, and stays while it is read, what was listed. OSError EBUSY: it was changed."""
+    """Read all of a small source. OSError EBUSY: it changed since the listing, or while it was read."""
     if place.is_local:
         return read_same_file(place.path, identity)
     try:
@@ -285,7 +286,7 @@ def read_same_file(path: str, identity: SourceIdentity) -> bytes:
     descriptor = os.open(path, _READ)
     try:
         data = _read_all(descriptor, size)
-        # Whatever this is by now: if it is the file that was listed, it is a regular one.
+        # An equal identity proves that this is the listed file, and so a regular file.
         same = len(data) == size and _is_same_file(os.fstat(descriptor), identity)
     except BlockingIOError:
         same = False
@@ -310,11 +311,11 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def read_regular(path: str, size: int) -> bytes:
-    """Up to one byte more than `size` of a regular file. OSError EINVAL: it is none."""
+    """Read up to one byte more than `size` of a regular file. OSError EINVAL: it is not a regular file."""
     descriptor = os.open(path, _READ)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file any more", path)
+            raise OSError(errno.EINVAL, "is no longer a regular file", path)
         return _read_all(descriptor, size)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
@@ -339,9 +340,9 @@ def _is_same_entry(found: Entry, identity: SourceIdentity) -> bool:
 
 @contextmanager
 def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Source, Callable[[], None]]]:
-    """A source to be read by position, and a function that raises if it is not any more what was listed.
+    """Open a source for reading by position; also return a function that raises if the source has changed.
 
-    OSError EBUSY: it was changed.
+    OSError EBUSY: it has changed since the listing.
     """
     source = open_regular(place) if place.is_local else open_source(place)
     assert not isinstance(source, PipeSource)
@@ -350,7 +351,7 @@ def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Sourc
         if isinstance(source, DescriptorSource):
             same = _is_same_file(os.fstat(source.fileno()), identity)
         else:
-            # Every answer has had the etag of the first, where there is one; without one, this look is all there is.
+            # Every response had the etag of the first, where there is one; without etags, this is the only check.
             etag = getattr(source, "etag", None)
             same = etag == identity.etag if etag and identity.etag else _is_same_entry(status(place), identity)
         if not same or source.size != identity.size:
@@ -370,11 +371,11 @@ def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Sourc
 
 
 def open_regular(place: Location) -> DescriptorSource:
-    """A regular file of this machine, to be read by position. OSError EINVAL: it is none."""
+    """Open a regular local file for reading by position. OSError EINVAL: it is not a regular file."""
     descriptor = os.open(place.path, _READ)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file any more", place.text)
+            raise OSError(errno.EINVAL, "is no longer a regular file", place.text)
         return DescriptorSource(descriptor, place.text)
     except BaseException:
         os.close(descriptor)

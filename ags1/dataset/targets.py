@@ -1,11 +1,11 @@
-"""Targets: how files get into a tree, here or behind a URL. Nothing is written through a link, or into a special file.
+"""Targets: write files into a local or remote tree. Links are not followed, and special files are not written to.
 
-    new        an object under a name that nobody has: written straight there, because nobody looks before the commit
-    replaced   a file that people read: written without a name or under a temporary one, and renamed when it is whole
-    filled     a big file that several processes write ranges of: one of them has begun it, and finishes it
+    new        an object with a unique name: written directly, because no reader opens it before the commit
+    replaced   an existing file: written without a name or under a temporary one, and renamed when it is complete
+    filled     a big file that several processes write ranges of: one of them begins and finishes it
 
-Locally each directory is opened from the one above it, without following links, and files are made inside it: what
-somebody changes above it meanwhile leads nowhere else.
+Locally each directory is opened relative to its parent, without following links, and files are made inside it. So a
+concurrent change of a directory above it cannot redirect the write.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _CLOEXEC
 _WRITE = os.O_WRONLY | os.O_NOFOLLOW | _CLOEXEC
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _CLOEXEC
-# What open() says where a file system, or an old kernel, has no unnamed files.
+# Errors of open() where a file system, or an old kernel, has no unnamed files.
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 
 
 @contextmanager
 def open_target(location: Location) -> Iterator[LocalTarget | RemoteTarget]:
-    """A target, made if it is a directory that does not exist."""
+    """Open a target; a directory that does not exist is made."""
     if not location.is_local:
         yield RemoteTarget(location)
         return
@@ -46,8 +46,8 @@ def open_target(location: Location) -> Iterator[LocalTarget | RemoteTarget]:
 class RemoteTarget:
     """A prefix in an object store, or a directory of another file system. Safe to use from several threads.
 
-    Its methods are those of :class:`LocalTarget`; there are no modes, and what is filled by several is begun locally
-    only.
+    Its methods are those of :class:`LocalTarget`. Permissions do not exist, and only a LocalTarget has files that
+    several processes fill.
     """
 
     is_local = False
@@ -68,7 +68,7 @@ class RemoteTarget:
         try:
             name.encode()
         except UnicodeEncodeError:
-            text = "its name is no UTF-8, which a name behind a URL has to be: decrypt it into a local directory"
+            text = "its name is not UTF-8, which object stores need: decrypt it into a local directory"
             raise OSError(errno.EILSEQ, text, repr(name)) from None
         above = name.rpartition("/")[0]
         if above not in self._made:
@@ -108,7 +108,7 @@ class LocalTarget:
         os.close(self._top)
 
     def write_new(self, name: str, data: Buffer) -> None:
-        """Write a whole object under a name, that nobody has. A failure leaves nothing of it."""
+        """Write a whole object under a unique name. A failure leaves no part of it."""
         above, _, base = name.rpartition("/")
         try:
             directory = self._current if above == self._name else self._enter(above)
@@ -136,9 +136,9 @@ class LocalTarget:
         return _reserved(_NewFile(directory, descriptor, base, os.path.join(self._root, name)), expected)
 
     def write(self, path: str, data: Buffer, mode: int | None) -> None:
-        """Write a whole file, in place of what has its path; `mode` are the permission bits that it has at most.
+        """Write a whole file and replace what has its path; `mode` are the permission bits that it has at most.
 
-        After a failure, what was there is still there.
+        After a failure, the old file is unchanged.
         """
         output = self._open(path, mode)
         try:
@@ -154,18 +154,18 @@ class LocalTarget:
         return _reserved(self._open(path, mode), expected)
 
     def begin(self, name: str, size: int, mode: int | None) -> None:
-        """Make a file under a name of its own, with the room for `size` bytes; others :meth:`fill` it."""
+        """Make a file of `size` bytes under a new name; other processes :meth:`fill` it."""
         above, _, base = name.rpartition("/")
         try:
             directory = self._enter(above)
-            # Those who fill it have to open it.
+            # The processes that fill it must be able to open it.
             descriptor = os.open(base, _NEW, 0o666 if mode is None else mode & 0o777 | 0o200, dir_fd=directory)
         except OSError as error:
             raise self._named(error, name) from None
         _reserved(_NewFile(directory, descriptor, base, os.path.join(self._root, name)), size).commit()
 
     def fill(self, name: str, start: int) -> Output:
-        """What was begun under a name, to be written from an offset on."""
+        """Open a file that :meth:`begin` made, to write from an offset on."""
         above, _, base = name.rpartition("/")
         try:
             directory = self._enter(above, make=False)
@@ -177,9 +177,9 @@ class LocalTarget:
         return output
 
     def finish(self, name: str, path: str, mode: int | None) -> None:
-        """Give what was begun under a name its path, in place of what has that.
+        """Rename a file that :meth:`begin` made to its path, and replace what has that path.
 
-        After a failure, what had the path is still there, and so is what was begun.
+        After a failure, both files are unchanged.
         """
         (inside, _, temporary), (above, _, base) = name.rpartition("/"), path.rpartition("/")
         with ExitStack() as opened:
@@ -222,7 +222,7 @@ class LocalTarget:
         return None
 
     def _enter(self, name: str, *, make: bool = True) -> int:
-        """The descriptor of a directory, made if it is missing; it lasts until the next call."""
+        """The descriptor of a directory, which is made if it is missing; valid until the next call."""
         if name == self._name:
             return self._current
         if self._current != self._top:
@@ -258,12 +258,12 @@ def _enter_one(above: int, name: str, make: bool) -> int:
             try:
                 os.mkdir(name, dir_fd=above)
             except FileExistsError:
-                # Somebody else made it just now.
+                # Another process has just made it.
                 pass
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
-            # A link: what would be written through it would not be in the tree.
+            # A link: a file that is written through it would not be in the tree.
             text = f"{name} is in the way of a directory of that name"
             raise NotADirectoryError(errno.ENOTDIR, text) from None
     return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
@@ -277,7 +277,7 @@ def _write_all(descriptor: int, data: Buffer) -> None:
 
 
 class _File(Output):
-    """A file in an open directory. Somebody else has begun it, and will finish it or give it up."""
+    """A file in an open directory. Another process has begun it, and finishes or removes it."""
 
     descriptor: int
 
@@ -288,7 +288,7 @@ class _File(Output):
         self.name = self.path = path
 
     def reserve(self, size: int) -> None:
-        """Take the disk space; the whole of it is written later."""
+        """Allocate the disk space; all of it is written later."""
         _descriptors.reserve(self.descriptor, size, self.path)
 
     def _commit(self, durable: bool) -> None:
@@ -303,7 +303,7 @@ class _File(Output):
 
 
 class _NewFile(_File):
-    """An object under its own name from the beginning."""
+    """An object that has its final name from the beginning."""
 
     def _abort(self, mark: bytes) -> None:
         try:
@@ -313,7 +313,7 @@ class _NewFile(_File):
 
 
 class _ReplacedFile(_File):
-    """A file that gets its name when it is whole."""
+    """A file that gets its name when it is complete."""
 
     def __init__(
         self, directory: int, descriptor: int, base: str, temporary: str | None, most: int | None, path: str
@@ -329,15 +329,15 @@ class _ReplacedFile(_File):
                 temporary = temporary_name(self._base)
                 self._link(temporary)
                 self._temporary = temporary
-            # What is there is replaced, a link or a pipe too; never what a link points to.
+            # The path itself is replaced, also a link or a pipe; never the target of a link.
             os.rename(self._temporary, self._base, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         self._close()
 
     def _link(self, name: str) -> bool:
-        """Give the unnamed file a name; return False if something has that."""
+        """Give the unnamed file a name; return False if the name exists."""
         unnamed = f"/proc/self/fd/{self.descriptor}"
         try:
-            # The link in /proc is followed only if a directory is given.
+            # Python follows the link in /proc only if a directory descriptor is given.
             os.link(unnamed, name, src_dir_fd=self._directory, dst_dir_fd=self._directory, follow_symlinks=True)
         except FileExistsError:
             return False

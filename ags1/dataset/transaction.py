@@ -1,24 +1,24 @@
-"""A transaction: what makes a new version out of the last one.
+"""A transaction: makes a new version from the last one.
 
-    begin     read the last version; a run with keys of its own begins
-    write     workers write objects under names that nobody else has; nobody sees them
-    put       each new or changed file, in the order of paths; remove likewise     --> new manifests, that nobody names
+    begin     read the last version; a run with its own keys begins
+    write     workers write objects under unique names; readers do not see them
+    put       each new or changed file, in the order of paths; remove likewise     --> new manifests, not yet named
     commit    create v-(n+1).json if it is absent                                  --> the dataset has the new version
 
     v-7.json --names--> root manifest --names--> manifests --name--> objects
     v-8.json --names--> a new root ------------> most of the same, and the new ones
 
-There is no lock. If somebody else has committed v-(n+1) first, what they changed is compared with what this changed:
-where no path is in both, and no file is a directory of the other, this is applied on top of theirs and committed as the
-version after; otherwise ConflictError names the path, and nothing is lost: all objects are still there for the next
-attempt. A transaction that is given up, at any moment, leaves objects that no version names; `expire` removes them.
+There is no lock. If another writer has committed v-(n+1) first, the changes of both are compared. If no path is in
+both, and no file is a directory of the other, this transaction is applied on top of the other version and committed as
+the next one. Otherwise ConflictError names the path, and nothing is lost: all objects still exist for the next attempt.
+A transaction that ends without a commit, at any moment, leaves objects that no version names; `expire` removes them.
 
-Why nothing that is committed is ever lost: an object is deleted only by `expire`, only if no version that is kept names
-it, and only after a version was committed that fences the run which made it. A transaction reads all versions behind
-its base before it commits on the last one; it is refused if one of them fences a run whose objects it brings, or if one
-is missing, because it was expired. Versions are expired in ascending order: a writer that comes so late that the number
-behind its own base is free again, and takes it, sees that there are later versions, and withdraws what it made. Nobody
-takes that for committed, also if the writer is killed before, because the version behind it was not made on it.
+Why no committed data is ever lost: only `expire` deletes objects, only those that no kept version names, and only after
+it has committed a version that fences the runs which made them. A transaction reads all versions after its base before
+it commits on the last one. It is refused if one of them fences a run whose objects it adds, or if one is missing
+because it was expired. Versions are expired in ascending order. So a writer can be so late that the number after its
+base is free again, and create that version. It then sees that later versions exist, and removes the file. Even if it is
+killed before, the file does not count as committed, because the next version has another parent.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Transaction:
     classes : tuple of KeyClass
         The classes of keys of the new version.
     run : Run
-        Under whose keys objects are written.
+        Objects are written with its keys.
     unsynced : Unsynced
-        Objects that were written here, and may not be on the disk yet: note them before the commit.
+        Objects that were written here and may not be on the disk yet: note them before the commit.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Transaction:
         self.root = None if base is None else open_root(self.manifests, base, kms)
         self._editor = Editor(self.manifests, self.root, self.run.id)
         self._mine: Node | None = None
-        # Whose objects are put, and whose may be: up to `_looked_at`, no version fences one of these.
+        # Runs whose objects are put, and whose objects may be put: no version up to `_looked_at` fences one of them.
         self._runs = {self.run.id}
         self._not_fenced = {self.run.id}
         self._looked_at = base
@@ -96,14 +96,14 @@ class Transaction:
         cls, location: Location, kms: Any, operation: str, *, keys: Mapping[str, str] | str | None = None,
         single_writer: bool = False, durable: bool = True, dry_run: bool = False,
     ) -> Self:  # fmt: skip
-        """Begin a change of a dataset that is there, or with `keys` of a new one; the version will call it `operation`.
+        """Begin a change of an existing dataset, or with `keys` of a new one; `operation` is recorded in the version.
 
-        `keys` are patterns of paths, and the master keys of their files; ``**`` is all others. They replace those of a
-        dataset that is there. A master key alone is that of all files of a new dataset; one that is there has to be
-        under it, and keeps its patterns. With `single_writer`, which the first version records, a store without
-        create-if-absent is accepted: the caller promises that nobody else writes. `durable` syncs local manifests and
-        versions to the disk before the commit. A `dry_run` makes no keys for new classes: nothing can be written or
-        committed.
+        `keys` are patterns of paths with the master keys of their files; ``**`` is all others. They replace the
+        patterns of an existing dataset. A master key alone is that of all files of a new dataset; an existing dataset
+        must be under it, and keeps its patterns. With `single_writer`, which the first version records, a store without
+        create-if-absent is accepted: the caller promises that there is no second writer. `durable` syncs local
+        manifests and versions to the disk before the commit. A `dry_run` makes no keys for new classes: nothing can be
+        written or committed.
 
         FileNotFoundError: there is no dataset, and no `keys`. Others as :func:`ags1.dataset.encrypt`.
         """
@@ -114,7 +114,7 @@ class Transaction:
         if not can_create(location) and not (single_writer if base is None else base.single_writer):
             raise UnsupportedError(
                 f"{location}: this store cannot create a file only if it is absent, so two writers could not see each "
-                "other: use another store, or promise with single_writer=True that nobody else writes (for a new "
+                "other: use another store, or promise with single_writer=True that there is no other writer (for a new "
                 "dataset)"
             )
         if base is not None:
@@ -131,7 +131,7 @@ class Transaction:
     def take_over(self, run: str, began: int) -> None:
         """Allow objects of another run, which began on version `began`; 0 if there was no dataset.
 
-        ConflictError: `expire` removes them; or versions behind that one were expired, so that nobody knows.
+        ConflictError: `expire` removes them, or later versions were expired, so that this is unknown.
         """
         now = 0 if self.base is None else self.base.version
         if began > now:
@@ -157,20 +157,20 @@ class Transaction:
 
     @property
     def next_version(self) -> int:
-        """The version that this becomes, if nobody else commits before."""
+        """The version that the commit makes, unless another writer commits first."""
         return 1 if self.base is None else self.base.version + 1
 
     def put(self, entry: Entry) -> Entry | None:
-        """Take a new or changed file; return the one that had its path. In the order of paths."""
+        """Add a new or changed file; return the one that had its path. Call it in the order of paths."""
         check_path(entry.path)
         self._carries = self._carries or any(run_of(part.name) not in self._runs for part in entry.parts)
         with self._reading():
             return self._editor.put(entry)
 
     def refuse_twin(self, path: str, changed: Mapping[str, Entry | None] = {}) -> None:
-        """Refuse a new path that is a directory of the dataset, or below a file of it: nobody could decrypt both.
+        """Refuse a new path that is a directory of the dataset, or below a file of it: both cannot be decrypted.
 
-        `changed` are other paths that change, with what they will be: None for those that go.
+        `changed` are the other paths that change, with their new entries: None for those that are removed.
         """
         below = next((each for each in self.manifests.files(self.root, f"{path}/") if each.path not in changed), None)
         if below is not None:
@@ -179,18 +179,18 @@ class Transaction:
         while above:
             if changed.get(above) or (above not in changed and self.manifests.find(self.root, above) is not None):
                 raise NotADirectoryError(
-                    errno.ENOTDIR, f"is a file of the dataset, so {path} cannot be: remove it first", above
+                    errno.ENOTDIR, f"is a file of the dataset, so {path} cannot exist: remove it first", above
                 )
             above = above.rpartition("/")[0]
 
     def remove(self, path: str) -> Entry | None:
-        """Leave a file out; return it. In the order of paths."""
+        """Remove a file; return it. Call it in the order of paths."""
         with self._reading():
             return self._editor.remove(path)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Say what it means that a manifest of the base version is gone: expire has removed it meanwhile."""
+        """Turn the error for a missing manifest of the base version into a ConflictError: expire has removed it."""
         try:
             yield
         except FileNotFoundError as error:
@@ -201,26 +201,26 @@ class Transaction:
             ) from None
 
     def rewrap(self, class_id: str, new_key_id: str, new_kms: Any) -> None:
-        """Put the keys of a class under another master key, with the commit. KeyAccessError: a service refused."""
+        """Change the master key of a class, with the commit. KeyAccessError: a service refused."""
         old = next(each for each in self.classes if each.id == class_id)
         renewed = old.rewrapped(self._kms, new_key_id, new_kms)
         self.classes = tuple(renewed if each.id == class_id else each for each in self.classes)
         self._reclassified = self._is_rewrap = True
 
     def fence(self, runs: Iterable[str]) -> None:
-        """Refuse, with the commit, whatever these runs would still commit."""
+        """Fence these runs with the commit: they cannot commit afterwards."""
         self._fenced |= set(runs)
 
     # -- the commit ------------------------------------------------------------------------------------------------
 
     def commit(self, *, always: bool = False) -> Version | None:
-        """Make the new version the dataset's, when all objects that are noted in `unsynced` are on the disk.
+        """Sync the objects in `unsynced` to the disk, then make the new version visible.
 
-        Return None if nothing differs and nothing was made; with `always`, a version is made all the same.
+        Return None if nothing differs and no version was made; with `always`, a version is made in this case too.
 
-        ConflictError: somebody else has changed the same paths; or `expire` has given up this run, or removed a version
-        behind its base. Nothing was committed. OSError: nothing was committed, or, if the store did not reply, that is
-        unknown: the message says so.
+        ConflictError: another writer has changed the same paths; or `expire` has given up this run, or removed a
+        version after its base. Nothing was committed. OSError: nothing was committed; or, if the store did not reply,
+        this is unknown, and the message says so.
         """
         with self._reading():
             self._mine = self._editor.finish()
@@ -235,7 +235,7 @@ class Transaction:
             try:
                 made = publish(self.location, version, self.keys, durable=self._durable)
             except FileExistsError:
-                # If it is ours, the response to our own creation was lost.
+                # If it is our version, the response to our own creation was lost.
                 found = self._published(version.version)
             else:
                 found = None if self._is_stale(made) else made
@@ -243,21 +243,21 @@ class Transaction:
                 self.run.forget()
                 return found
             if self._fenced:
-                raise ConflictError(f"{self.location}: somebody else has committed meanwhile: run this again")
+                raise ConflictError(f"{self.location}: another writer has committed meanwhile: run this again")
             head, root = self._on_top()
-        raise ConflictError(f"{self.location}: others have committed {_ATTEMPTS} times meanwhile: run this again")
+        raise ConflictError(f"{self.location}: other writers committed {_ATTEMPTS} times meanwhile: run this again")
 
     def _published(self, number: int) -> Version | None:
         """The version of a number, if this transaction has made it."""
         try:
             found = read_version(self.location, number)
         except FileNotFoundError:
-            # Somebody else's, and expired since.
+            # Another writer's version, expired since then.
             return None
         return found if found.run == self.run.id and not self._is_stale(found) else None
 
     def _is_stale(self, made: Version) -> bool:
-        """Whether our version stands where another one was expired; it is taken away then.
+        """Whether our version took the number of an expired one; it is removed in this case.
 
         Expire never removes the last version, and removes the others in ascending order.
         """
@@ -277,12 +277,12 @@ class Transaction:
         return True
 
     def _refuse_fenced(self, runs: set[str], head: Version, before: int) -> Version:
-        """Refuse what runs have written that began on version `before`; return the version behind that."""
+        """Refuse objects of fenced runs that began on version `before`; return the version after it."""
         try:
             versions = made_since(self.location, head, before)
         except FileNotFoundError as error:
             raise ConflictError(
-                f"{self.location}: versions behind {before}, on which this began, were expired meanwhile: nothing was "
+                f"{self.location}: versions after {before}, on which this began, were expired meanwhile: nothing was "
                 f"committed; run it again ({error})"
             ) from None
         if any(not runs.isdisjoint(version.fenced) for version in versions):
@@ -322,7 +322,7 @@ class Transaction:
         )
 
     def _classes_on(self, head: Version | None) -> tuple[KeyClass, ...]:
-        """The classes of the new version, where `head` may have been rewrapped or got other classes meanwhile."""
+        """The classes of the new version; `head` may have been rewrapped or have other classes in the meantime."""
         if head is None or self.base is None or head.version == self.base.version:
             return self.classes
         if not self._reclassified:
@@ -331,12 +331,12 @@ class Transaction:
         before, now = ({each.id: each.only() for each in version.classes} for version in (self.base, head))
         if self._is_rewrap or before != now:
             raise ConflictError(
-                f"{self.location}: somebody else has changed the dataset or its keys meanwhile: run this again"
+                f"{self.location}: another writer has changed the dataset or its keys meanwhile: run this again"
             )
         return self.classes
 
     def _on_top(self) -> tuple[Version, Node | None]:
-        """The last version, and its files with what this transaction has changed."""
+        """The last version, and its files with the changes of this transaction."""
         head = read_latest(self.location)
         if head is None:
             raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.text)
@@ -365,11 +365,11 @@ class Transaction:
                 found, path = editor.remove(before.path), before.path
             else:
                 found, path = editor.put(replace(after, version=head.version + 1)), after.path
-            # What somebody else has removed need not be removed, but its objects cannot be given another path.
+            # A file that another writer has removed need not be removed again, but its objects cannot get another path.
             done_already = _is_same(found, after) and not (after is None and self._carries)
             if not _is_same(found, before) and not done_already:
                 raise ConflictError(
-                    f"{self.location}: somebody else has changed {path} meanwhile: nothing was committed; run it again"
+                    f"{self.location}: another writer has changed {path} meanwhile: nothing was committed; run it again"
                 )
         self._refuse_twins(
             _new(changes(self.manifests, self.root, self._mine)), _new(changes(self.manifests, self.root, theirs))
@@ -377,7 +377,7 @@ class Transaction:
         return editor.finish()
 
     def _refuse_twins(self, mine: Iterator[str], theirs: Iterator[str]) -> None:
-        """Refuse a file of one writer below a file of the other: nobody could decrypt both."""
+        """Refuse a file of one writer below a file of the other: both cannot be decrypted."""
         twins = Twins()
         for path, is_mine in merge(
             zip(mine, repeat(True)), zip(theirs, repeat(False)), key=lambda each: sort_key(each[0])
@@ -386,16 +386,16 @@ class Transaction:
             if above is not None:
                 own, other = (path, above) if is_mine else (above, path)
                 raise ConflictError(
-                    f"{self.location}: somebody else has made {other} meanwhile, so {own} cannot be: one would be a "
-                    "file where the other needs a directory; nothing was committed; run it again"
+                    f"{self.location}: another writer has made {other} meanwhile, so {own} cannot exist: one would be "
+                    "a file where the other needs a directory; nothing was committed; run it again"
                 )
 
     def _joined(self, head: Version, theirs: ClassKeys) -> Node | None:
-        """Two writers were both about to make the dataset: what this one has made is added to the other's."""
+        """Two writers have made the same new dataset: the files of this one are added to the other's version."""
         patterns = {(each.pattern, each.key_id) for each in head.classes}
         if patterns != {(each.pattern, each.key_id) for each in self.classes}:
             raise ConflictError(
-                f"{self.location}: somebody else has made this dataset meanwhile, with other master keys"
+                f"{self.location}: another writer has made this dataset meanwhile, with other master keys"
             )
         manifests = Manifests(self.location, head.uuid, self.unsynced)
         begun = open_root(manifests, head, self._kms)
@@ -408,7 +408,7 @@ class Transaction:
             )
             if editor.put(replace(entry, parts=parts, key_class=to, version=head.version + 1)) is not None:
                 raise ConflictError(
-                    f"{self.location}: somebody else has made this dataset, and {entry.path} in it: run this again"
+                    f"{self.location}: another writer has made this dataset, and {entry.path} in it: run this again"
                 )
         self._refuse_twins(
             (entry.path for entry in self.manifests.files(self._mine)), (each.path for each in manifests.files(begun))
@@ -425,7 +425,7 @@ class Transaction:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # What was written and is not committed stays for a later run, or for expire.
+        # Objects that were written and not committed stay for a later run, or for expire.
         pass
 
 

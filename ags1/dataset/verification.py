@@ -1,7 +1,7 @@
-"""Verifying a dataset: every block of every file is authenticated, and what is there compared with what should be.
+"""Verify a dataset: authenticate every block of every file, and compare the existing objects with the manifests.
 
-manifests   --> workers --> what failed is looked at once more: what is wrong with it?
-one listing --> what no version names: left by a run, or foreign
+manifests   --> workers --> files that failed are examined again, to find the kind of the fault
+one listing --> objects that no version names: left by a run, or foreign
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Perform = Callable[[View], Generator[Outcome, None, None]]
 
 __all__ = ["verify"]
 
-# An object that was swapped is looked for among those of its length; more than this many are not tried.
+# The origin of a swapped object is searched among the objects of its length; no more than this many are tried.
 _TRIES = 100_000
 
 
@@ -47,8 +47,8 @@ def verify(
 ) -> TreeReport:  # fmt: skip
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
 
-    The KMS gives the keys of other versions' manifests: what those name is not foreign. `perform` has the files
-    verified somewhere else than in threads of this process, and yields the outcomes of those entries that failed.
+    The KMS opens the manifests of other versions: objects that those name are not foreign. `perform` verifies the files
+    outside of this process, and yields the outcomes of the entries that failed.
     """
     return _Verification(view, kms).run(threads, progress, perform)
 
@@ -59,7 +59,7 @@ class _Verification:
     kms: Any
     problems: dict[str, Problem] = field(default_factory=dict)
     unexpected_files: dict[str, Problem] = field(default_factory=dict)
-    # Objects that may be copies of others: name, to length and the path that they were found under.
+    # Objects that may be copies of others: name -> length, and the path of their file.
     suspects: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> TreeReport:
@@ -89,7 +89,7 @@ class _Verification:
         others = sorted(self.unexpected_files.values(), key=lambda each: sort_key(each.path))
         return TreeReport(self.view.version.version, self.view.version.file_count, total, found + others)
 
-    # -- what is wrong with a file ---------------------------------------------------------------------------------
+    # -- faults of a file ------------------------------------------------------------------------------------------
 
     def _judge(self, entry: Entry, error: Exception) -> Problem:
         if isinstance(error, KeyAccessError):
@@ -101,7 +101,7 @@ class _Verification:
         return Problem(entry.path, "unreadable", f"{entry.path} was changed while it was verified: {error}")
 
     def _judge_part(self, entry: Entry, part: Part) -> Problem | None:
-        """What is wrong with an object, None if nothing is."""
+        """The problem of an object, None if there is none."""
         path, place = entry.path, self.view.location.join(part.name)
         name = f"{path} ({part.name})"
         try:
@@ -115,16 +115,16 @@ class _Verification:
         except OSError as error:
             return Problem(path, "unreadable", f"{name} cannot be read: {error}")
         if size is None:
-            return Problem(path, "replaced", f"{name} is no regular file any more")
+            return Problem(path, "replaced", f"{name} is no longer a regular file")
         if size != part.file_length:
             what = f"{name} has {size:,} bytes, not {part.file_length:,}"
             if _begins_like(place, metadata):
                 if size < part.file_length:
                     return Problem(path, "truncated", f"{what}: its end is missing")
-                return Problem(path, "extended", f"{what}: something was added")
+                return Problem(path, "extended", f"{what}: bytes were added to it")
             self.suspects[part.name] = size, path
             if size < part.file_length and part.plaintext_length <= DEFAULT_BLOCK_LENGTH:
-                # With its only tag gone, nothing says what it was.
+                # Its only tag is missing, so a cut and a replacement look the same.
                 return Problem(path, "truncated", f"{what}: its end is missing, or it was replaced")
             return Problem(path, "replaced", f"{what}, and begins differently: another file, or another version")
         try:
@@ -145,10 +145,10 @@ class _Verification:
         text = f"{name}: {report.failed_count:,} of {report.block_count:,} blocks are damaged: {shown}{more}"
         return Problem(path, "damaged", text)
 
-    # -- what is there besides -------------------------------------------------------------------------------------
+    # -- other objects ---------------------------------------------------------------------------------------------
 
     def _find_strangers(self) -> None:
-        """Name what no version names."""
+        """Report objects that no version names."""
         known: set[str] = set()
         listed = (each for each in walk(self.view.location) if not self._is_of_control(each.name))
         found = unnamed(listed, self.view.manifests.object_names(self.view.root, known))
@@ -159,14 +159,14 @@ class _Verification:
             self.unexpected_files[name] = self._unexpected(name, each.kind)
 
     def _is_of_control(self, name: str) -> bool:
-        """Whether this is a version, or what an interrupted run has noted: no manifest names these."""
+        """Whether this is a version, or a record of an interrupted run: no manifest names these."""
         if name.startswith(f"{RUNS}/"):
             return True
         above, _, last = name.rpartition("/")
         return above == CONTROL and version_number(last) is not None
 
     def _other_names(self, known: set[str]) -> Iterator[str]:
-        """Names of the objects of all other versions, those too that came meanwhile."""
+        """Names of the objects of all other versions, including those committed in the meantime."""
         for each in kept_versions(self.view.location):
             name, version, error = version_name(each.number), each.version, each.error
             if each.number == self.view.version.version:
@@ -180,12 +180,12 @@ class _Verification:
                     manifests = Manifests(self.view.location, version.uuid)
                     yield from manifests.object_names(open_root(manifests, version, self.kms), known)
             except FileNotFoundError:
-                # Expired meanwhile.
+                # Expired in the meantime.
                 continue
             except (Ags1Error, OSError) as fault:
                 error = fault
             if error is not None:
-                text = f"version {each.number} cannot be read, so what only it names is taken for unreferenced: {error}"
+                text = f"version {each.number} cannot be read, so its own objects count as unreferenced: {error}"
                 self.unexpected_files[name] = Problem(f"version {each.number}", "unreadable", text)
 
     def _unexpected(self, name: str, kind: str) -> Problem:
@@ -202,7 +202,7 @@ class _Verification:
         return Problem(name, "foreign", f"{name} is of no run of this dataset: it was put there")
 
     def _find_origins(self) -> None:
-        """Which objects of the dataset the suspects are copies of, if they are."""
+        """Find the objects of the dataset that the suspects are copies of."""
         by_length: dict[int, list[str]] = {}
         for name, (length, _) in self.suspects.items():
             by_length.setdefault(length, []).append(name)
@@ -238,7 +238,7 @@ class _Verification:
 
 
 def _size_of(place: Location) -> int | None:
-    """Bytes of a file; None if it is no regular one."""
+    """Bytes of a file; None if it is not a regular file."""
     if not place.is_local:
         return status_of(place).size
     found = os.stat(place.path)
@@ -246,7 +246,7 @@ def _size_of(place: Location) -> int | None:
 
 
 def _begins_like(place: Location, metadata: KeyMetadata) -> bool:
-    """Whether the first block of an object opens with a key, whatever comes behind it."""
+    """Whether the first block of an object opens with a key; the other blocks do not matter."""
     try:
         source = open_regular(place) if place.is_local else open_source(place)
     except OSError:

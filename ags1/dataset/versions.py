@@ -6,19 +6,20 @@
       "uuid": "...",              identity of the dataset
       "version": 7,
       "parent": "9f86d0...",      SHA-256 of v-6.json, or null
-      "run": "4f1c2a9be07d",      who made it: a lost response to the creation is settled by this
+      "run": "4f1c2a9be07d",      the run that made it; after a lost response it shows who created the file
       "operation": "add",
       "created-ms": ...,
       "classes": [...],           patterns, master keys, wrapped keys (ags1.dataset.classes)
       "manifest": {"name": ..., "key": ...},  the root, and the entry of its wrapped key (ags1.dataset.manifests)
       "file-count": 2, "plaintext-bytes": 10,
-      "fenced": ["1b22..."],      runs that nothing of may be committed behind this version (ags1.dataset.expiry)
+      "fenced": ["1b22..."],      runs that cannot commit after this version (ags1.dataset.expiry)
       "single-writer": false,     whether the store lacks create-if-absent, and one writer was promised
-      "tag": "..."                HMAC over all of it, by a key that only the default class's master key gives
+      "tag": "..."                HMAC over all other fields, with a key under the default class's master key
     }
 
-The last version is the one with the highest number. No file of a version is ever changed. They are expired in ascending
-order, so none is missing between two that were committed; one that is not the parent of the next was never committed.
+The last version is the one with the highest number. No file of a version is ever changed. Versions are expired in
+ascending order, so there is no gap between committed ones. A version that is not the parent of the next one was never
+committed.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _REQUESTS = 32
 
 @dataclass(frozen=True)
 class Version:
-    """What a version's file says.
+    """The content of a version's file.
 
     Attributes
     ----------
@@ -70,7 +71,7 @@ class Version:
     manifest, manifest_key : str or None
         Name of the root manifest, and entry of its key; None if there is no file.
     digest : str
-        SHA-256 of the file: who keeps it notices any substitute.
+        SHA-256 of the file: compared with a stored copy, it detects any substitute.
     """
 
     uuid: str
@@ -91,7 +92,7 @@ class Version:
 
     @property
     def default_class(self) -> KeyClass:
-        """The class that manifests are under."""
+        """The class of the keys of manifests."""
         return next(each for each in self.classes if each.pattern == "**")
 
     @property
@@ -128,7 +129,7 @@ class Version:
         return replace(tagged, digest=hashlib.sha256(data).hexdigest()), data
 
     def authenticate(self, keys: ClassKeys, name: str) -> None:
-        """Check the tag. AuthenticationError: the file was changed, or was made under another key."""
+        """Check the tag. AuthenticationError: the file was changed, or was made with another key."""
         if not hmac.compare_digest(self._tag(keys), self.tag):
             raise AuthenticationError(
                 f"{name} was changed, or is of another dataset: put the true file back, or open an older version"
@@ -136,13 +137,13 @@ class Version:
 
     @classmethod
     def parse(cls, data: Buffer, number: int, name: str) -> Version:
-        """Read the file of a version. Nothing in it is authentic before :meth:`authenticate`."""
+        """Parse the file of a version. It is not authentic before :meth:`authenticate`."""
         try:
             fields = json.loads(bytes(memoryview(data)))
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
-            raise FormatError(f"{name} is no JSON object: it is damaged, or this is no ags1 dataset")
+            raise FormatError(f"{name} is not a JSON object: it is damaged, or this is not an ags1 dataset")
         if fields.get("format-version") != FORMAT_VERSION:
             raise UnsupportedError(
                 f"{name} has format-version {fields.get('format-version')!r}; only {FORMAT_VERSION} is known"
@@ -155,7 +156,7 @@ class Version:
             value = fields.get(each)
             # True is an int for isinstance.
             if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
-                raise FormatError(f"{name} has no {each}, or a damaged one: it is damaged, or this is no ags1 dataset")
+                raise FormatError(f"{name} has no valid {each}: it is damaged, or this is not an ags1 dataset")
         manifest, parent = fields.get("manifest"), fields.get("parent")
         texts = [*fields["fenced"], *([] if parent is None else [parent])]
         if not {"manifest", "parent"} <= fields.keys() or not all(isinstance(each, str) for each in texts):
@@ -180,7 +181,7 @@ class Version:
 
 
 def numbers(location: Location) -> list[int]:
-    """Numbers of the versions that a dataset has, ascending; none if there is no dataset."""
+    """Numbers of the versions of a dataset, ascending; empty if there is no dataset."""
     control = location.join(CONTROL)
     if location.is_local:
         try:
@@ -193,7 +194,7 @@ def numbers(location: Location) -> list[int]:
         names = list_names(control)
     except (FileNotFoundError, NotADirectoryError):
         if control.is_object:
-            # It is the bucket that is not there.
+            # The bucket itself is missing.
             raise
         return []
     found = sorted(number for name in names if (number := version_number(name)) is not None)
@@ -207,13 +208,13 @@ def numbers(location: Location) -> list[int]:
 def latest_number(location: Location, after: int = 0) -> int:
     """The number of the last version; 0 if there is none.
 
-    Behind `after`, a version that existed, names are tried: no listing is made if it still exists.
+    If `after`, a version that existed, still exists, the names that follow it are tried instead of a listing.
     """
     if after:
         found = after
         while _exists(location, found + 1):
             found += 1
-        # If it was expired, what stands behind it may be the version of a late writer, which was never committed.
+        # If it was expired, the next file may be the version of a late writer, which was never committed.
         if _exists(location, after):
             return found
     return max(numbers(location), default=after)
@@ -225,13 +226,13 @@ def _exists(location: Location, number: int) -> bool:
     except FileNotFoundError:
         return False
     except IsADirectoryError:
-        # Whoever reads it is told.
+        # read_version() raises the error.
         pass
     return True
 
 
 def read_version(location: Location, number: int) -> Version:
-    """Read one version; it is not authenticated yet. FileNotFoundError: it does not exist, or was expired."""
+    """Read one version, without authentication. FileNotFoundError: it does not exist, or was expired."""
     place = location.join(version_name(number))
     try:
         data = read_whole(place, _MAX_BYTES)
@@ -245,16 +246,16 @@ def read_version(location: Location, number: int) -> Version:
 
 
 def _no_file(place: Location) -> FormatError:
-    return FormatError(f"{place} is no regular file, as that of a version has to be: take it away")
+    return FormatError(f"{place} is not a regular file, as the file of a version must be: remove it")
 
 
 def _expired(location: Location, number: int) -> FileNotFoundError:
-    text = f"the dataset has no version {number}, or no more: it may have been expired"
+    text = f"the dataset has no version {number}: it may have been expired"
     return FileNotFoundError(errno.ENOENT, text, location.text)
 
 
 def read_committed(location: Location, number: int) -> Version:
-    """Read one version, if it was committed: the version of a late writer may stand where another was expired."""
+    """Read one version if it was committed: a late writer may have reused the number of an expired version."""
     found = read_version(location, number)
     try:
         is_committed = read_version(location, number + 1).parent == found.digest
@@ -262,10 +263,10 @@ def read_committed(location: Location, number: int) -> Version:
         try:
             is_committed = max(numbers(location), default=number) == number
         except OSError:
-            # A place that cannot be listed: nobody writes there.
+            # A store that cannot be listed has no writers.
             is_committed = True
     except Ags1Error:
-        # It cannot be told; who opens that version is told what is wrong with it.
+        # Unknown; a caller who opens the next version gets the error.
         is_committed = True
     if not is_committed:
         raise _expired(location, number)
@@ -274,10 +275,10 @@ def read_committed(location: Location, number: int) -> Version:
 
 @dataclass(frozen=True)
 class Kept:
-    """A version whose file is there: what it says, not authenticated yet, or why it cannot be read.
+    """A version whose file exists: its content, not authenticated yet, or the error from reading it.
 
-    It `is_committed` if the version behind it was made on it: else a late writer made it, and was killed before it took
-    it away.
+    It `is_committed` if it is the parent of the next version. Otherwise a late writer made it, and was killed before
+    it could remove it.
     """
 
     number: int
@@ -287,7 +288,7 @@ class Kept:
 
 
 def kept_versions(location: Location, present: list[int] | None = None) -> Iterator[Kept]:
-    """All versions that are there, or those of some numbers, ascending; the last one first."""
+    """Yield all existing versions, or those of `present` (ascending), the last one first."""
     present = numbers(location) if present is None else present
     following: Version | None = None
     for number, is_last in zip(reversed(present), (True, *(False for _ in present)), strict=False):
@@ -295,7 +296,7 @@ def kept_versions(location: Location, present: list[int] | None = None) -> Itera
         try:
             found = read_version(location, number)
         except FileNotFoundError:
-            # Expired meanwhile.
+            # Expired in the meantime.
             continue
         except (Ags1Error, OSError) as error:
             yield Kept(number, None, error, is_committed)
@@ -307,7 +308,7 @@ def kept_versions(location: Location, present: list[int] | None = None) -> Itera
 
 
 def made_since(location: Location, head: Version, after: int) -> list[Version]:
-    """The versions behind number `after`, up to `head`: as authentic as that is, because each has its parent's digest.
+    """The versions after number `after`, up to `head`: as authentic as `head`, because each has its parent's digest.
 
     FileNotFoundError: one of them was expired.
     """
@@ -315,28 +316,28 @@ def made_since(location: Location, head: Version, after: int) -> list[Version]:
     found = [*(map(read, between) if location.is_local else in_order(read, between, at_once=_REQUESTS)), head]
     for before, version in pairwise(found):
         if version.parent != before.digest:
-            # Made by a late writer, where that one was expired.
+            # A late writer made it after the version of this number was expired.
             raise _expired(location, before.version)
     return found
 
 
 def read_latest(location: Location) -> Version | None:
-    """Read the last version; None if there is no dataset. It is not authenticated yet."""
+    """Read the last version, without authentication; None if there is no dataset."""
     while number := latest_number(location):
         try:
             return read_version(location, number)
         except FileNotFoundError:
-            # Expired between the listing and the look at it: there is a newer one.
+            # Expired between the listing and the read: there is a newer one.
             if latest_number(location) == number:
                 raise
     return None
 
 
 def publish(location: Location, version: Version, keys: ClassKeys, *, durable: bool = True) -> Version:
-    """Make a version the dataset's: this is the commit. Return it as it was written, with tag and digest.
+    """Commit a version: create its file. Return it as it was written, with tag and digest.
 
-    FileExistsError: somebody else has committed this number. After any other OSError, whether it was committed is
-    unknown.
+    FileExistsError: another writer has committed this number. After any other OSError it is unknown whether the
+    version was committed.
     """
     made, data = version.authenticated(keys)
     place = location.join(version_name(version.version))
@@ -354,7 +355,7 @@ def publish(location: Location, version: Version, keys: ClassKeys, *, durable: b
 
 
 def _create_alone(place: Location, data: bytes) -> None:
-    """Write where the store cannot refuse a second writer: who made the dataset has promised that there is none."""
+    """Write to a store without create-if-absent: the maker of the dataset has promised that there is one writer."""
     try:
         status(place)
     except FileNotFoundError:

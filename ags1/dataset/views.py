@@ -1,4 +1,4 @@
-"""One version of a dataset, opened: what reads it."""
+"""One version of a dataset, opened for reading."""
 
 from __future__ import annotations
 

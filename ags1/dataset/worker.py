@@ -1,12 +1,12 @@
-"""Workers: what encrypts, decrypts and verifies files. A thread pool runs them, and a Spark task, the same code.
+"""Workers encrypt, decrypt and verify files. Thread pools and Spark tasks run the same code.
 
     units --> run() --> outcomes, in the order of the units
 
     up to 1 MiB     read many --> one native call --> write each
     more            block after block, by positions of files where both sides are local, else by requests at once
 
-An encrypted file is one object, or several for a big one: each is a whole stream under a name that nobody else has, so
-it is written straight under that name, and what is left of it after a failure is in nobody's way.
+An encrypted file is one object, or several for a big one: each is a whole stream under a unique name. So it is written
+directly under that name, and a part that a failure leaves behind does no harm.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ __all__ = [
 ]
 
 SMALL = 1 << 20
-"""Up to so many bytes of plaintext, files are worked on together."""
+"""Files of up to so many bytes of plaintext are processed together."""
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""After these, nothing else can be written either."""
+"""After these errors, every other write would fail too."""
 BATCH_FILES = 64
 BATCH_BYTES = 4 << 20
 _CHECKED = 8 << 20
@@ -75,11 +75,11 @@ _MOST_PARTS = 99_999
 
 
 class EncryptUnit(NamedTuple):
-    """A file, or a range of a big one, that is to become an object. It holds no key, so it travels as it is.
+    """A file, or a range of a big one, to encrypt into an object. It holds no key, so it can be sent to a process.
 
-    `path` is that in the dataset, `source` the one relative to the source, "" if that is the file; `identity` is what
-    the whole source was like when it was listed; `name` is the object's. A range begins at `start` of a file of `whole`
-    bytes, which is -1 if this is none.
+    `path` is the path in the dataset, `source` the path relative to the source ("" if that is the file itself);
+    `identity` is that of the whole source in the listing; `name` is the name of the object. A range begins at `start`
+    of a file of `whole` bytes; `whole` is -1 if the unit is a whole file.
     """
 
     path: str
@@ -96,9 +96,9 @@ class EncryptUnit(NamedTuple):
 class ReadUnit(NamedTuple):
     """A range of a big file, to be decrypted or verified. It holds no open key.
 
-    `entry` has the objects only that have some of the range, which begins at `first` of those, where a block does, and
-    at `start` of the file; `into` is the name, relative to the target, of the file that :meth:`LocalTarget.begin` has
-    made for its plaintext.
+    `entry` has only the objects that contain some of the range. The range begins at the offset `first` of those, at a
+    block, and at `start` of the file; `into` is the name, relative to the target, of the file that
+    :meth:`LocalTarget.begin` has made for its plaintext.
     """
 
     entry: Entry
@@ -109,7 +109,7 @@ class ReadUnit(NamedTuple):
 
     @property
     def stored(self) -> int:
-        """Bytes of its objects that no range before it has."""
+        """Bytes of its objects that belong to no earlier range."""
         lengths = [part.file_length for part in self.entry.parts]
         return sum(lengths[1:] if self.first else lengths)
 
@@ -134,10 +134,10 @@ def cut_entry(entry: Entry, part_bytes: int, into: str = "") -> list[ReadUnit]:
 
 
 class Outcome(NamedTuple):
-    """What came of a unit, which is as it was given. It can be pickled, as the unit can.
+    """The result of a unit. It can be pickled if the unit can.
 
     `done` has the name of each object or file that was written, and its bytes of plaintext; None if it failed.
-    `seconds` is what it took; of files that are worked on together, its share.
+    `seconds` is the time it took; for files that are processed together, its share.
     """
 
     unit: Any
@@ -162,21 +162,21 @@ def cut(unit: EncryptUnit, part_bytes: int) -> list[EncryptUnit]:
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether whatever comes next would fail for the same reason: a full disk, a KMS that refuses everything."""
+    """Whether all further units would fail for the same reason: a full disk, a KMS that refuses all calls."""
     from ags1.kms import ServiceRefusal
 
     return isinstance(error, ServiceRefusal) or (isinstance(error, OSError) and error.errno in FATAL)
 
 
 class Worker:
-    """What all workers have in common. :meth:`run` may be called from several threads at once."""
+    """Base class of workers. :meth:`run` may be called from several threads at once."""
 
     def __init__(self, threads: int, progress: Callable[[int], object] | None) -> None:
         self._threads = threads
         self._progress = progress
 
     def using(self, threads: int, *, quiet: bool = False) -> Self:
-        """The same worker with another number of threads for one large file, and perhaps without progress."""
+        """The same worker with another number of threads for one large file; with `quiet`, without progress."""
         made = copy.copy(self)
         made._threads = threads
         if quiet:
@@ -188,9 +188,9 @@ class Worker:
         raise NotImplementedError
 
     def run(self, units: Iterable[Any]) -> Iterator[Outcome]:
-        """Work on units; what fails is an outcome too.
+        """Process units and yield an outcome for each, also for one that fails.
 
-        After a fault that would meet every other unit as well (:func:`is_fatal`), the others fail untried.
+        After an error that all others would have as well (:func:`is_fatal`), the others fail without being tried.
         """
         waiting = batches(units, self.size_of)
         fatal: Exception | None = None
@@ -205,7 +205,7 @@ class Worker:
             yield from (Outcome(unit, error=fatal) for unit in batch)
 
     def work(self, units: list[Any]) -> list[Outcome]:
-        """Work on one large unit, or on some small ones together."""
+        """Process one large unit, or some small ones together."""
         if len(units) == 1 and self.size_of(units[0]) > SMALL:
             started = time.monotonic()
             try:
@@ -216,7 +216,7 @@ class Worker:
         try:
             return self._small(units)
         except (OSError, Ags1Error) as error:
-            # Of the target, or of the cipher: nothing about one of them.
+            # An error of the target or of the cipher concerns all of them.
             return [Outcome(unit, error=error) for unit in units]
 
     def _small(self, units: list[Any]) -> list[Outcome]:
@@ -231,7 +231,7 @@ class Worker:
 
 
 def batches(units: Iterable[Any], size_of: Callable[[Any], int]) -> Iterator[list[Any]]:
-    """Units in the pieces that they are worked on: large ones by themselves, small ones together."""
+    """Group units: large ones alone, small ones together."""
     batch: list[Any] = []
     total = 0
     for unit in units:
@@ -251,7 +251,7 @@ def batches(units: Iterable[Any], size_of: Callable[[Any], int]) -> Iterator[lis
 def attempts(
     function: Callable[[Item], Result], items: Sequence[Item], *, remote: bool
 ) -> Iterator[Result | OSError | Ags1Error]:
-    """Call a function for each item, many at once where each is a request; its error is a result too."""
+    """Call a function for each item, many at once where each is a request; an error is returned as a result."""
 
     def attempt(item: Item) -> Result | OSError | Ags1Error:
         try:
@@ -270,7 +270,7 @@ def attempts(
 class EncryptWorker(Worker):
     """Encrypts files of a source into objects of a dataset.
 
-    What the units' sources, and the names of objects, are relative to are `source` and `target`. `threads` work on one
+    The sources of units are relative to `source`, the names of objects to `target`. `threads` threads encrypt one
     large file; `progress` is called with the bytes of it that are done.
     """
 
@@ -349,7 +349,7 @@ class EncryptWorker(Worker):
 
 
 class ReadingWorker(Worker):
-    """What decrypting and verifying have in common. Units are entries, or ranges of a big one.
+    """Base class of decrypting and verifying. Units are entries, or ranges of a big one.
 
     Every block of them is authenticated.
     """
@@ -377,7 +377,7 @@ class ReadingWorker(Worker):
         ]
 
     def _plaintexts(self, entries: list[Entry]) -> list[memoryview | Exception]:
-        """The plaintexts of small files, or why there is none."""
+        """The plaintexts of small files, or the error for each."""
         # On this thread, so that many requests do not ask the KMS for the same key.
         keys: list[Any] = list(
             attempts(lambda entry: self._keys.open(entry.key_class, entry.parts[0]), entries, remote=False)
@@ -388,7 +388,7 @@ class ReadingWorker(Worker):
         try:
             plain: Sequence[Any] = _open_many([found[index] for index in good], [keys[index] for index in good])
         except Ags1Error:
-            # One of them is not as it should be: which, only each by itself can say.
+            # One of them is faulty: decrypt each alone, to find which.
             plain = [self._open_one(entries[index], found[index], keys[index]) for index in good]
         for index, each in zip(good, plain, strict=True):
             found[index] = each
@@ -421,13 +421,13 @@ class ReadingWorker(Worker):
             return again
 
     def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
-        """Do with the plaintexts of small files what they are for; return what failed."""
+        """Use the plaintexts of small files; return those that failed."""
         raise NotImplementedError
 
     def _parts(self, unit: ReadUnit) -> Generator[tuple[Plaintext, int, int], None, None]:
-        """The plaintext of each object of a range, and the offsets in it between which the range has it."""
+        """The plaintext of each object of a range, with the start and end offsets of the range in it."""
         entry, first, left = unit.entry, unit.first, unit.size
-        # All keys first: one that cannot be had is known before anything is done.
+        # All keys first: a missing key is an error before any work.
         keys = [self._keys.open(entry.key_class, part) for part in entry.parts]
         for part, key in zip(entry.parts, keys, strict=True):
             try:
@@ -458,8 +458,8 @@ def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> Sequence[memoryvi
 class DecryptWorker(ReadingWorker):
     """Decrypts files of a dataset into a directory or below a URL, under their paths and with their modes.
 
-    Each appears whole, in place of what had its path; nothing is written through a link or into a special file. A
-    range of a big file writes its place of a file that has no path yet.
+    Each file appears whole and replaces what had its path. Links are not followed, and special files are not written
+    to. A range of a big file is written to its offset in a file that has a temporary name.
     """
 
     def __init__(
@@ -497,7 +497,7 @@ class DecryptWorker(ReadingWorker):
 
 
 class VerifyWorker(ReadingWorker):
-    """Authenticates every block of files of a dataset, and keeps nothing."""
+    """Authenticates every block of files of a dataset; the plaintext is discarded."""
 
     def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
         return [each if isinstance(each, Exception) else None for each in found]
@@ -512,7 +512,7 @@ class VerifyWorker(ReadingWorker):
         return ((unit.entry.path, unit.size),)
 
     def _checked(self, plaintext: Plaintext, first: int, end: int) -> Iterator[int]:
-        """Authenticate an object from one offset to another; yield the lengths of the pieces."""
+        """Authenticate an object between two offsets; yield the lengths of the pieces."""
         if plaintext.source.is_remote:
             yield from map(len, plaintext.opened(first, end))
             return

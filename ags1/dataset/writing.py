@@ -1,13 +1,13 @@
-"""A run that puts files into a dataset: encrypt, sync, add and repair are this.
+"""A run that writes files into a dataset: encrypt, add and repair.
 
     source, in the order of paths  --+
     manifests of the last version  --+--> compare --> unchanged      nothing is written
-    what an interrupted run did    --+            --> done before    its objects are taken over
-                                                  --> to be done     units, for workers
+    record of an interrupted run   --+            --> done before    its objects are taken over
+                                                  --> to do          units, for workers
 
     workers --> objects, in any order --> synced --> recorded --> put into the transaction, in order --> commit
 
-What a run holds in memory does not grow with the dataset, only with what an interrupted run left.
+The memory of a run does not grow with the dataset, only with the record of an interrupted run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RECORD_SECONDS = 10.0
 
 @dataclass
 class Options:
-    """How a run is to be made; see :func:`ags1.dataset.encrypt`."""
+    """Options of a run; see :func:`ags1.dataset.encrypt`."""
 
     wanted: Filter = field(default_factory=Filter)
     threads: int | None = None
@@ -56,25 +56,25 @@ class Options:
     delete: bool = False
     single_writer: bool = False
     complete: bool = True
-    """Whether all files of the dataset are looked at: those that are missing or cut short are encrypted again."""
+    """Whether all files of the dataset are checked: those that are missing or truncated are encrypted again."""
     only: frozenset[str] | None = None
-    """The only files that are encrypted, and those are whatever the dataset has of them: what repair does."""
+    """Paths for repair: only these are encrypted, even if the dataset has them unchanged."""
     perform: Callable[[Run, Iterator[EncryptUnit]], Generator[Outcome | None, None, None]] | None = None
-    """Has the units done somewhere else than in threads of this process, and yields their outcomes in the same order.
+    """Processes the units outside of this process, and yields their outcomes in the same order.
 
-    None among them: what was done so far is to be recorded. What is done there is durable when its outcome is yielded.
+    A None among them: record what was done so far. A unit's result is durable when its outcome is yielded.
     """
     noted: Callable[[str, int, OSError | KeyAccessError | None], object] | None = None
-    """Called with path, bytes and fault of a file that is settled without a unit: done before, or not to be read."""
+    """Called with path, bytes and error of a file that needs no unit: done before, or not readable."""
 
 
 def write_files(
     source: Location, target: Location, prefix: str, kms: Any, keys: Mapping[str, str] | str | None, operation: str,
     options: Options,
 ) -> RunReport:  # fmt: skip
-    """Put the files of a source into a dataset, below its directory `prefix`; see :func:`ags1.dataset.encrypt`.
+    """Write the files of a source into a dataset, below its directory `prefix`; see :func:`ags1.dataset.encrypt`.
 
-    Without `keys` the dataset has to be there, and keeps its own. The new version calls it `operation`.
+    Without `keys` the dataset must exist, and keeps its own. The new version records `operation`.
     """
     if inside(target, source) is not None:
         raise ValueError(f"the source {source} lies in the dataset {target}: a dataset holds encrypted files only")
@@ -100,7 +100,7 @@ class _Writing:
         self._options = options
         self._report = RunReport(version=0 if transaction.base is None else transaction.base.version)
         self._present = present
-        # What is put into the transaction in its turn: a unit that a worker is at, or how to put what is known.
+        # Items for the transaction, in order: a unit that a worker processes, or a function that puts a known result.
         self._waiting: deque[EncryptUnit | Callable[[], object]] = deque()
         self._unrecorded: list[Done] = []
         self._unrecorded_bytes = 0
@@ -110,13 +110,13 @@ class _Writing:
         self._fault: OSError | KeyAccessError | None = None
         self._unread: str | None = None
         self._refused: dict[str, KeyAccessError] = {}
-        # What is new, beside what stays though the source has it no more.
+        # New paths, compared with those that stay although the source no longer has them.
         self._twins = Twins()
         self._advanced = 0
         self._total: int | None = None
 
     def run(self) -> RunReport:
-        """Do all of it."""
+        """Make the run and return its report."""
         options, report = self._options, self._report
         if options.resume:
             self._take_over()
@@ -137,7 +137,7 @@ class _Writing:
                 raise ValueError(f"{self._source}: no file is left by include and exclude: correct the patterns")
             made = self._transaction.commit()
         except BaseException:
-            # What is complete is not done again by the next run. The first error is the one to be told.
+            # Record what is complete, for the next run. The first error is raised, not one of this.
             with suppress(Exception):
                 self._record()
             raise
@@ -167,29 +167,29 @@ class _Writing:
                     self._settle(outcome)
         self._put_known()
 
-    # -- what an interrupted run did -------------------------------------------------------------------------------
+    # -- an interrupted run ----------------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
         for old in interrupted(self._target, self._kms, self._report.notes):
             if old.base_version >= self._transaction.next_version:
-                # It began just now.
+                # This run itself.
                 continue
             try:
                 self._transaction.take_over(old.run, old.base_version)
             except (ConflictError, FormatError):
-                text = "what an interrupted run has done is done again: expire removes it, or versions that came since"
+                text = "the work of an interrupted run is done again: expire removes it, or later versions"
                 self._report.notes.append((f"{RUNS}/{old.run}", text))
                 continue
             if self._options.durable and not old.durable and self._target.is_local:
-                # A power cut may have taken what it wrote, and left the record.
-                text = "an interrupted run was not durable, and this one is: what it has done is done again"
+                # A power cut may have removed its objects, and left the record.
+                text = "an interrupted run was not durable, and this one is: its work is done again"
                 self._report.notes.append((f"{RUNS}/{old.run}", text))
                 continue
             for done in old.done:
                 self._adopted[done.path] = (done, old)
 
     def _adoptable(self, found: Found) -> tuple[Done, Interrupted] | None:
-        """What an interrupted run has made of the same source, if it is still there and under the right master key."""
+        """The result of an interrupted run for the same source, if it still exists under the right master key."""
         pair = self._adopted.get(found.path)
         if pair is None or found.identity is None:
             return None
@@ -205,11 +205,11 @@ class _Writing:
         yield from scan(self._source, self._prefix, self._options.wanted, self._target, skipped)
 
     def _pairs(self) -> Iterator[tuple[Found | None, Entry | None]]:
-        """For each path, in order: what the source and what the dataset have of it."""
+        """Yield for each path, in order, the file of the source and the entry of the dataset."""
         manifests, root, only = self._transaction.manifests, self._transaction.root, self._options.only
         found_files = self._found(lambda path, why: self._report.skipped.append((path, why)))
         if not self._options.complete or only is not None:
-            # Each is looked for by itself: a file more costs the same, however many there are.
+            # Each path is looked up alone: one more file costs the same for any size of the dataset.
             for each in found_files:
                 if only is None or each.path in only:
                     yield each, manifests.find(root, each.path)
@@ -228,7 +228,7 @@ class _Writing:
                 found, entry = next(found_files, None), next(entries, None)
 
     def _units(self) -> Iterator[EncryptUnit]:
-        """What workers are to do. What needs none is put into its turn beside it."""
+        """The units for workers. Paths that need no worker are put into the same order."""
         for found, entry in self._pairs():
             if entry is None and found is not None and found.error is None:
                 self._refuse_twin(found.path, is_new=True)
@@ -238,7 +238,7 @@ class _Writing:
             elif self._options.delete and not found.source and found.error is None:
                 raise ValueError(f"{self._source} is a file: with delete=True, the dataset would lose all others")
             elif found.error is not None:
-                # If it is a directory, nothing is known of what is below it.
+                # If it is a directory, the files below it are unknown.
                 self._unread = f"{found.path}/" if found.path else ""
                 if not self._refuse(found, found.error):
                     return
@@ -268,7 +268,7 @@ class _Writing:
                 yield unit
 
     def _refusal(self, class_id: str) -> KeyAccessError | None:
-        """Make the run's key for a class; return why there is none. The KMS is asked once."""
+        """Make the run's key for a class; return the error if the KMS refuses. The KMS is called once."""
         if class_id not in self._refused:
             try:
                 self._transaction.run.use([class_id])
@@ -280,7 +280,7 @@ class _Writing:
         return self._refused[class_id]
 
     def _left_over(self, entry: Entry) -> None:
-        """A file that the source does not have, or that nobody looked for there."""
+        """Handle a file that the source does not have, or that `include` and `exclude` leave out."""
         unread = self._unread is not None and entry.path.startswith(self._unread)
         wanted = self._options.wanted.accepts(entry.path)
         if self._options.delete and wanted and not unread:
@@ -294,7 +294,7 @@ class _Writing:
         self._refuse_twin(entry.path, is_new=False)
 
     def _refuse_twin(self, path: str, *, is_new: bool) -> None:
-        """Refuse a new file where the dataset keeps a directory, or below a file of it: nobody could decrypt both."""
+        """Refuse a new file where the dataset keeps a directory, or below a file of it: both cannot be decrypted."""
         if self._transaction.root is None:
             return
         if not self._options.complete:
@@ -304,13 +304,13 @@ class _Writing:
         if above is not None:
             new, kept = (path, above) if is_new else (above, path)
             text = (
-                f"is new in the source, and the dataset still has {kept}, which the source has no more, so a file "
+                f"is new in the source, and the dataset still has {kept}, which the source no longer has, so a file "
                 "would have the name of a directory: leave that out with delete=True, or remove it first"
             )
             raise FileExistsError(errno.EEXIST, text, new)
 
     def _is_same(self, found: Found, entry: Entry) -> bool:
-        """Whether the dataset has this source as it is, whole, and under the master key that it belongs under."""
+        """Whether the dataset has this source unchanged and complete, under the right master key."""
         if self._options.only is not None or entry.source != found.identity:
             return False
         if self._transaction.class_of(entry.path).id != entry.key_class:
@@ -333,14 +333,14 @@ class _Writing:
             mode=found.mode,
         )
 
-    # -- what came of it -------------------------------------------------------------------------------------------
+    # -- outcomes --------------------------------------------------------------------------------------------------
 
     def _settle(self, outcome: Outcome) -> None:
-        """Take what a worker has done; outcomes come in the order of units."""
+        """Handle the outcome of a worker; outcomes come in the order of units."""
         unit: EncryptUnit = outcome.unit
         self._put_known()
         while self._waiting.popleft() is not unit:
-            # A task's unit that ends the run has no outcome: it raises when all others of its wave are settled.
+            # In a Spark task, a unit that ends the run has no outcome: the task raises after the others of its wave.
             self._put_known()
         if outcome.error is not None:
             self._fail(unit.path, outcome.error)
@@ -390,7 +390,7 @@ class _Writing:
         self._unrecorded, self._unrecorded_bytes, self._recorded_at = [], 0, time.monotonic()
 
     def _refuse(self, found: Found, error: OSError | KeyAccessError) -> bool:
-        """Note a source that cannot be read; return whether the run goes on. If not, it ends what it has begun."""
+        """Note a source that cannot be read; return whether the run continues. If not, it ends the work under way."""
         if self._options.noted is not None:
             self._options.noted(found.path, 0, error)
         if self._options.on_error == "fail" and not self._options.dry_run:
@@ -410,15 +410,15 @@ class _Writing:
             self._options.progress(self._advanced, self._total)
 
     def _tell_bytes(self, done: int) -> None:
-        """A large file is told of as it goes."""
+        """Report the progress within a large file."""
         if self._options.progress is not None:
             self._options.progress(self._advanced + done, self._total)
 
 
 class Present:
-    """Which objects of a dataset are there, with the right length: from one listing, not by a look at each.
+    """Which objects of a dataset exist with the right length, found by listings and not by a request for each.
 
-    A local directory is listed when one of its files is asked for; behind a URL, everything is listed once.
+    A local directory is listed when one of its files is looked up; a store is listed once.
     """
 
     def __init__(self, location: Location) -> None:
@@ -428,12 +428,12 @@ class Present:
         self._listing: SortedListing | None = None
 
     def close(self) -> None:
-        """Remove what is kept of the listing."""
+        """Remove the temporary file of the listing."""
         if self._listing is not None:
             self._listing.close()
 
     def has_all(self, parts: Iterator[tuple[str, int]]) -> bool:
-        """Whether all objects are there, each with the length that so many bytes of plaintext have encrypted."""
+        """Whether all objects exist, each with the encrypted length of its plaintext."""
         return all(self._size(name) == encrypted_length(length) for name, length in parts)
 
     def _size(self, name: str) -> int | None:

@@ -216,7 +216,7 @@ def test_old_versions_expire_and_the_rest_stays_whole(vault: Path, run: Run) -> 
     assert run("dataset", "cat", "vault", "a.txt").raw == b"first"
     assert run("dataset", "verify", "vault").code == 0
     gone = run("dataset", "ls", "vault", "--version", "1")
-    assert (gone.code, "no version 1, or no more" in gone.err) == (4, True)
+    assert (gone.code, "no version 1" in gone.err) == (4, True)
 
 
 def test_rewrap_moves_to_another_master_key(vault: Path, run: Run) -> None:
@@ -373,7 +373,7 @@ def test_a_second_writer_of_the_same_path_is_a_conflict(vault: Path, run: Run, m
 
     conflict = run("dataset", "rm", "vault", "sub/deep/b.bin")
     assert conflict.code == 6
-    assert "somebody else has changed sub/deep/b.bin meanwhile: nothing was committed" in conflict.err
+    assert "another writer has changed sub/deep/b.bin meanwhile: nothing was committed" in conflict.err
 
 
 def test_what_is_complete_when_a_scheduler_ends_a_run_is_not_done_again(tree: dict[str, bytes], run: Run) -> None:

@@ -298,7 +298,7 @@ def test_a_file_and_a_directory_of_one_name_are_told(tmp_path: Path, client: Cou
         dataset.preview(raw, tmp_path / "vault", client, "lake")
     with dataset.open(tmp_path / "vault", client) as found:
         assert found.version == 1
-        with pytest.raises(NotADirectoryError, match=r"a file of the dataset, so a/x cannot be.*: 'a'"):
+        with pytest.raises(NotADirectoryError, match=r"a file of the dataset, so a/x cannot exist.*: 'a'"):
             found.add(raw)
     with dataset.encrypt(raw, tmp_path / "vault", client, "lake", delete=True) as found:
         assert plain_of(found) == {"a/x": b"1", "b": b"2"}

@@ -599,7 +599,7 @@ def test_two_writers_at_once_both_commit_and_see_where_they_cannot(raw: Path, va
         met.clear()
         (more / "a.txt").write_bytes(b"theirs again")
         (raw / "a.txt").write_bytes(b"mine too")
-        with pytest.raises(ags1.ConflictError, match=r"somebody else has changed a\.txt meanwhile"):
+        with pytest.raises(ags1.ConflictError, match=r"another writer has changed a\.txt meanwhile"):
             opened.add(raw, progress=progress)
         # Nothing is lost, and nothing is encrypted twice.
         opened.refresh()

@@ -129,7 +129,7 @@ def test_a_file_and_a_directory_of_one_name_are_a_conflict(base: int, paths: tup
     put_all(one, {"c": b"1", paths[0]: b"2"})
     put_all(other, {"d!": b"3", paths[1]: b"4"})
     made = one.commit()
-    with pytest.raises(ConflictError, match=rf"made {paths[0]} meanwhile, so {paths[1]} cannot be"):
+    with pytest.raises(ConflictError, match=rf"made {paths[0]} meanwhile, so {paths[1]} cannot exist"):
         other.commit()
     assert made is not None
     assert numbers(Location(tmp_path)) == list(range(1, made.version + 1))

@@ -80,7 +80,7 @@ def test_writers_of_one_path_see_the_conflict(how: str, tmp_path: Path) -> None:
         put_all(one, {path: b"one"})
     put_all(other, {path: b"other"})
     made = one.commit()
-    with pytest.raises(ConflictError, match=f"somebody else has changed {path} meanwhile"):
+    with pytest.raises(ConflictError, match=f"another writer has changed {path} meanwhile"):
         other.commit()
     assert made is not None
     assert last(tmp_path).digest == made.digest

@@ -268,7 +268,7 @@ def test_a_directory_under_the_name_of_a_version_is_refused_by_name(tmp_path: Pa
     commit(tmp_path, {"a": b"1"})
     (tmp_path / "_ags1/v-2.json").mkdir()
     assert newest(tmp_path) == {"a": b"1"}
-    with pytest.raises(FormatError, match=r"v-2\.json is no regular file.*take it away"):
+    with pytest.raises(FormatError, match=r"v-2\.json is not a regular file.*remove it"):
         commit(tmp_path, {"b": b"2"})
     (tmp_path / "_ags1/v-2.json").rmdir()
     commit(tmp_path, {"b": b"2"})

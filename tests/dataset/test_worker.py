@@ -138,7 +138,7 @@ def test_a_name_that_is_no_text_is_refused_behind_a_url(tmp_path: Path) -> None:
     work = Work(Location(tmp_path), memory())
     (outcome,) = work.decrypt(memory(), work.encrypt())
     assert isinstance(error_of(outcome), OSError)
-    assert "is no UTF-8" in str(outcome.error)
+    assert "is not UTF-8" in str(outcome.error)
 
 
 def test_units_and_outcomes_travel_and_hold_no_key(work: Work) -> None:

@@ -231,7 +231,7 @@ def test_two_runs_at_once_both_count_unless_they_change_the_same_file(
     assert plain_of(job.vault, job.kms, whole=False) == {"a": b"1", "b": b"2", "c": b"3"}
     monkeypatch.setattr(Transaction, "commit", late)
     other.update({"b": b"2", "d": b"of the other"})
-    with pytest.raises(ConflictError, match="somebody else has changed d meanwhile"):
+    with pytest.raises(ConflictError, match="another writer has changed d meanwhile"):
         job.run({"d": b"4"})
     assert plain_of(job.vault, job.kms, whole=False)["d"] == b"of the other"
 

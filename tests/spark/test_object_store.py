@@ -162,7 +162,7 @@ def test_two_writers_of_one_dataset_both_count(lake: Lake, tmp_path: Path, monke
     assert plain_of(lake.vault, lake.kms, whole=False) == {"a": b"1", "b": b"2", "c": b"3"}
     monkeypatch.setattr(Transaction, "commit", late)
     other["d"] = b"of the other"
-    with pytest.raises(ConflictError, match="somebody else has changed d meanwhile"):
+    with pytest.raises(ConflictError, match="another writer has changed d meanwhile"):
         lake.encrypt(lake.put({"d": b"4"}))
 
 
