@@ -7,8 +7,8 @@
 >>> ags1.spark.register(spark)  # doctest: +SKIP
 >>> spark.read.format("ags1").option("kms", "aws:").option("decode", "json").load("s3a://vault")  # doctest: +SKIP
 
-What is written is a dataset of :mod:`ags1.dataset`, and what that writes is read. No key travels: executors get wrapped
-ones, and ask the KMS themselves. Everything goes by way of DataFrames, so that it runs over Spark Connect too.
+The functions write and read datasets of :mod:`ags1.dataset`. No plaintext key leaves the driver: executors get wrapped
+keys and call the KMS themselves. All work runs through DataFrames, so it also runs over Spark Connect.
 Needs the extra "spark".
 """
 
@@ -56,7 +56,7 @@ _MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.
 if _MISSING:
     raise ImportError(f"ags1.spark needs {' and '.join(_MISSING)}: pip install 'ags1[spark]'")
 
-# Imported when they are first used: each worker process imports this package for one of them.
+# Lazy imports: each worker process imports this package for only one of these names.
 __getattr__, __dir__ = lazy_names(
     __name__,
     {

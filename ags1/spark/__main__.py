@@ -1,6 +1,6 @@
 """``python -m ags1.spark``, and the file that spark-submit takes: ``$(python -m ags1.spark --path)``.
 
-Nothing of it is pickled: what executors run is in modules, which they import.
+Nothing of it is pickled: executors import the modules with the code that they run.
 """
 
 import os
@@ -9,7 +9,8 @@ import sys
 
 def _run() -> int:
     here = os.path.dirname(os.path.abspath(__file__))
-    # Started by its path, Python finds the modules beside it under names of their own, and this package perhaps not.
+    # When started by its path, Python finds the modules beside this file as top-level modules, and maybe not this
+    # package.
     sys.path[:] = [each for each in sys.path if os.path.abspath(each or os.curdir) != here]
     try:
         from ags1.spark.job import main

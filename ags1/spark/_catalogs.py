@@ -1,4 +1,4 @@
-"""Tables by the names that a Spark session has for them: its catalogs' settings, as PyIceberg's catalogs take them.
+"""Load tables by their name in a Spark session: the settings of its catalogs become those of PyIceberg's catalogs.
 
 spark.sql.catalog.lake.type=hive, .uri=thrift://...   -->  HiveCatalog("lake", uri="thrift://...")   -->  load_table
 """
@@ -41,7 +41,7 @@ _OTHERWISE = (
 
 @dataclass(frozen=True)
 class SparkTable:
-    """A table that a session has a name for, in `sql`; `properties` are the storage's, as PyIceberg has them."""
+    """A table with a name in the session, `sql`; `properties` are PyIceberg's for the storage."""
 
     catalog: Any
     identifier: tuple[str, ...]

@@ -1,9 +1,9 @@
 """Encryption, decryption and verification in a task: the workers of :mod:`ags1.dataset`.
 
-What is encrypted is synced and recorded. To be decrypted, a unit has an entry of the manifest, or a range of one, whose
-keys are sealed; the task gets the keys of the classes. Or it names a leaf of the manifests, and the task reads that: no
-key of a manifest travels.
-Entries travel as plain tuples: there are many, and to pickle an object of a class costs ten times as much.
+Encrypted files are synced and recorded. A unit to decrypt has a manifest entry, or a range of one, with sealed keys;
+the task unwraps the keys of the classes. Or it names a leaf of the manifests, which the task reads: no key of a
+manifest travels.
+Entries travel as plain tuples: there are many, and pickling an instance of a class costs ten times as much.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def _synced(unsynced: Unsynced, found: list[Done]) -> list[Done]:
     try:
         unsynced.sync()
     except OSError as error:
-        # The disk has lost something of all this, and does not say what.
+        # The disk lost some of this data, and does not report which.
         return [each if each.error is not None else each._replace(done=None, error=error) for each in found]
     return found
 
 
 def _row(unit: Unit, done: Done, where: str) -> Outcome:
-    """What came of a unit as a row; `where` is its file."""
+    """The result of a unit as a row; `where` is its file."""
     error = done.error
     if isinstance(error, FileNotFoundError):
         text = "is in the manifest, but its object is missing from the dataset"
@@ -83,7 +83,7 @@ class DecryptWork:
     verb: str = "decrypt"
 
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """Decrypt some files. What a row is given for is on the disk."""
+        """Decrypt some files. A file with a row is on the disk."""
         told, unsynced = Told(tell), Unsynced(self.target)
         keys = class_keys(self.classes, self.kms, self.source)
         worker = DecryptWorker(self.source, self.target, keys, progress=told.within)
@@ -105,8 +105,8 @@ class VerifyWork:
     """Authenticates files of a version of a dataset.
 
     The ``data`` of a unit is a ReadUnit or a packed entry. A unit without any is a leaf of the version's manifests, by
-    its first path: the task reads it, and the ``detail`` of its row has what came of each file, in tuples that
-    :func:`rows_of` makes rows of.
+    its first path: the task reads it, and the ``detail`` of its row has the result of each file, as tuples for
+    :func:`rows_of`.
     """
 
     source: Location
@@ -148,13 +148,13 @@ class VerifyWork:
         return Outcome(unit.path, detail=(verified, failed), files=len(entries))
 
     def _root(self, manifests: Manifests) -> Node | None:
-        """The root of the version's manifests: in each process, the KMS is asked once for its key."""
+        """The root of the version's manifests: each process asks the KMS once for its key."""
         name = ("root", self.kms, self.source, self.version.digest)
         return of_process(name, lambda: open_root(manifests, self.version, kms_client(self.kms)))
 
 
 def rows_of(leaf: Outcome) -> list[Outcome]:
-    """A row for each file of a leaf; if it could not be read, raise why: nothing else could be verified either."""
+    """A row for each file of a leaf. Raise if the leaf is not readable: nothing else could be verified."""
     if leaf.status == "error":
         raise error_of(leaf)
     verified, failed = leaf.detail
@@ -165,14 +165,14 @@ def rows_of(leaf: Outcome) -> list[Outcome]:
 
 
 class Told:
-    """Tells of progress: of large files as they go, of each unit when it is over."""
+    """Reports progress: of large files as they are done, of other units at their end."""
 
     def __init__(self, tell: Callable[[int, int], None]) -> None:
         self._tell = tell
         self._told = 0
 
     def within(self, done: int) -> None:
-        """So many bytes of the current unit are done."""
+        """Report the bytes of the current unit that are done."""
         self._tell(0, done - self._told)
         self._told = done
 
@@ -185,7 +185,7 @@ class Told:
 class EncryptWork:
     """Encrypts units of a tree into objects of a dataset. It has no secret, and can be pickled.
 
-    The rows say what was written, in ``detail``; it is on the disk by then.
+    The ``detail`` of a row describes what was written; it is on the disk by then.
     """
 
     source: Location
@@ -198,7 +198,7 @@ class EncryptWork:
         keys = self.opener.keys()
         worker = EncryptWorker(self.source, self.target, keys, progress=told.within)
         found: list[Done] = []
-        # Another attempt at this task may have used the names that the driver gave, and may still be writing.
+        # Another attempt of this task may have used the names from the driver, and may still be writing to them.
         named = (each._replace(name=new_object_name(each.path, keys.reference.run)) for each in units)
         for done in worker.run(named):
             if done.done is not None:
@@ -214,11 +214,11 @@ class EncryptWork:
         whole = [
             Recorded(each.unit.path, each.unit.key_class, each.done, each.unit.identity, each.unit.mode)
             for each in found
-            # Of the ranges of a big file, the driver alone knows when all are there.
+            # Only the driver knows when all ranges of a big file are there.
             if each.done is not None and each.unit.whole < 0
         ]
         if whole:
-            # A record that is missing costs work, and no file.
+            # A missing record costs repeated work, but no file is lost.
             with suppress(OSError):
                 write_record(self.target, keys, random_bytes(6).hex(), whole)
 

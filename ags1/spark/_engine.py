@@ -1,14 +1,14 @@
-"""Runs planned work on Spark: with DataFrames only, so that it runs over Spark Connect too.
+"""Runs planned work on Spark, with DataFrames only, so that it also runs over Spark Connect.
 
     units  --thousands at once-->  a wave  --pack-->  bins  --one task each-->  outcomes, in the order of paths
 
     spark.range(0, bins, 1, bins).mapInArrow(task)      task: bin number -> payload, opened -> work.run(units) -> rows
 
-While the tasks of one wave run, the next is gathered and started, so that no slot waits for a listing or for the last
-task of a wave. What is in memory on the driver are the units of two waves.
+While the tasks of one wave run, the next wave is gathered and started, so that no slot waits for a listing or for the
+last task of a wave. The driver has the units of two waves in memory.
 
-A task returns a row for each unit and raises for none of them: Spark would do all of a task again for one bad file.
-Only what kills a worker, or what is wrong with a task as a whole, makes Spark repeat it.
+A task returns a row for each unit and raises for none of them: Spark would repeat a whole task for one bad file. Spark
+repeats a task only if its worker dies or the task as a whole fails.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ __all__ = ["Engine", "Outcome", "Work", "check_arguments", "check_choice", "forg
 _WAVES_AT_ONCE = 2
 _BATCH_FILES = 4_000
 _NO_FILE = ""
-"""Path of the row of a task that could not begin."""
-# Pickled, some in a row: names that are no UTF-8 stay what they are, and Spark has one value to convert.
+"""Path in the row of a task that could not start."""
+# Several outcomes are pickled into one row: names that are not UTF-8 are kept, and Spark converts one value.
 _SCHEMA = "outcomes binary"
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a unit.
+    """The result of a unit.
 
     Attributes
     ----------
     path : str
         Of the unit.
     target : str
-        Where its file is, or is going to be.
+        Where its file is, or will be.
     plaintext_length, file_length : int
         Bytes of the plaintext of this unit, and of the encrypted file.
     status : str
-        "ok", "skipped" (it was done before) or "error".
+        "ok", "skipped" (done by an earlier run) or "error".
     error, kind : str or None
         Message and class of the error.
     attempt : int
-        Which attempt of its task this was, from 0.
+        Number of the attempt of its task, from 0.
     seconds : float
-        Time that it took.
+        Time taken.
     start : int
         Of the unit.
     detail : object
-        What the work wants to tell the driver besides; it can be pickled.
+        Further data for the driver; it can be pickled.
     files : int
-        Files that `detail` tells of.
+        Number of files that `detail` describes.
     """
 
     path: str
@@ -93,21 +93,21 @@ class Outcome:
 
 
 class Work(Protocol):
-    """What is done in workers. It is pickled, and so has no secret."""
+    """Work for workers. It is pickled, so it has no secret."""
 
     verb: str
-    """What it does, in one word: shown in progress and in Spark's pages."""
+    """One word for the work, shown in progress and in Spark's UI."""
 
     def run(self, units: list[Any], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
         """Do some units; return an outcome for each, in any order.
 
-        ``tell(files, plaintext_bytes)`` is to be called when so much more is done.
+        Call ``tell(files, plaintext_bytes)`` with the amount done since the last call.
         """
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What travels to the tasks of a wave."""
+    """The data sent to the tasks of a wave."""
 
     work: Work
     label: bytes
@@ -125,7 +125,7 @@ class _Task:
 
 
 def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a Spark task runs. It drains its input first: Spark does not use a worker again that did not."""
+    """Run a Spark task. It drains its input first: Spark does not reuse a worker that leaves input unread."""
     from pyspark import TaskContext
 
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
@@ -144,7 +144,7 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
                     yield _to_batch(rows)
                     rows, files = [], 0
         except KeyAccessError as error:
-            # Another attempt would be refused as this one was.
+            # Another attempt would be refused too.
             rows.append(Outcome(_NO_FILE, status="error", error=str(error), kind=type(error).__name__))
         tell.close()
         yield _to_batch(rows)
@@ -152,10 +152,10 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def forget_archives() -> None:
-    """Have the next task of this process find Spark's own archives as they were read before.
+    """Let the next task of this process reuse the directories of Spark's own archives.
 
-    Spark invalidates Python's caches before each task. A finder that is there then reads the directory of its archive
-    again, and each package in an archive has one; a finder that is made again takes the directory that is in memory.
+    Spark invalidates Python's import caches before each task. An existing finder then reads the directory of its
+    archive again, and each package in an archive has a finder; a new finder takes the directory that is in memory.
     """
     archives = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     for path, finder in list(sys.path_importer_cache.items()):
@@ -187,8 +187,8 @@ def check_arguments(spark: Any, parallelism: int | None, part_bytes: int = PART_
 class Engine:
     """Runs the units of one piece of work; used once.
 
-    Progress is a line a second on standard error, or a callable that is called with the bytes that are done and their
-    total, None as long as that is not known.
+    Progress is a line a second on standard error, or a callable that gets the bytes done and their total, which is
+    None until it is known.
     """
 
     def __init__(
@@ -213,9 +213,9 @@ class Engine:
         self.slots = self._session.slots()
 
     def run(self, units: Iterable[Any]) -> Generator[list[Outcome], None, None]:
-        """Do all units, which come in the order of paths; yield the outcomes of each wave, in the same order.
+        """Do all units, which come in the order of paths. Yield the outcomes of each wave, in the same order.
 
-        A task that cannot be done at all raises what Spark raises.
+        If a task fails as a whole, raise Spark's error.
         """
         waiting: deque[Future[list[Outcome]]] = deque()
         waves = gathered(units, self.slots)
@@ -237,7 +237,7 @@ class Engine:
                     if wave is None:
                         return
             except BaseException:
-                # First this: a wave that is still being packed has no job yet that could be cancelled.
+                # This comes first: a wave that is still being packed has no job to cancel.
                 self._is_over = True
                 self._session.cancel(self._group)
                 raise

@@ -1,11 +1,11 @@
-"""What workers do with the files of an Iceberg table: authenticate them, or move them to new paths.
+"""Work on the files of an Iceberg table: authenticate them, or move them to new paths.
 
     verify    Unit (key metadata)  -->  Checked
     convert   Unit (FileTask, Job)  -->  run  -->  FileResult, its key sealed  -->  journal, and the driver
 
-All of a unit travels sealed, and key metadata stay in the worker's memory. A task may be tried again, or run twice at
-once, so each attempt at moving a file writes to a path that nobody else has: the one whose results the driver gets
-counts, and what others wrote is left over.
+A unit travels sealed as a whole, and key metadata stay in the worker's memory. Spark may retry a task, or run it twice
+at once, so each attempt to move a file writes to a new, unique path. The attempt whose results reach the driver
+counts; the files of other attempts are leftovers.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class TableVerifying:
     verb: str = "verify"
 
     def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
-        """Check files; an error is an outcome."""
+        """Check files; an error becomes an outcome."""
         for unit in units:
             yield timed(self._one, unit, tell)
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
-        # Without a KMS it opens files whose keys are known.
+        # Without a KMS, only files whose keys are known can be opened.
         name = (tuple(sorted(self.properties.items())), self.threads)
         checker: FileChecker = of_process(name, lambda: FileChecker(EncryptedFileIO(self.properties), self.threads))
         file = _file_of(unit)
@@ -72,7 +72,7 @@ def _file_of(unit: Unit) -> TableFile:
 
 
 def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = None) -> Outcome:
-    """What checking a file gave, as a row; `conflict` is how files above contradict each other about it."""
+    """The result of a check as a row; `conflict` describes how manifests contradict each other about the file."""
     fault = checked.fault
     if fault is None and conflict is not None:
         from ags1.errors import FormatError
@@ -83,7 +83,7 @@ def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = No
     outcome.detail = {"blocks": checked.blocks, "modules": checked.modules, "bytes": checked.bytes}
     if fault is None and checked.plaintext:
         outcome.status = LEFT_OUT
-        outcome.error = "it is not encrypted, which was allowed: only its size was looked at"
+        outcome.error = "it is not encrypted, which was allowed: only its size was checked"
     elif fault is None and checked.problems:
         outcome.error = f"problem: {'; '.join(checked.problems)}"
     return outcome
@@ -91,7 +91,7 @@ def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = No
 
 @dataclass(frozen=True)
 class Job:
-    """What the files of a run have in common: how they are reached, what seals their keys, and the run's journal."""
+    """What the files of a run share: the FileIO, the key that seals their keys, and the run's journal."""
 
     places: Places = field(repr=False)
     work_key: WorkKey | None
@@ -107,7 +107,7 @@ class TableMoving:
     threads: int = 1
 
     def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
-        """Move files; an error is an outcome. What was moved is in the journal when the last outcome is returned."""
+        """Move files; an error becomes an outcome. The journal has all of them before the last outcome."""
         records: Records | None = None
         for unit in units:
             job: Job = unit.data[1]
@@ -129,7 +129,7 @@ class TableMoving:
 
 
 def _own(path: str) -> str:
-    """A path beside another one, which nobody has."""
+    """A new, unique path beside another one."""
     directory, slash, name = path.rpartition("/")
     suffix = name.rpartition(".")[2] if "." in name else ""
     return f"{directory}{slash}{uuid.uuid4()}{'.' if suffix else ''}{suffix}"

@@ -1,12 +1,12 @@
-"""Names of trees: what a path or a URL means to Spark's users, with what Spark's configuration says of the storage.
+"""Names of trees: paths and URLs as Spark's users write them, with the storage settings of Spark's configuration.
 
     data, file:/data, dbfs:/data          this machine's (or a mounted) file system
-    s3://, s3a://, gs://, abfss://, ...   an object store, with the options that Spark's configuration has
+    s3://, s3a://, gs://, abfss://, ...   an object store, with the options of Spark's configuration
     hdfs://, ...                          a file system of fsspec's
 
 Executors get the :class:`ags1.storage.Location` pickled. Credentials for storage are in it only if they are in Spark's
-configuration, whence the executors have them anyway; otherwise each machine finds its own (environment, profiles,
-instance roles).
+configuration, which the executors have anyway; otherwise each machine finds its own (environment, profiles, instance
+roles).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["locate"]
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _AZURE = frozenset({"abfs", "abfss", "az", "wasb", "wasbs"})
 _GOOGLE = frozenset({"gs", "gcs"})
-# What Hadoop writes with one slash, and what is so often written without any that it is no local name.
+# Hadoop writes these with one slash. They are also often written without any, so they are never local names.
 _ONE_SLASH = re.compile(r"(file|dbfs|hdfs):(?=/(?!/))", re.ASCII)
 _LOST_SLASHES = re.compile(rf"({'|'.join(sorted(_S3 | _AZURE | _GOOGLE | {'file', 'dbfs', 'hdfs'}))}):", re.ASCII)
 _CHAINED = re.compile(r"::[a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
@@ -33,20 +33,20 @@ _ANONYMOUS = "AnonymousAWSCredentialsProvider"
 
 
 def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
-    """Find out what a name of a tree means.
+    """Make a Location of the name of a tree.
 
     Parameters
     ----------
     name : str or path
         A local path, which may be relative, ``file:/...``, ``dbfs:/...``, or a URL. ``s3a``, ``s3n``, ``wasb`` and
-        ``wasbs`` are understood as Spark's users mean them.
+        ``wasbs`` have their meaning in Hadoop.
     spark : SparkSession, optional
-        Where to look for Hadoop's settings of the storage: endpoint, region and credentials.
+        Session with Hadoop's settings of the storage: endpoint, region and credentials.
 
     Returns
     -------
     Location
-        Absolute, without a slash at its end. Its options have the names that Hadoop and obstore have for them.
+        Absolute, without a slash at its end. Its options have the names that Hadoop and obstore use.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
     ValueError
         An unknown scheme, a chained URL, or one with a password in it.
     ImportError
-        The package for this storage is missing; names it.
+        The package for this storage is missing; the message names it.
     FileNotFoundError
         ``dbfs:`` where it is not mounted.
     """
@@ -114,14 +114,14 @@ def _is_chained(url: str) -> bool:
 
 def _local(path: str) -> Location:
     found = os.path.abspath(path)
-    # A path may look like a URL; with this, Location does not take it for one.
+    # A path may look like a URL; this prefix tells Location that it is a path.
     return Location(f"file://{found}" if is_url(found) else found)
 
 
 def _refuse_password(scheme: str, authority: str) -> None:
     """Refuse credentials in a URL: it is in every message, every row and Spark's event log."""
     user, at, _ = authority.rpartition("@")
-    # A secret key may have a slash in it, and then hides where the @ is.
+    # A secret key may contain a slash, which hides the @ from a URL parser.
     hidden = scheme in _S3 | _GOOGLE and ":" in authority and not authority.startswith("arn:")
     if (at and ":" in user) or hidden:
         raise ValueError(
@@ -145,7 +145,7 @@ def _check_fsspec(protocol: str, name: str) -> None:
 
 
 def _settings(spark: Any) -> Callable[[str], str | None]:
-    """How to look up a setting of Hadoop's; a session's own, without the prefix, wins as it does in Spark."""
+    """Return a function that looks up Hadoop settings; those of the session, without the prefix, win as in Spark."""
 
     def get(name: str) -> str | None:
         if spark is None:
@@ -154,7 +154,7 @@ def _settings(spark: Any) -> Callable[[str], str | None]:
             try:
                 value = spark.conf.get(full, None)
             except Exception:
-                # Some hosted Sparks refuse to show some settings. Then what the machine has by itself applies.
+                # Some hosted Spark services refuse to show some settings. The machine's own settings apply then.
                 continue
             if value is not None and str(value).strip():
                 return str(value).strip()

@@ -1,8 +1,8 @@
-"""One run over a tree of Parquet files, on the driver: what is listed, tried, refused, done by workers, and recorded.
+"""One run over a tree of Parquet files, on the driver: list, check, refuse, have workers do the work, and record it.
 
     list  -->  try the KMS  -->  refuse what is no Parquet  -->  Parquet files (workers)  -->  markers and copies
 
-Nothing in memory grows with the number of files: what is listed, and what is put off to the end, lies on disk.
+Memory does not grow with the number of files: the list, and the work that is left to the end, are on disk.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Patterns: TypeAlias = str | Sequence[str] | None
 __all__ = ["Run"]
 
 _SUFFIXES = (".parquet", ".parq")
-# So few small files are dealt with in less time than a job of Spark takes to begin.
+# So few small files take less time than the start of a Spark job.
 _FEW, _SMALL = 8, 64 << 10
 _TRIED = 3
 _NOTES = 1000
@@ -155,7 +155,7 @@ class Run:
                             _take_expected(wanted, each)
                     self._record(recorder, rows)
             if wanted is not None:
-                text = "it is expected, and not there"
+                text = "it is expected, but not there"
                 gone = (Outcome(each, status="error", error=text, kind="FormatError") for each in wanted.missing())
                 self._record(recorder, gone)
         return recorder.result
@@ -163,7 +163,7 @@ class Run:
     # -- files ---------------------------------------------------------------------------------------------------
 
     def _list(self, files: _Spool, recorder: Recorder) -> None:
-        """Put the files of the source down; those that cannot be looked at have failed."""
+        """List the files of the source; those that cannot be read have failed."""
 
         def leave_out(path: str, reason: str) -> None:
             self._record(recorder, [Outcome(path, status=LEFT_OUT, error=reason)])
@@ -179,7 +179,7 @@ class Run:
         files.fill(units())
 
     def _try_to_read(self, reading: Reading, files: _Spool) -> None:
-        """Open the footers of the first files: without keys, every task would fail in its turn."""
+        """Open the footers of the first files: with wrong keys, every task would fail, one after the other."""
         likely = (each for each in files if each.path.endswith(_SUFFIXES))
         refusal = None
         for unit in list(islice(likely, _TRIED)) or list(islice(files, _TRIED)):
@@ -195,13 +195,13 @@ class Run:
             except KeyAccessError as error:
                 refusal = refusal or error
             except (Ags1Error, OSError, ValueError):
-                # What is wrong with the file, its row will say.
+                # The row of the file will have the error.
                 continue
         if refusal is not None:
             raise refusal
 
     def _refuse_others(self, files: _Spool) -> None:
-        """Look at the files whose names and sizes do not tell what they are, before anything is written."""
+        """Open the files whose names and sizes do not show what they are, before anything is written."""
         doubtful = (each for each in files if not _is_clear(each))
         names: list[str] = []
         with closing(self._few_or_engine(Examining("examine", self._source), doubtful)) as waves:
@@ -218,14 +218,14 @@ class Run:
         return Engine(self._spark, work, parallelism=self._parallelism, progress=shown)
 
     def _few_or_engine(self, work: Work, units: Iterable[Unit]) -> Generator[list[Outcome], None, None]:
-        """Do what accompanies the real work: here, if it is less than a job of Spark takes to begin."""
+        """Do secondary work: on the driver, if it takes less time than the start of a Spark job."""
         remaining = iter(units)
         first = list(islice(remaining, _FEW + 1))
         if len(first) <= _FEW and sum(each.size for each in first) <= _SMALL:
             if first:
                 yield list(work.run(first, lambda files, size: None))
             return
-        # Somebody's function is told of the real work only: its numbers must not start over.
+        # The caller's function gets the progress of the main work only: its numbers must not restart.
         shown = self._progress if isinstance(self._progress, bool) else False
         with closing(self._engine(work, shown).run(chain(first, remaining))) as waves:
             yield from waves
@@ -241,7 +241,7 @@ class Run:
             recorder.close(time.monotonic() - started)
 
     def _record(self, recorder: Recorder, outcomes: Iterable[Outcome]) -> None:
-        """Take rows. With ``on_error="fail"``, raise the first error among them."""
+        """Add rows. With ``on_error="fail"``, raise the first error among them."""
         rows = list(outcomes)
         recorder.add(rows)
         notes = recorder.result.notes
@@ -283,7 +283,7 @@ def as_names(given: Iterable[Any], what: str) -> tuple[Any, ...]:
 
 
 def _take_expected(wanted: ExpectedFiles, outcome: Outcome) -> None:
-    """Take a file of the set; one that does not belong to it has failed."""
+    """Add a file of the set; one that does not belong to it has failed."""
     if outcome.status == LEFT_OUT:
         return
     prefix, checked = outcome.detail or (None, False)
@@ -302,7 +302,7 @@ def _is_put_off(outcome: Outcome) -> bool:
 
 
 def _is_clear(unit: Unit) -> bool:
-    """Whether a file's name and size tell that it is none that would be refused."""
+    """Whether a file's name and size show that it would not be refused."""
     name = unit.path.rpartition("/")[2]
     if name.endswith(_SUFFIXES) or is_key_material_name(name):
         return True
@@ -310,7 +310,7 @@ def _is_clear(unit: Unit) -> bool:
 
 
 def _refuse_overlap(source: Location, target: Location) -> None:
-    """Refuse a source that is the target or lies in it: a file of the one could replace a source of another."""
+    """Refuse a source that is the target or lies in it: a new file could replace a source file."""
     where = inside(target, source)
     if where == "":
         raise ValueError(f"source and target are the same directory ({source}): write to another, then rename")
@@ -319,7 +319,7 @@ def _refuse_overlap(source: Location, target: Location) -> None:
 
 
 def _try_to_wrap(writing: Writing) -> None:
-    """Have each master key wrap something: a KMS that refuses would make every file fail in its turn."""
+    """Wrap something with each master key: if the KMS refuses, every file would fail, one after the other."""
     assert writing.kms is not None
     service = as_key_service(kms_client(writing.kms))
     for master_key_id in writing.master_key_ids:

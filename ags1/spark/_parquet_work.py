@@ -1,11 +1,11 @@
-"""What workers do with Parquet files: whole files one after the other, each of which says itself what it is.
+"""Work on Parquet files: whole files one after the other; the bytes of each show whether it is Parquet.
 
     driver:   names, sizes, the URL of the KMS, ids of master keys          (no key)
     worker:   URL  -->  KMS client, one configuration for the process  -->  file after file
 
-Two attempts at one file do not disturb each other: each makes data keys of its own and keeps them in the file, and the
-file appears whole and durable, so that the last of them counts. Key material beside the files would be exchanged
-between the two, which is why nothing here writes any.
+Two attempts at one file do not disturb each other: each makes its own data keys and keeps them in the file, and the
+file appears whole and durable, so the last one counts. Key material beside the file could come from the other attempt,
+so none is written.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ __all__ = [
 ]
 
 LEFT_OUT = "left out"
-"""Status of a file that nothing is done with; the reason is in its error."""
+"""Status of a file that is passed over; the reason is in its error."""
 
-# Stands in for the prefix of each file in the configuration that all files share.
+# Placeholder for the AAD prefix of each file in the configuration that all files share.
 _SOME_PREFIX = b"?"
-# Columns that a message names.
+# At most so many columns are named in a message.
 _NAMED = 20
 
 # -- keys --------------------------------------------------------------------------------------------------------
@@ -75,9 +75,10 @@ _NAMED = 20
 
 @dataclass(frozen=True)
 class Reading:
-    """What files are read with, as it travels: `options` are further arguments of the configuration.
+    """How files are read, in the form sent to workers; `options` are further arguments of the configuration.
 
-    There is no KMS for files that are not encrypted. In a text as AAD prefix, ``{path}`` and ``{name}`` are a file's.
+    `kms` is None for files that are not encrypted. In an AAD prefix of type str, ``{path}`` and ``{name}`` are those
+    of the file.
     """
 
     kms: str | None
@@ -85,7 +86,7 @@ class Reading:
     aad_prefix: str | bytes | None = None
 
     def config(self, name: str) -> Any:
-        """The configuration for the file of this name; the KMS is asked once for all files of the process."""
+        """The configuration for the file of this name; each process asks the KMS once for all files."""
         made = of_process(self, self._make)
         return made if self.aad_prefix is None else made.with_aad_prefix(prefix_of(self.aad_prefix, name))
 
@@ -97,7 +98,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Writing(Reading):
-    """What files are encrypted with, as it travels: the names of keys, and no key."""
+    """How files are encrypted, in the form sent to workers: names of keys, but no key."""
 
     footer_key_id: str = ""
     columns: tuple[tuple[str, tuple[Any, ...]], ...] | None = None
@@ -130,17 +131,17 @@ def unit_of(path: str, source: str, identity: SourceIdentity) -> Unit:
 
 
 def _check_unchanged(place: Location, unit: Unit) -> None:
-    """Refuse a source that was replaced since it was listed."""
+    """Raise if a source was replaced since it was listed."""
     now, before = status(place), unit.data[1]
     etags = now.etag and before.etag
     same = now.etag == before.etag if etags else now.modified == before.mtime_ns
     if now.size != unit.size or not same:
-        text = "was changed since it was listed; nothing was kept: use one that nobody writes to"
+        text = "was changed since it was listed; nothing was written: use a source that does not change"
         raise OSError(errno.EBUSY, text, place.text)
 
 
 def _ready(root: Location, name: str) -> Location:
-    """Where a file of a target goes, with the directories above it. Nothing is written through a link."""
+    """The path of a file in the target; makes the directories above it. Nothing is written through a link."""
     place = root.join(name)
     if not place.is_local:
         make_parent(place)
@@ -160,12 +161,12 @@ def _ready(root: Location, name: str) -> Location:
     except FileNotFoundError:
         return place
     if not stat.S_ISREG(mode):
-        raise FileExistsError(errno.EEXIST, "is in the way, and no regular file: move it away", place.text)
+        raise FileExistsError(errno.EEXIST, "is in the way, and not a regular file: move it away", place.text)
     return place
 
 
 def _refuse_foreign(place: Location) -> None:
-    """Refuse to replace what is no Parquet file: no earlier run can have made it."""
+    """Refuse to replace a file that is not Parquet: no earlier run can have written it."""
     try:
         opened = open_source(place)
     except FileNotFoundError:
@@ -176,12 +177,12 @@ def _refuse_foreign(place: Location) -> None:
     finally:
         opened.close()
     if begin and begin not in (MAGIC, ENCRYPTED_MAGIC):
-        text = "a file that is no Parquet file is in the way: move it away"
+        text = "a file that is not Parquet is in the way: move it away"
         raise FileExistsError(errno.EEXIST, text, place.text)
 
 
 class _Names:
-    """The names of a tree, of which one is looked for now and then."""
+    """The names of a tree, for occasional look-ups."""
 
     def __init__(self, root: Location) -> None:
         self._root = root
@@ -195,13 +196,13 @@ class _Names:
 
 @dataclass
 class _TreeWork:
-    """One file of a tree after the other; the base of what is done with them."""
+    """Base of the work on the files of a tree, one after the other."""
 
     verb: str
     source: Location
 
     def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
-        """Do the work; an error is an outcome. After a service that refuses everything, nothing more is tried."""
+        """Do the work; an error becomes an outcome. When the KMS refuses everything, the other files are not tried."""
         refusal: Outcome | None = None
         for unit in units:
             if refusal is not None:
@@ -226,7 +227,7 @@ class _TreeWork:
 
 
 class Advance:
-    """Turns the progress in one file, counted as it likes, into bytes of it; what was told once, is not again."""
+    """Converts the progress in one file, in any unit, to its bytes; reports each byte once."""
 
     def __init__(self, size: int, tell: Tell) -> None:
         self._size = size
@@ -245,7 +246,7 @@ class Advance:
 
 
 def timed(work: Callable[[Unit, Advance], Outcome], unit: Unit, tell: Tell) -> Outcome:
-    """Work on one file, with the time that it took; whatever it raises becomes its outcome."""
+    """Work on one file and measure the time; an exception becomes its outcome."""
     started = time.monotonic()
     advance = Advance(unit.size, tell)
     try:
@@ -268,7 +269,7 @@ def failed(path: str, error: Exception) -> Outcome:
 
 @dataclass
 class Examining(_TreeWork):
-    """Says what files are, for whoever must know it before anything is written."""
+    """Finds out whether files are Parquet, for decisions before anything is written."""
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         kind, _ = self._classify(unit)
@@ -277,7 +278,7 @@ class Examining(_TreeWork):
 
 @dataclass
 class Copying(_TreeWork):
-    """Copies files as they are. With `resume`, those are passed over that the target has, newer and as long."""
+    """Copies files as they are. `resume` skips files whose copy in the target is newer and has the same length."""
 
     target: Location
     resume: bool = True
@@ -298,7 +299,7 @@ class Copying(_TreeWork):
 class Transferring(_TreeWork):
     """Encrypts, decrypts or re-keys the Parquet files of a tree, as :func:`ags1.spark.rekey_parquet` has it.
 
-    There is no `reading` of files that are not encrypted, and no `writing` of files that will not be.
+    `reading` is None for files that are not encrypted, `writing` for files that will not be.
     """
 
     target: Location
@@ -313,7 +314,7 @@ class Transferring(_TreeWork):
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         kind, reason = self._classify(unit)
         if kind == COPY or (kind == OTHER and self.others == "copy"):
-            # After all others, and not here: a marker says that everything is there.
+            # Markers are copied after all other files: a marker says that everything is there.
             return Outcome(unit.path, status=LEFT_OUT, detail=unit)
         if kind == OTHER and self.others == "error":
             raise FormatError(f"{unit.path}: {reason}; others='copy' copies such files, others='skip' leaves them out")
@@ -336,7 +337,7 @@ class Transferring(_TreeWork):
         return self._outcome(unit, target.text, status(target).size)
 
     def _outcome(self, unit: Unit, url: str, length: int, status: str = "ok") -> Outcome:
-        # What the plaintext of an encrypted source would take, nobody knows without decrypting it.
+        # The length of the plaintext of an encrypted source is not known before it is decrypted.
         plain, stored = (length, unit.size) if self.writing is None else (unit.size, length)
         return Outcome(unit.path, url, plain, stored, status=status)
 
@@ -354,7 +355,7 @@ class Transferring(_TreeWork):
         )
 
     def _finished_length(self, work: FileOperation, unit: Unit, target: Location) -> int | None:
-        """Bytes of the target if an earlier run has finished it, under the same master key."""
+        """Bytes of the target if an earlier run finished it under the same master key."""
         there = _newer(target, unit)
         if there is None:
             return None
@@ -374,13 +375,13 @@ class Transferring(_TreeWork):
 
 
 def _newer(target: Location, unit: Unit) -> Entry | None:
-    """A file of a target, if there is one that is newer than its source was when it was listed."""
+    """The file in the target, if it is newer than its source was when it was listed."""
     before = unit.data[1].mtime_ns
     try:
         there = status(target)
     except (OSError, ValueError):
         return None
-    # As old as the source is not enough: clocks of file systems are coarse.
+    # The same time is not enough: the clocks of file systems are coarse.
     return there if before and there.modified > before else None
 
 
@@ -432,7 +433,7 @@ class Verifying(_TreeWork):
 
 
 def _fault(report: VerifyReport) -> tuple[str, str]:
-    """Kind and message of what failed: the failed module that comes first, or the keys that are missing."""
+    """Kind and message of the failure: the first failed module, or the missing keys."""
     if report.failure_count:
         first = report.failures[0]
         return first.error or "FormatError", _first(report.failures, report.failure_count)

@@ -1,10 +1,10 @@
-"""Who does what: units are gathered to waves, and those of a wave are packed into bins, one for each task.
+"""Planning: units are gathered into waves, and the units of a wave are packed into bins, one for each task.
 
     units: whole files, and ranges of big ones  --gathered-->  waves  --pack-->  bins of nearly the same weight
 
-It is pure: no file system, no Spark. A file costs its bytes and something for being a file; small neighbours stay
-together, and the heaviest go first to the bin that has least (longest processing time first), which is never worse than
-4/3 of the best packing there is.
+Pure functions: no file system, no Spark. The cost of a file is its bytes plus a constant. Small neighbours stay
+together, and the heaviest units go first, each to the lightest bin (longest processing time first): the result is at
+most 4/3 of the optimum.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _FILE_WEIGHT = 256 << 10
 _TASK_WEIGHT = 2 << 30
 _ROUNDS = 4
 _GROUPS_PER_BIN = 64
-# The first wave is small, so that tasks begin while the driver still lists; not so small that 10,000 files need two.
+# The first wave is small, so that tasks start while the driver still lists, but 10,000 files fit into it.
 _FIRST_WAVE_UNITS = 16_000
 _WAVE_UNITS = 100_000
 _WAVE_GROWTH = 4
-# Some seconds of work for each slot. Files that were cut are recorded when a wave is over: a killed driver loses those.
+# Some seconds of work for each slot. Split files are recorded at the end of a wave: a killed driver loses them.
 _WAVE_WEIGHT = 8 << 30
 
 
@@ -43,13 +43,13 @@ class Unit(NamedTuple):
     size : int
         Bytes of plaintext in this unit.
     data : object
-        What the work needs besides; it can be pickled.
+        Further data for the work; it can be pickled.
     start : int
         Plaintext offset of the range in its file.
     whole : int
         Plaintext bytes of the file that this is a range of; -1 if the unit is the file.
     files : int
-        Files that it has, from that of `path` on.
+        Number of files in it, from the one at `path`.
     """
 
     path: str
@@ -70,14 +70,14 @@ _UNKNOWN = SourceIdentity(0)
 
 
 def files_of(unit: Any) -> int:
-    """Files that begin in a unit: none in a later range of one."""
+    """Number of files that begin in a unit: 0 for a later range of a file."""
     if unit.start:
         return 0
     return unit.files if isinstance(unit, Unit) else 1
 
 
 def weight_of(unit: Any) -> int:
-    """What a unit costs, in bytes: opening, creating and renaming a file cost as much as some of its bytes."""
+    """Cost of a unit in bytes. Opening, creating and renaming a file count as a number of bytes."""
     size: int = unit.size
     return size + (files_of(unit) or 1) * _FILE_WEIGHT
 
@@ -93,7 +93,7 @@ def gathered(units: Iterable[Any], slots: int) -> Iterator[list[Any]]:
             yield wave
             wave, files, weight, enough = [], 0, 0, min(_WAVE_UNITS, enough * _WAVE_GROWTH)
         wave.append(unit)
-        # Their outcomes are in the driver's memory together.
+        # The outcomes of a wave are in the driver's memory together.
         files += files_of(unit) or 1
         weight += weight_of(unit)
     if wave:
@@ -101,9 +101,9 @@ def gathered(units: Iterable[Any], slots: int) -> Iterator[list[Any]]:
 
 
 def bin_count(units: Sequence[Unit], slots: int) -> int:
-    """How many tasks some units should be: full rounds of all slots, tasks of a second or so, and at most four rounds.
+    """Number of tasks for some units: full rounds of all slots, tasks of about a second, and at most four rounds.
 
-    A task of Python costs a tenth of a second however little it does.
+    A Python task costs a tenth of a second, even if it does nothing.
     """
     total = sum(map(weight_of, units))
     rounds = min(_ROUNDS, max(1, round(total / (_TASK_WEIGHT * slots))))
@@ -111,7 +111,7 @@ def bin_count(units: Sequence[Unit], slots: int) -> int:
 
 
 def pack(units: Sequence[Unit], bins: int) -> list[list[Unit]]:
-    """Distribute units, which come in the order of paths, over bins; none is empty. In each, units keep their order."""
+    """Distribute units, in the order of paths, over bins. None is empty; in each, units keep their order."""
     total = sum(map(weight_of, units))
     enough = total // (max(1, bins) * _GROUPS_PER_BIN)
     groups: list[tuple[int, int, int]] = []
@@ -141,7 +141,7 @@ def plan(
     *,
     slots: int = 1,
 ) -> list[list[Unit]]:
-    """Which task would do what with some files.
+    """Plan which task would do which files.
 
     Parameters
     ----------

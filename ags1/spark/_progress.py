@@ -1,8 +1,8 @@
-"""A line a second that says how far a run is.
+"""A line of progress each second.
 
     ags1 encrypt: 1,234 of 10,101 files, 1.2 GB of 2.3 GB, 812 MB/s, 2 s left
 
-On one machine tasks write what they have done to a file that the driver reads; on a cluster whole tasks are counted.
+On one machine, tasks write their progress to a file that the driver reads; on a cluster, whole tasks are counted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Counters:
 
 
 class Teller:
-    """Writes what a task has done where the driver looks, a few times a second."""
+    """Writes the progress of a task to the driver's file, a few times a second."""
 
     def __init__(self, path: str | None, number: int) -> None:
         self._file: Any = None
@@ -62,7 +62,7 @@ class Teller:
             try:
                 self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
             except OSError:
-                # Progress is not worth a task.
+                # A failure to report progress must not fail the task.
                 self._file = None
         self._write()
 
@@ -86,9 +86,9 @@ class Teller:
 
 
 class Meter:
-    """What a run has done, and what it has to do. Safe to use from several threads.
+    """What a run has done, and what is left. Safe to use from several threads.
 
-    `done_tasks` returns how many tasks are over, or None; a wave's tasks have nearly the same to do.
+    `done_tasks` returns the number of finished tasks, or None; the tasks of a wave have nearly equal work.
     """
 
     def __init__(self, verb: str, counters: Counters, done_tasks: Callable[[], int | None] | None = None) -> None:
@@ -121,19 +121,19 @@ class Meter:
             self._finished_bytes += size
 
     def read(self) -> tuple[int, int, int | None]:
-        """Files and bytes that are done, and the bytes of all, None as long as not all is listed."""
+        """Files and bytes done, and the bytes of all files, which is None until all are listed."""
         files, size = self._counters.read()
         if self._counters.path is None:
             files, size = self._of_tasks()
         with self._lock:
             total = self._bytes if self._is_listed else None
-            # It never goes back, though a task that is repeated starts over.
+            # The numbers never decrease, even if a task is repeated.
             self._done_files = min(self._files, max(self._done_files, self._finished_files, files))
             self._done_bytes = min(self._bytes, max(self._done_bytes, self._finished_bytes, size))
             return self._done_files, self._done_bytes, total
 
     def _of_tasks(self) -> tuple[int, int]:
-        """About what the tasks have done that are over. The waves run in their order, or nearly."""
+        """Estimate what the finished tasks have done. The waves run nearly in order."""
         left = (self._done_tasks() if self._done_tasks is not None else None) or 0
         files = size = 0
         for tasks, of_wave, size_of_wave in list(self._waves):
@@ -171,7 +171,7 @@ def _duration(seconds: float) -> str:
 def open_meter(
     verb: str, progress: bool | Callable[[int, int | None], object], counters: Counters, session: Session, group: str
 ) -> Iterator[Meter]:
-    """A meter of the jobs of a group, which shows itself each second until it is closed."""
+    """Show progress of the jobs of a group each second until it is closed."""
     meter = Meter(verb, counters, lambda: session.done_tasks(group))
     if progress is False:
         yield meter
@@ -199,7 +199,7 @@ def _show(meter: Meter, show: Callable[[int, int | None], object] | None, *, end
         show(size, total)
         return
     stream = sys.stderr
-    # Terminals and notebooks go back to the beginning of the line; a log gets only the last word.
+    # Terminals and notebooks rewrite the line; a log gets only the final line.
     if stream.isatty() or "ipykernel" in sys.modules:
         stream.write(f"\r\x1b[K{meter.line()}" if stream.isatty() else f"\r{meter.line():<100}")
         stream.write("\n" if end else "")

@@ -1,6 +1,6 @@
-"""What a run did, file by file: gathered as it goes, on the driver's disk, and made a DataFrame when it is asked for.
+"""The results of a run, file by file: collected on the driver's disk, and made a DataFrame on request.
 
-It is over when there is a result: looking at it twice does nothing twice.
+The run is over when there is a result: reading it again repeats no work.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ class Result:
         Whether no file failed.
     counts : dict of str to int
         Files by status: "ok", "skipped" (done before), "left out", "error",
-        "not protected" (by verification); and "unchanged", which get no row: those
-        that the target had as they are.
+        "not protected" (by verification); and "unchanged", which get no row: files that the target already had.
     plaintext_bytes : int
         Of the files that were done.
     seconds : float
@@ -81,11 +80,11 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether no file failed, and none is less protected than was allowed."""
+        """Whether no file failed, and none is less protected than allowed."""
         return not (self.counts.get("error") or self.counts.get("not protected"))
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows, some at a time."""
+        """The rows, in batches."""
         with pa.memory_map(self._file) as source:
             for batch in pa.ipc.open_stream(source):
                 yield pa.Table.from_batches([batch])
@@ -105,7 +104,7 @@ class Result:
         return self._spark.createDataFrame(self.table())
 
     def write_report(self, path: str) -> None:
-        """Write the rows to a Parquet file, or with the ending ``.json`` a line of JSON each."""
+        """Write the rows to a Parquet file, or, with the ending ``.json``, as JSON lines."""
         if path.endswith((".json", ".jsonl")):
             import json
 
@@ -120,7 +119,7 @@ class Result:
                 writer.write_table(table)
 
     def summary(self) -> str:
-        """What was done, in a line or some."""
+        """A summary of one or more lines."""
         done = self.counts.get("ok", 0)
         rate = self.plaintext_bytes / self.seconds if self.seconds > 0 else 0.0
         parts = [
@@ -143,7 +142,7 @@ class Result:
 
 
 class Recorder:
-    """Gathers outcomes; what it has in memory does not grow with them."""
+    """Collects outcomes; its memory does not grow with their number."""
 
     def __init__(self, spark: Any, verb: str) -> None:
         descriptor, file = tempfile.mkstemp(prefix="ags1-result-", suffix=".arrows")
@@ -154,7 +153,7 @@ class Recorder:
         self._rows: list[Outcome] = []
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Take rows: one for each file."""
+        """Add rows: one for each file."""
         result = self.result
         for each in outcomes:
             self._rows.append(each)
@@ -197,31 +196,31 @@ class Recorder:
 
 
 def _printable(text: str) -> str:
-    """A name that may be no UTF-8, as text: bytes that are none are shown as such."""
+    """A name as text; bytes that are not UTF-8 are escaped."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 class FailedFiles(Exception):
-    """Mixed into what a run raises: `result` is what the run did until then."""
+    """Mixed into the errors of a run: `result` is what the run did before."""
 
     result: Result | None = None
 
 
 def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool = True) -> None:
-    """Raise what a failed outcome says, of the class that it had in the worker.
+    """Raise the error of a failed outcome, of the class that it had in the worker.
 
     It is RuntimeError if the class is neither this package's nor Python's. The exception has the attribute ``result``.
     """
     text = with_name(outcome.path, outcome.error or "")
     if keeps:
-        text += ". What was done is kept: run it again to go on, or with on_error='collect' to do the others."
+        text += ". What was done is kept: run it again to continue, or with on_error='collect' to do the others."
     raised = _made(outcome, f"{verb}: {text}")
     raised.result = result
     raise raised
 
 
 def error_of(outcome: Outcome) -> FailedFiles:
-    """The exception that a failed outcome was made of, as far as its class can be had here."""
+    """The exception of a failed outcome, if its class is available here."""
     return _made(outcome, outcome.error or "")
 
 
@@ -233,7 +232,7 @@ def _made(outcome: Outcome, text: str) -> FailedFiles:
     try:
         made = _with_result(kind, text)
     except TypeError:
-        # UnicodeDecodeError, for one, cannot be made of a message.
+        # UnicodeDecodeError, for example, cannot be made of a message alone.
         made = _with_result(RuntimeError, text)
     number = _ERRNO.match(outcome.error or "")
     if isinstance(made, OSError) and number is not None:

@@ -1,4 +1,4 @@
-"""What a driver sends to its tasks, sealed: no path, and no key, can be read where Spark keeps or shows it.
+"""Sealed payloads from the driver to its tasks: no path or key is readable where Spark stores or shows them.
 
 driver   Sealer: the key of a run, wrapped below the master key  ->  seal(payload)
 worker   Opener: the wrapped key and the URL of a KMS       ->  one call to the KMS in each worker process
@@ -30,7 +30,7 @@ _made: OrderedDict[tuple[int, Any], Any] = OrderedDict()
 
 
 def of_process(name: Any, make: Callable[[], T]) -> T:
-    """What is made once in each process for a name that can be compared; a forked child makes its own."""
+    """A cache of one value in each process, by a comparable name; a forked child makes its own."""
     process = os.getpid()
     found: T | None = _made.get((process, name))
     if found is None:
@@ -48,9 +48,9 @@ def kms_reference(kms: object, name: str = "kms") -> str:
     Raises
     ------
     TypeError
-        It is a client, or something else that only this process has.
+        It is a client, or another object of this process only.
     ValueError
-        No URL that :func:`ags1.kms.load` takes.
+        Not a URL that :func:`ags1.kms.load` takes.
     """
     if not isinstance(kms, str):
         raise TypeError(
@@ -61,7 +61,7 @@ def kms_reference(kms: object, name: str = "kms") -> str:
 
 
 def _absolute(kms: str) -> str:
-    """The same reference where workers have another current directory: with absolute paths of local files."""
+    """The same reference with absolute paths of local files: workers have another current directory."""
     scheme, _, rest = kms.partition(":")
     if scheme.lower() != "local":
         return kms
@@ -75,26 +75,26 @@ def _absolute(kms: str) -> str:
 
 
 def kms_client(url: str) -> Any:
-    """The client of this process for a URL. It is kept, with what it has cached."""
+    """The client of this process for a URL, with its cache."""
     return of_process(("client", url), lambda: load(url))
 
 
 def run_keys(reference: RunReference, kms: str) -> RunKeys:
-    """The keys of a run, in this process: the KMS is asked once."""
+    """The keys of a run; each process asks the KMS once."""
     keys = of_process(("run", kms, reference.run), lambda: reference.unwrap(kms_client(kms)))
-    # A run that goes on has more classes of keys than it had.
+    # A resumed run may have more classes of keys than before.
     keys.reference.classes.update(reference.classes)
     return keys
 
 
 def class_keys(classes: Sequence[KeyClass], kms: str, location: Location) -> ClassKeys:
-    """The keys of a version's classes, in this process: the KMS is asked once for each that is used."""
+    """The keys of a version's classes; each process asks the KMS once for each class that it uses."""
     name = ("classes", kms, location, tuple((each.id, each.class_key, each.key_id) for each in classes))
     return of_process(name, lambda: ClassKeys(classes, kms_client(kms), location.text))
 
 
 class Opener:
-    """Opens in a worker what a :class:`Sealer` sealed. It has no secret, and can be pickled."""
+    """Opens, in a worker, payloads of a :class:`Sealer`. It has no secret, and can be pickled."""
 
     def __init__(self, reference: RunReference, kms: str) -> None:
         self.reference = reference
@@ -108,7 +108,7 @@ class Opener:
         return run_keys(self.reference, self.kms)
 
     def open(self, data: bytes, label: bytes) -> bytes:
-        """The payload. One that is not of this label, or was changed, raises AuthenticationError."""
+        """Return the payload. Raise AuthenticationError if it has another label or was changed."""
         plain = open_message(data[_NONCE:], self.keys().key(), data[:_NONCE], b"ags1 payload " + label)
         if plain is None:
             raise AuthenticationError("what this task is to do was changed on its way, or belongs to another task")
@@ -126,8 +126,8 @@ class Sealer:
     def create(cls, kms: str, key_id: str, encryption_keys: Iterable[dict[str, Any]] = ()) -> Sealer:
         """Seal with a key that is made for this, below a master key.
 
-        `encryption_keys` are wrapped keys under that master key, of a dataset or a table. Below a key encryption key
-        among them that is young enough, the KMS has to unwrap only.
+        `encryption_keys` are wrapped keys of a dataset or a table under that master key. If one of them is a key
+        encryption key that is young enough, the KMS only needs to unwrap.
         """
         client = kms_client(kms)
         reference = RunReference.create([KeyClass("tasks", "**", key_id, tuple(encryption_keys))], client)

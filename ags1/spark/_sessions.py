@@ -1,4 +1,4 @@
-"""What a classic Spark session and one over Spark Connect do differently."""
+"""The differences between a classic Spark session and one over Spark Connect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Session", "is_connect"]
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether a session is one of Spark Connect's, which has no SparkContext here."""
+    """Whether a session is one of Spark Connect, which has no SparkContext here."""
     return "connect" in type(spark).__module__
 
 
@@ -30,23 +30,23 @@ class Session:
         try:
             value: str | None = self.spark.conf.get(name, None)
         except Exception:
-            # Some platforms refuse to show some.
+            # Some platforms refuse to show some settings.
             return None
         return value
 
     def slots(self) -> int:
-        """How many tasks the cluster runs at once, as far as that can be told."""
+        """How many tasks the cluster runs at once, if that is known."""
         if self._context is not None:
             return max(1, int(self._context.defaultParallelism))
         from pyspark.sql import functions
 
-        # The server knows; how it cuts a range shows it.
+        # The server knows it: the partitions of a range show the number.
         frame = self.spark.range(0, 100_000).select(functions.spark_partition_id().alias("partition"))
         return max(1, int(frame.agg(functions.max("partition")).collect()[0][0]) + 1)
 
     @contextmanager
     def described(self, group: str, text: str) -> Iterator[None]:
-        """Name what this thread does in Spark's pages."""
+        """Name this thread's jobs in Spark's UI."""
         if self._context is None:
             self.spark.addTag(group)
             try:
@@ -72,11 +72,11 @@ class Session:
             else:
                 self.spark.interruptTag(group)
         except Exception:
-            # The session is what failed: there is nothing that still runs.
+            # The session itself failed: nothing is running.
             return
 
     def done_tasks(self, group: str) -> int | None:
-        """Tasks that were finished under a name, None where nobody can tell."""
+        """Number of finished tasks under a name, None if it is not known."""
         if self._context is None:
             return None
         tracker = self._context.statusTracker()
