@@ -96,7 +96,9 @@ cdef int _acquire(BufferView self, object source, bint needs_writable, str name)
         hint = ""
         if isinstance(source, str):
             # The bytes of a path could pass for a key.
-            hint = "; Key.load(PATH) reads one from a file" if name == "key" else "; encode it first, e.g. data.encode()"
+            hint = "; Key.load(PATH) reads one from a file"
+            if name != "key":
+                hint = "; encode it first, e.g. data.encode()"
         raise TypeError(
             f"{name} must be a bytes-like object (bytes, bytearray, memoryview, mmap, array, numpy array, "
             f"pyarrow.Buffer), not {type(source).__name__}{hint}"

@@ -4,8 +4,8 @@
     chunk, encrypted    [module body]  [module body] ...        header: a GCM module; body: compressed_page_size bytes,
                                                                 its own length word, nonce and tag included
 
-Each header says where the next one is, so one thread walks them; it keeps the headers (decrypted) in an arena, with
-the spans of the two fields that a new position or size changes, and collects pages in lists for the code that moves them::
+Each header says where the next one is, so one thread walks them. It keeps the headers (decrypted) in an arena, with the
+spans of the two fields that a new position or size changes, and collects pages in lists for the code that moves them::
 
     pages = PageList(source_aad)
     while not chunk.done:

@@ -15,7 +15,7 @@ cdef struct Run:
     size_t key_length
     const uint8_t *aad_prefix
     size_t aad_prefix_length
-    bint header                  # sealing: the thread that seals the first block writes the stream's header in front of `out`
+    bint header                  # sealing: who seals the first block writes the stream's header in front of `out`
     int64_t first_unit           # filled by seal_runs and open_runs
     int64_t first_weight
 
