@@ -7,7 +7,7 @@
 b'hello'
 
 Importing this package loads the codec, the keys and the streams. Everything else (files, arrow, avro, the command
-line) is loaded when it is first used, and names the extra to install if something is missing.
+line) is imported on first use; if a dependency is missing, the error names the extra to install.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Arrow's own threads, which must be done with our Python objects before the interpreter ends.
+"""Wait at exit for Arrow's threads, which may still use Python objects.
 
-A scan that is over for its caller may not be over for Arrow: its threads let go of the last files, and after an error
-they open those that were asked for ahead. A thread that calls into an interpreter which is ending is ended by it,
-inside C++ that cannot be left in this way, and takes the process with it: "terminate called without an active
-exception".
+After a scan has ended for its caller, Arrow's threads still release the last files; after an error they open files that
+were requested ahead. At its end the interpreter stops a thread that calls into it. Inside of C++ this aborts the
+process: "terminate called without an active exception".
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ from collections.abc import Callable
 
 from ags1._typing import Any
 
-# Seconds that the end of a process waits at most: a file that stalls must not keep it, nor must work of others.
+# Longest wait at exit in seconds, for a file of ags1 that stalls, and for work of other users of Arrow.
 _LONGEST_WAIT = 10.0
 _LONGEST_FOR_OTHERS = 1.0
 
-# ThreadPool::GetNumTasks(): tasks that are queued or run. A task is counted until it has let go of all that it holds.
+# ThreadPool::GetNumTasks(): tasks that are queued or run. A task counts until it has released all its objects.
 _COUNT = "_ZN5arrow8internal10ThreadPool11GetNumTasksEv"
 _POOLS = ("_ZN5arrow8internal16GetCpuThreadPoolEv", "_ZN5arrow2io8internal15GetIOThreadPoolEv")
-# A task of one pool may begin one of the other between two looks, but not this often without coming to its end.
+# A task of one pool may start a task of the other between two counts, but not this often without ending.
 _LOOKS = 20
 
 _lent: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def lend(file: Any) -> None:
-    """Remember that threads of Arrow may hold an object of Python's, so that the process does not end under them."""
+    """Note that threads of Arrow may hold a Python object, so that the process waits for them at exit."""
     _lent.add(file)
 
 
 def tasks_counter() -> Callable[[], int] | None:
-    """What counts the tasks of Arrow's threads; None if PyArrow is not loaded, or does not tell."""
+    """A function that counts the tasks of Arrow's threads; None if PyArrow is not loaded or lacks the symbols."""
     library = sys.modules.get("pyarrow.lib")
     if library is None:
         return None
     import ctypes
 
-    # The interpreter's lock is kept: nothing that needs it begins between two looks.
+    # PyDLL keeps the GIL: no task that needs it starts between two counts.
     arrow = ctypes.PyDLL(library.__file__)
     try:
         count, pools = getattr(arrow, _COUNT), [getattr(arrow, name) for name in _POOLS]

@@ -1,8 +1,8 @@
 """Codecs of Avro containers.
 
-A block is decompressed with a bound: it may become 32 MiB, and 32 bytes more for each stored one. Writers end a block
-after some 64 KiB of rows; only one row that is larger makes a larger block. Without the bound, a megabyte that somebody
-made for it takes a gigabyte.
+A block is decompressed with a bound: 32 MiB, and 32 bytes more for each stored byte. Writers end a block after about
+64 KiB of rows; only a single larger row makes a larger block. Without the bound, a crafted block of one megabyte
+expands to a gigabyte.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any
 from ags1.errors import FormatError, UnsupportedError
 
 _FREE, _RATIO = 32 << 20, 32
-# Snappy cannot do better than 64 bytes for three; more is a length that somebody made up.
+# Snappy makes at most 64 bytes from three; a larger length is forged.
 _SNAPPY_RATIO = 64
-# What xz -9 needs to decompress, and a little more.
+# Slightly more than decompression of xz -9 needs.
 _XZ_MEMORY = 128 << 20
 _PIECE = 1 << 20
 _LIBRARIES = {"snappy": "pyarrow", "zstandard": "pyarrow", "bzip2": "bz2", "xz": "lzma"}
 
 
 def largest_plain(stored: int) -> int:
-    """Bytes that so many stored ones may become at most."""
+    """The largest permitted size in bytes of a decompressed block."""
     return _FREE + _RATIO * stored
 
 
 def decompressor(codec: str) -> Callable[[bytes], bytes]:
     """The function that decompresses the blocks of a container.
 
-    It raises an UnsupportedError for a block that becomes larger than :func:`largest_plain`, and for a damaged one a
-    FormatError or what its library raises. An UnsupportedError for a codec that is not there.
+    It raises UnsupportedError for a block that becomes larger than :func:`largest_plain`; for a damaged block,
+    FormatError or an exception of the codec's library. UnsupportedError: the codec is not available.
     """
     known: dict[str, Callable[[Any, bytes], bytes]] = {
         "deflate": _deflate,
@@ -63,13 +63,13 @@ def _refuse_length(length: int, data: bytes) -> None:
     most = largest_plain(len(data))
     if length > most:
         raise UnsupportedError(
-            f"a compressed Avro block of {len(data):,} bytes becomes more than {most:,}, and larger ones are not read: "
-            "if it is meant to be, write the file again, with smaller blocks"
+            f"a compressed Avro block of {len(data):,} bytes becomes more than {most:,}, which is the limit: "
+            "if the file is valid, write it again with smaller blocks"
         )
 
 
 def _unpacked(decoder: Any, data: bytes) -> bytes:
-    """By a decoder of Python's, which stops where too much comes out of it."""
+    """Decompress with a decoder of the standard library, which stops at the limit."""
     made: bytes = decoder.decompress(data, largest_plain(len(data)) + 1)
     _refuse_length(len(made), data)
     if not decoder.eof:
@@ -78,7 +78,7 @@ def _unpacked(decoder: Any, data: bytes) -> bytes:
 
 
 def _deflate(library: Any, data: bytes) -> bytes:
-    # No header and no checksum, as Avro has it.
+    # Avro's deflate has no header and no checksum.
     return _unpacked(library.decompressobj(-zlib.MAX_WBITS), data)
 
 

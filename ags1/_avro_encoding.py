@@ -11,7 +11,7 @@ def encoded_block(count: int, data: bytes, marker: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A number that is not negative: zigzag doubles it."""
+    """Encode a number that is not negative: zigzag doubles it."""
     value <<= 1
     out = bytearray()
     while value >= 0x80:
@@ -22,7 +22,7 @@ def varint(value: int) -> bytes:
 
 
 def container_start(metadata: Mapping[str, bytes], marker: bytes) -> bytes:
-    """What a container begins with."""
+    """The header of a container."""
     pieces = [b"Obj\x01", varint(len(metadata))]
     for name, value in metadata.items():
         key = name.encode("utf-8")

@@ -1,4 +1,4 @@
-"""What the native core runs on: which OpenSSL, how it was linked, which instructions AES-GCM uses, how many threads."""
+"""Information about the native core: the OpenSSL, its linkage, the instructions of AES-GCM, the number of threads."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ def backend() -> dict[str, Any]:
     dict
         ``openssl_version`` (text), ``openssl_number`` (int), ``provider`` (text: the OpenSSL provider that AES-GCM
         comes from, "default" or "fips"), ``linkage`` ("bundled-static", "system-shared", "prefix-static",
-        "prefix-shared"), ``remedy`` (text: what to do on the machine that built this to get a
-        faster OpenSSL; empty if there is nothing to do), ``cpu_features`` (list of those that AES-GCM could use, as
-        OpenSSL sees them), ``aes_gcm`` (the code path they select), ``threads`` (how many a large call uses by
-        default).
+        "prefix-shared"), ``remedy`` (text: how to get a faster OpenSSL on the machine that built this; empty if there
+        is nothing to do), ``cpu_features`` (list of the CPU features for AES-GCM that OpenSSL has found),
+        ``aes_gcm`` (the code path that they select), ``threads`` (the default number for a large call).
     """
     library = _gcm.library()
     features = _cpu_features(library["cpu_settings"])

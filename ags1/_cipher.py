@@ -1,4 +1,4 @@
-"""What encrypts the blocks of one stream, as one value: key, AAD prefix, block length.
+"""The cipher of one stream: key, AAD prefix and block length in one object.
 
     BlockCipher.open(data, out)          memory  -> memory
                .seal(data, out)
@@ -6,7 +6,7 @@
                .seal_to(output, data)    memory  -> output    straight into a descriptor, where the output has one
                .seal_file, .open_file    descriptor -> descriptor
 
-Whoever moves blocks is handed one of these instead of its parts.
+Functions that move blocks take a BlockCipher instead of its parts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ags1._gcm import Key
 from ags1._typing import Buffer
 from ags1.storage import Output, Source
 
-# What no stream ends with: too few bytes for a block, too many to be taken for the end of a tag that a failed write
-# cut off. (A single byte passes for the missing last one of a tag in one case of 256.)
+# An impossible end of a stream: too few bytes for a block, too many for the rest of a tag that a failed write cut.
+# (A single byte would be the right last byte of a tag in one case of 256.)
 INCOMPLETE = bytes(layout.BLOCK_OVERHEAD - 1)
 
 
@@ -41,7 +41,7 @@ class BlockCipher:
         return layout.block_to_ciphertext(block, self.block_length)
 
     def stored(self, length: int) -> int:
-        """Bytes that `length` bytes of plaintext have as blocks."""
+        """Bytes that `length` bytes of plaintext take as blocks."""
         return layout.stored_length(length, self.block_length)
 
     def open(self, data: Buffer, out: Buffer, first_block: int, name: str | None) -> None:
@@ -61,7 +61,7 @@ class BlockCipher:
         return out
 
     def open_from(self, source: Source, out: memoryview, first_block: int) -> None:
-        """Open as many blocks of a source as fill `out`, the first of them `first_block`."""
+        """Open blocks of a source, from `first_block` on, until `out` is full."""
         offset = self.offset_of(first_block)
         with source.descriptor() as descriptor:
             if descriptor is not None:
@@ -74,7 +74,7 @@ class BlockCipher:
         self.open(source.read(offset, self.stored(len(out))), out, first_block, source.name)
 
     def seal_to(self, output: Output, data: Buffer, first_block: int) -> None:
-        """Seal plaintext into blocks and write them behind what the output has."""
+        """Seal plaintext into blocks and append them to the output."""
         length = memoryview(data).nbytes
         if output.descriptor is None:
             output.write_owned(self.sealed(data, first_block))
@@ -88,7 +88,7 @@ class BlockCipher:
     def seal_file(
         self, source: int, name: str | None, begin: int, length: int, output: Output, first_block: int
     ) -> None:
-        """Seal `length` bytes at `begin` of a file into blocks, and write them behind what the output has."""
+        """Seal `length` bytes at `begin` of a file into blocks, and append them to the output."""
         assert output.descriptor is not None
         _descriptors.seal_file(
             source, begin, output.descriptor, output.position, length, self.key, self.aad_prefix, self.block_length,
@@ -97,7 +97,7 @@ class BlockCipher:
         output.position += self.stored(length)
 
     def open_file(self, source: int, name: str | None, first_block: int, length: int, output: Output) -> None:
-        """Open the blocks of a file that have the next `length` bytes, and write these behind what the output has."""
+        """Open the blocks of a file that have the next `length` bytes, and append these to the output."""
         assert output.descriptor is not None
         _descriptors.open_file(
             source, self.offset_of(first_block), output.descriptor, output.position, length, self.key, self.aad_prefix,

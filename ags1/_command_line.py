@@ -1,4 +1,4 @@
-"""What every command line of ags1 has in common: commands made of one table of options, and errors that help."""
+"""The shared part of all command lines of ags1: commands from one table of options, and helpful errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ags1._typing import Any, NoReturn
 
 Hint = Callable[[str], str | None]
 
-# Text is hard to read in longer lines.
+# Columns of help at most: longer lines are hard to read.
 _WIDEST = 100
 # What is left of 80 columns beside "usage: ".
 _USAGE_COLUMNS = 72
@@ -19,26 +19,26 @@ _INVALID_CHOICE = ": invalid choice: "
 _JSON = """\
 JSON, one object a line:
   {}
-  `error` is null, or says what failed; then the other fields may be missing.
+  `error` is null, or the message of a failure; then other fields may be missing.
 """
 
 
 class UsageError(Exception):
-    """The arguments make no sense together."""
+    """The arguments are invalid, or contradict each other."""
 
 
 def no_file_left(source: str, include: Sequence[str] | None, exclude: Sequence[str] | None) -> str | None:
-    """What to say where no file is left to work on: None without patterns, because nothing was misspelt then."""
+    """The message if the patterns leave no file; None without patterns, because nothing is misspelt then."""
     patterns = [f"--include {shlex.quote(each)}" for each in include or ()]
     patterns += [f"--exclude {shlex.quote(each)}" for each in exclude or ()]
     return f"{source}: no file is left by {' '.join(patterns)}: correct the patterns" if patterns else None
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that raises, and that says which command was probably meant.
+    """A parser that raises, and that suggests the command that was probably meant.
 
-    `what` is what its commands are called, in help and in messages. Commands other than `only` get a name and no
-    options; by default all get theirs.
+    `what` is the name for its commands in help and in messages. With `only`, the other commands get a name and no
+    options.
     """
 
     def __init__(self, *, what: str = "COMMAND", only: str | None = None, **settings: Any) -> None:
@@ -48,7 +48,7 @@ class CommandParser(argparse.ArgumentParser):
         self._commands: Any = None
 
     def error(self, message: str) -> NoReturn:
-        """Raise a UsageError with the message; one of argparse's about a command lists the commands."""
+        """Raise a UsageError with the message; for an unknown command, it lists the commands."""
         what, choice, given = message.partition(_INVALID_CHOICE)
         known = list(self.choices())
         if choice and known and what == f"argument {self._what}":
@@ -61,7 +61,7 @@ class CommandParser(argparse.ArgumentParser):
         return {} if self._commands is None else dict(self._commands.choices)
 
     def replace_command(self, name: str, parser: CommandParser) -> None:
-        """Put another parser in the place of a command's."""
+        """Replace the parser of a command."""
         self._commands.choices[name] = parser
 
     def options(self) -> list[str]:
@@ -88,20 +88,20 @@ class CommandParser(argparse.ArgumentParser):
         Parameters
         ----------
         places : mapping
-            What stands without an option: attribute, and what it is called, its help and any settings of argparse. A
-            name that ends with ``...`` stands for several, one in brackets may be left out.
+            Positional arguments: attribute -> name, help and settings of argparse, if any. A name that ends with
+            ``...`` takes several values; a name in brackets is optional.
         options : str
-            Names of :data:`ags1._command_options.OPTIONS` and ``BUNDLES``. ``NAME!`` has to be given.
+            Names of :data:`ags1._command_options.OPTIONS` and ``BUNDLES``. ``NAME!`` is required.
         needs : str
-            What the usage says of options.
+            Required options in the usage text.
         fields : str
-            What each object of JSON has.
+            Fields of each JSON object.
         examples : str
             Commands, one a line.
         changes : mapping, optional
-            Settings of options that are others for this command.
+            Settings of options that differ for this command.
         defaults
-            Attributes of the result.
+            Attributes of the parsed result.
         """
         if self._commands is None:
             # Without `prog`, argparse formats a usage text to find it, and imports half of shutil for that.
@@ -132,8 +132,8 @@ class CommandParser(argparse.ArgumentParser):
     def parse(self, arguments: Sequence[str], hint: Hint | None = None) -> argparse.Namespace:
         """Parse the arguments. Files may stand behind options, and ``help NAME`` is ``NAME --help``.
 
-        `hint` returns what to say of an option that the command does not have, or None. UsageError: the arguments make
-        no sense; no value that might be a key is shown. SystemExit: help was shown, as without any command.
+        `hint` returns a message for an option that the command does not have, or None. UsageError: the arguments are
+        invalid; the message shows no value that might be a key. SystemExit: help was shown, as without any command.
         """
         arguments = list(arguments)
         if arguments[:1] == ["help"]:
@@ -168,7 +168,7 @@ class CommandParser(argparse.ArgumentParser):
         return options
 
     def _refuse_option(self, command: str | None, argument: str) -> NoReturn:
-        """Raise a UsageError for an option that a command does not have; it names the one that was probably meant."""
+        """Raise a UsageError for an unknown option; it names the option that was probably meant."""
         of = self.choices().get(command or "", self)
         name = option_name(argument)
         see = self.prog if command is None else f"{self.prog} {command}"
@@ -197,7 +197,7 @@ def add_options(parser: argparse.ArgumentParser, names: str, changes: Mapping[st
         action = group.add_argument(*settings.pop("flags", (f"--{name}",)), **settings)
         if is_required:
             needed.append((action.dest, action.option_strings[-1]))
-    # argparse's own check would come before that of unknown options, which may be keys.
+    # argparse would check required options before unknown ones, which may be keys.
     parser.set_defaults(needed=needed)
 
 
@@ -231,10 +231,10 @@ def _usage_of(name: str) -> str:
 
 
 class Formatter(argparse.HelpFormatter):
-    """Fills the description, and of the epilog only lines that no terminal has room for."""
+    """Wraps the description, and only very long lines of the epilog."""
 
     def __init__(self, prog: str) -> None:
-        # argparse makes one for each argument, to check it; the width costs an import and matters only for help.
+        # argparse makes a formatter for each argument; finding the width costs an import, and only help needs it.
         super().__init__(prog, width=_WIDEST)
 
     def format_help(self) -> str:

@@ -1,7 +1,7 @@
-"""The options of all commands: one table, of which every parser takes the names that its command has.
+"""The options of all commands in one table. Each parser takes the options of its command by name.
 
-A name is that of the option without its hyphens; where one flag means two things, the name is another, and `flags` says
-the flag. A name of :data:`BUNDLES` stands for several; ``old-NAME`` is the option NAME of what SOURCE is read with.
+A name is the option without its leading hyphens. If one flag has two meanings, the names differ and `flags` has the
+flag. A name of :data:`BUNDLES` stands for several options; ``old-NAME`` is the option NAME for reading SOURCE.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MANY = {"action": "append"}
 _BITS = {"type": int, "choices": (128, 192, 256)}
 _ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")
 
-# Names, by the section of the help that they stand in.
+# Names by section of the help.
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "key": {
         "key-file": {"metavar": "FILE", "help": "read the key from a file"},
@@ -47,8 +47,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "aad-prefix": {
             "type": values.prefix_text,
             "metavar": "TEXT",
-            "help": "identity of the file: what it was encrypted with is needed to read it. {name} stands for the base "
-            "name of the encrypted file, {path} for its path below the directory that was given, without .ags1",
+            "help": "identity of the file: reading needs the same value as encryption. {name} stands for the base "
+            "name of the encrypted file, {path} for its path below the given directory, without .ags1",
         },
         "aad-prefix-hex": {
             "dest": "aad_prefix",
@@ -72,7 +72,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "flags": ("--kms",),
             "metavar": "URL",
             "help": "aws:?region=R, gcp:, azure:https://..., vault:https://..., local:FILE?key_file=FILE or "
-            "module:package.Class; without secrets, which driver and executors find for themselves (AGS1_KMS)",
+            "module:package.Class; without secrets: driver and executors take those from their environment (AGS1_KMS)",
         },
         "new-kms": {"metavar": "URL", "help": "the service that has the new master key, if it is another one"},
         "cache-seconds": {
@@ -89,8 +89,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "action": values.Patterns,
             "metavar": "GLOB=ID",
             "help": "another master key for the files whose path matches this pattern (may be repeated; the first that "
-            "matches counts). Without any, a dataset that is there keeps its patterns; with some, they replace all of "
-            "them ('**=ID': no others)",
+            "matches counts). Without this option, an existing dataset keeps its patterns; with it, all of them are "
+            "replaced ('**=ID': no others)",
         },
         "new-key-ids": {
             "flags": ("--new-key-id",),
@@ -105,7 +105,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "COLUMNS=ID",
             "help": "master key of the keys of some columns: ssn,salary=alias/pii (may be repeated)",
         },
-        "transfer-key-id": {"metavar": "ID", "help": "the one for the way to the workers (the table's)"},
+        "transfer-key-id": {"metavar": "ID", "help": "master key for the way to the workers (the table's)"},
         "single-wrapping": {
             "dest": "double_wrapping",
             **_OFF,
@@ -150,8 +150,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "refuse a metadata file whose JSON text has another SHA-256; Hive's table parameter metadata_hash "
             "has it",
         },
-        "expected-algorithm": {"dest": "algorithm", "choices": _ALGORITHMS, "help": "refuse files of the other one"},
-        "allow-plaintext": {**_FLAG, "help": "take files that are not encrypted, too"},
+        "expected-algorithm": {"dest": "algorithm", "choices": _ALGORITHMS, "help": "refuse files with the other one"},
+        "allow-plaintext": {**_FLAG, "help": "accept files that are not encrypted, too"},
         "no-check-footer": {
             "dest": "check_footer_integrity",
             **_OFF,
@@ -160,13 +160,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "length-policy": {
             "choices": ("trusted", "metadata-hint", "file"),
             "default": "trusted",
-            "help": "AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them "
-            "(trusted), take the length that the file above says, or the file's own",
+            "help": "for AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them "
+            "(trusted), use the length from the parent metadata (metadata-hint), or that of the file itself (file)",
         },
         "length": {
             "type": values.size,
             "metavar": "BYTES",
-            "help": "trusted length of the encrypted file: shows a truncation that nothing else can",
+            "help": "trusted length of the encrypted file: detects a truncation between blocks",
         },
     },
     "files": {
@@ -188,11 +188,11 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "files that are not Parquet: refuse to begin (error), copy them as they are, or leave them out",
         },
         "prefix": {"metavar": "PATH", "default": "", "help": "directory in the dataset that SOURCE stands for"},
-        "delete": {**_FLAG, "help": "leave out of the new version what the source has no more"},
+        "delete": {**_FLAG, "help": "remove from the new version files that the source no longer has"},
         "version": {"type": values.version, "metavar": "N", "help": "the version to show (the last one)"},
         "recursive": {"flags": ("-r", "--recursive"), **_FLAG, "help": "every file below, not one directory"},
         "long": {"flags": ("-l", "--long"), **_FLAG, "help": "plaintext size beside each name"},
-        "sizes": {**_FLAG, "help": "ask for the size of each file as it is now"},
+        "sizes": {**_FLAG, "help": "request the current size of each file"},
         "offset": {
             "type": values.size,
             "default": 0,
@@ -210,34 +210,34 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "as-of": {
             "type": values.moment,
             "metavar": "TIME",
-            "help": "as it was then: 2026-11-01, 2026-11-01T12:30 (UTC without zone)",
+            "help": "as of this time: 2026-11-01, 2026-11-01T12:30 (UTC without zone)",
         },
-        "keep": {"type": values.kept, "default": 1, "metavar": "N", "help": "versions that stay in any case (1)"},
+        "keep": {"type": values.kept, "default": 1, "metavar": "N", "help": "last versions that always stay (1)"},
         "keep-key": {
             "flags": ("--keep",),
             **_MANY,
             "default": [],
             "metavar": "ID",
-            "help": "a key to keep in any case (may be repeated)",
+            "help": "a key that is always kept (may be repeated)",
         },
         "older-than": {
             "type": values.duration,
             "metavar": "TIME",
             "default": 5 * _DAY,
-            "help": "keep versions that were replaced since then, such as 12h or 30d (5d); a run that takes "
-            "longer fails",
+            "help": "keep versions that were replaced less than this time ago, such as 12h or 30d (5d); a run that "
+            "takes longer fails",
         },
         "give-up": {
             "type": int,
             "default": 0,
             "metavar": "VERSION",
-            "help": "remove this version and all before it even if they cannot be read: what only they have is lost",
+            "help": "remove this version and all before it, even unread: files that only they have are lost",
         },
         "grace": {
             "type": values.duration,
             "default": _DAY,
             "metavar": "TIME",
-            "help": "spare what is younger than this and in no version: its writer may be about to commit it (24h)",
+            "help": "keep objects that are in no version but younger than this: their writer may commit them (24h)",
         },
     },
     "rows": {
@@ -258,7 +258,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "encryption": {
         "footer-key-metadata": {
             "metavar": "TEXT",
-            "help": "what readers find the footer key by, in the file, not encrypted: text, or hex:DIGITS",
+            "help": "stored in the file, not encrypted, for readers to find the footer key: text, or hex:DIGITS",
         },
         "column-key-metadata": {
             "action": values.ColumnTexts,
@@ -273,7 +273,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "replace-key-metadata": {
             **_FLAG,
-            "help": "let --key-metadata-out replace the only copy of another key: what that encrypted is lost",
+            "help": "let --key-metadata-out replace the only copy of another key: files under that key are lost",
         },
         "block-length": {
             "type": values.block_length,
@@ -281,13 +281,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "SIZE",
             "help": "bytes of plaintext in a block (1M, the only length that Iceberg reads)",
         },
-        "encrypt-all": {**_FLAG, "help": "encrypt the columns that have no key of their own with the footer's"},
+        "encrypt-all": {**_FLAG, "help": "encrypt columns without a key of their own with the footer key"},
         "algorithm": {
             "choices": _ALGORITHMS,
             "default": "AES_GCM_V1",
-            "help": "AES_GCM_V1, or AES_GCM_CTR_V1, which does not authenticate what is in pages",
+            "help": "AES_GCM_V1, or AES_GCM_CTR_V1, which does not authenticate the contents of pages",
         },
-        "plaintext-footer": {**_FLAG, "help": "sign the footer instead: everybody sees the schema"},
+        "plaintext-footer": {**_FLAG, "help": "sign the footer instead of encrypting it: the schema stays readable"},
         "data-page-v2": {
             "choices": ("java", "arrow"),
             "default": "java",
@@ -296,7 +296,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "no-store-aad-prefix": {
             "dest": "store_aad_prefix",
             **_OFF,
-            "help": "leave the prefix out of the file: readers must bring it",
+            "help": "do not store the prefix in the file: readers must supply it",
         },
         "shared-keys": {**_FLAG, "help": "encrypt many files with the same given keys"},
         "plaintext-columns": {
@@ -310,8 +310,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             **_FLAG,
             "help": "leave the Bloom filters out; arrow-rs does not encrypt them, and such files are refused otherwise",
         },
-        "enable-only": {**_FLAG, "help": "encrypt what is written from now on, and leave all files as they are"},
-        "expire": {**_FLAG, "help": "remove the snapshots and files of before, as `ags1 iceberg expire` does"},
+        "enable-only": {**_FLAG, "help": "encrypt only new files; existing files stay as they are"},
+        "expire": {**_FLAG, "help": "remove the snapshots and files from before, as `ags1 iceberg expire` does"},
     },
     "new table": {
         "schema": {"metavar": "FILE", "help": "columns of this Parquet, CSV or Arrow file, or Iceberg's JSON"},
@@ -333,13 +333,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "allow-unauthenticated-pages": {
             **_FLAG,
-            "help": "let files pass whose pages, or levels of pages, carry no tag",
+            "help": "accept files whose pages, or levels of pages, have no tag",
         },
         "expect": {
             **_MANY,
             "dest": "expected",
             "metavar": "NAME",
-            "help": "name of a file, or of many: 'part-{0..99}.parquet'; no others may be there (may be repeated)",
+            "help": "name of a file, or of many: 'part-{0..99}.parquet'; other files are an error (may be repeated)",
         },
         "expect-prefix": {
             **_MANY,
@@ -360,7 +360,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             **_MANY,
             "default": [],
             "metavar": "NAME=VALUE",
-            "help": "for PyIceberg's FileIO and catalog: s3.endpoint=https://...; of secrets, the name of a variable: "
+            "help": "for PyIceberg's FileIO and catalog: s3.endpoint=https://...; for a secret, give a variable: "
             "s3.secret-access-key=env:NAME (may be repeated)",
         },
         "workers-property": {
@@ -368,11 +368,11 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "dest": "properties",
             "action": values.Setting,
             "metavar": "NAME=VALUE",
-            "help": "for PyIceberg's FileIO; without any, as Spark's configuration says (may be repeated)",
+            "help": "for PyIceberg's FileIO; by default, Spark's configuration applies (may be repeated)",
         },
         "single-writer": {
             **_FLAG,
-            "help": "for a new dataset in a store without create-if-absent: promise that nobody else ever writes",
+            "help": "for a new dataset in a store without create-if-absent: promise that there is no other writer",
         },
     },
     "work": {
@@ -383,23 +383,23 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "no-durable": {
             "dest": "durable",
             **_OFF,
-            "help": "do not wait for the disk before the commit: a power cut may cost committed files (scratch data)",
+            "help": "do not wait for the disk before the commit: a power cut may lose committed files (scratch data)",
         },
         "resume": {
             **_FLAG,
-            "help": "pass over files that an earlier run has finished: newer than the source, and with such a footer "
-            "as this run would write",
+            "help": "skip files that an earlier run has finished: newer than the source, with the footer that this run "
+            "would write",
         },
-        "no-resume": {"dest": "resume", **_OFF, "help": "do again what an interrupted run has done already"},
+        "no-resume": {"dest": "resume", **_OFF, "help": "repeat the work that an interrupted run has done"},
         "keep-going": {
             "dest": "on_error",
             "action": "store_const",
             "const": "collect",
             "default": "fail",
-            "help": "report files that fail, and go on with the others",
+            "help": "report files that fail, and continue with the others",
         },
-        "dry-run": {**_FLAG, "help": "make every check, say what would be done, and write nothing"},
-        "yes": {"flags": ("-y", "--yes"), **_FLAG, "help": "do it without asking"},
+        "dry-run": {**_FLAG, "help": "make every check, report what would be done, and write nothing"},
+        "yes": {"flags": ("-y", "--yes"), **_FLAG, "help": "do not ask for confirmation"},
         "jobs": {
             "flags": ("-j", "--jobs"),
             "type": values.threads,
@@ -418,9 +418,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "type": values.some_bytes,
             "default": 256 << 20,
             "metavar": "SIZE",
-            "help": "larger files are cut into ranges of so many bytes, for many tasks (256M)",
+            "help": "split larger files into ranges of this size, for several tasks (256M)",
         },
-        "parallelism": {"type": values.count, "metavar": "N", "help": "tasks of 100,000 files (as many as are useful)"},
+        "parallelism": {
+            "type": values.count,
+            "metavar": "N",
+            "help": "tasks for each 100,000 files (as many as useful)",
+        },
         "slots": {"type": values.count, "metavar": "N", "help": "tasks that run at once (CPUs of this machine)"},
         "bits": {**_BITS, "default": 256, "help": "size of the key (256)"},
         "sample": {
@@ -444,15 +448,15 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "FILE",
             "help": "write a row for each file: FILE.parquet, or FILE.json[l] with one JSON object a line",
         },
-        "json": {**_FLAG, "help": "JSON for machines: one object, or one a line for each of many things"},
-        "quiet": {"flags": ("-q", "--quiet"), **_FLAG, "help": "say nothing but errors"},
+        "json": {**_FLAG, "help": "JSON output: one object, or one object a line"},
+        "quiet": {"flags": ("-q", "--quiet"), **_FLAG, "help": "print errors only"},
         "verbose": {"flags": ("-v", "--verbose"), **_FLAG, "help": "a line for each file, also if there are many"},
         "progress": {
             "choices": ("auto", "always", "never"),
             "default": "auto",
             "help": "a progress bar: auto shows it on a terminal",
         },
-        "traceback": {**_FLAG, "help": "show where errors come from, also in Java"},
+        "traceback": {**_FLAG, "help": "show the traceback of errors, also from Java"},
     },
     "Spark, without spark-submit": {
         "master": {"metavar": "URL", "help": "local[N], yarn, k8s://..., spark://... (as configured)"},

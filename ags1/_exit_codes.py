@@ -1,4 +1,4 @@
-"""The exit codes of every command, and the line that an error becomes."""
+"""The exit codes of every command, and the message of an error in one line."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ exit codes:
   0    success
   1    the data is not authentic, not AGS1, or truncated
   2    wrong usage, or data of a kind that is not read
-  3    a key could not be had
+  3    a key is not available
   4    an I/O error: a missing file, a full disk, a store or Spark that failed
   5    not protected: a signed footer, pages without tags, or less than the
        policy of an audit asks for
-  6    somebody else changed the same files of a dataset: run it again
+  6    another writer changed the same files of a dataset: run it again
   130  interrupted by Ctrl-C; 143 by SIGTERM, 129 by SIGHUP
   141  the reader of the output went away, as `head` does
 """
 
 
 class NotProtected(Ags1Error):
-    """What was verified is not damaged as far as anybody can tell, which nobody can."""
+    """The data was verified, but is not protected: damage to it cannot be detected."""
 
 
 def worst_code(codes: list[int]) -> int:
-    """The exit code of several files: damage wins, and what is not protected comes last."""
+    """The exit code for several files: damage wins, and data that is not protected comes last."""
     if EXIT_DATA in codes:
         return EXIT_DATA
     return next((code for code in codes if code not in (EXIT_OK, EXIT_UNPROTECTED)), max(codes, default=EXIT_OK))
@@ -57,12 +57,12 @@ def exit_code(error: BaseException) -> int:
         return EXIT_CONFLICT
     if isinstance(error, Ags1Error):
         return EXIT_DATA
-    # Anything else comes from what is below us: a store's client, or the lack of memory.
+    # Any other error is from a library below, such as a store's client, or from a lack of memory.
     return EXIT_USAGE if isinstance(error, (ValueError, TypeError, ImportError)) else EXIT_IO
 
 
 def describe(error: BaseException) -> str:
-    """One line for a person: what, where, and no traceback."""
+    """The error in one line for a person, without a traceback."""
     if isinstance(error, OSError) and error.strerror:
         if error.filename is None:
             return error.strerror
@@ -70,7 +70,7 @@ def describe(error: BaseException) -> str:
         directory = os.path.dirname(name)
         if isinstance(error, FileNotFoundError) and re.match("[a-z][a-z0-9]+:/[^/]", name):
             return f"{name}: {error.strerror}: a URL has two slashes behind its colon"
-        # Other words are of a dataset or an archive, whose directories are not of this machine.
+        # Other messages are about a path in a dataset or an archive, not on this machine.
         of_system = isinstance(error, FileNotFoundError) and error.strerror == os.strerror(errno.ENOENT)
         if of_system and directory and "://" not in name and not os.path.isdir(directory):
             return f"{name}: there is no directory {directory}: make it first, or correct the name"
@@ -78,5 +78,5 @@ def describe(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory for this"
     text = str(error) or type(error).__name__
-    # PyArrow says no more than the name.
+    # PyArrow's message is the name alone.
     return f"{text}: {os.strerror(errno.ENOENT)}" if isinstance(error, FileNotFoundError) and " " not in text else text

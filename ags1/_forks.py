@@ -1,4 +1,4 @@
-"""What a forked child makes again: locks that threads of its parent held, which nobody would ever release in it."""
+"""Renew locks in a forked child: a thread of the parent that held one does not exist there to release it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Renewable(Protocol):
-        """What has locks, or what threads of this process share."""
+        """An object that has locks, or that threads of this process share."""
 
         def renew(self) -> None:
             """Start over, in a child that has one thread."""
@@ -26,9 +26,9 @@ def renew_in_children(owner: Renewable) -> None:
 
 
 class ForkSafeLock:
-    """A lock that a forked child finds open, whoever held it in the parent: ``with each.lock:``.
+    """A lock that is free in a forked child, even if a thread held it in the parent: ``with each.lock:``.
 
-    It is no context manager itself: one in Python can be interrupted between taking the lock and saying so.
+    It is not a context manager itself: ``__enter__`` in Python can be interrupted after it has taken the lock.
     """
 
     __slots__ = ("__weakref__", "lock")

@@ -1,6 +1,6 @@
 """Signals that end the `ags1` command: Ctrl-C, also while it is being imported, SIGTERM and SIGHUP.
 
-Each raises KeyboardInterrupt, so that what is half done is put away, and what is complete is kept for the next run.
+Each raises KeyboardInterrupt, so that unfinished output is removed, and completed work is kept for the next run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _received = int(signal.SIGINT)
 
 
 def raise_from_now_on() -> None:
-    """Let signals raise KeyboardInterrupt: the command catches it."""
+    """Make signals raise KeyboardInterrupt, which the command catches."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -41,16 +41,16 @@ def _end(*_: object) -> None:
 
 
 def _is_command() -> bool:
-    """Whether this process was started as the command; for everybody else, signals are theirs."""
+    """Whether this process was started as the command; other programs handle signals themselves."""
     name = os.path.basename(next(iter(getattr(sys, "argv", ())), ""))
     if name == "-m":
-        # What Python calls it until the module is found, which imports its package.
+        # sys.argv[0] is "-m" until Python has found the module, which imports its package.
         arguments = iter(sys.orig_argv)
         return "-m" in arguments and next(arguments) in ("ags1", "ags1.cli")
     return name == "ags1"
 
 
 _IS_COMMAND = _is_command()
-# Where Ctrl-C is ignored, as by nohup and in the background of a script, it stays so.
+# If SIGINT is ignored, as in the background of a script, it stays ignored.
 if _IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _end)

@@ -1,4 +1,4 @@
-"""The bytes of keys out of files and environment variables: raw, hexadecimal or base64."""
+"""Read keys from files and environment variables: raw bytes, hexadecimal or base64 text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def load_key(reference: str | os.PathLike[str]) -> bytes:
         raise TypeError(f"a key is loaded from a path, file:PATH or env:NAME, not from {type(reference).__name__}")
     kind, colon, name = text.partition(":")
     if isinstance(reference, str) and colon and kind in ("env", "file") and not name:
-        raise ValueError(f"{kind}: needs the name of a {'variable' if kind == 'env' else 'file'} behind it")
+        raise ValueError(f"{kind}: must be followed by the name of a {'variable' if kind == 'env' else 'file'}")
     if isinstance(reference, str) and colon and kind == "env":
         _refuse_key(name, "env:NAME needs the name of a variable")
         return key_of_variable(name)
@@ -29,7 +29,7 @@ def load_key(reference: str | os.PathLike[str]) -> bytes:
 
 
 def key_of_variable(name: str) -> bytes:
-    """The key in an environment variable; KeyAccessError if that is not set, or holds no key."""
+    """Read the key in an environment variable; KeyAccessError if it is not set, or holds no key."""
     value = os.environ.get(name)
     if value is None:
         raise KeyAccessError(f"the environment variable {name} is not set")
@@ -37,7 +37,7 @@ def key_of_variable(name: str) -> bytes:
 
 
 def read_key_file(path: str, kind: str = "key file") -> tuple[bytes, int]:
-    """Contents and mode of a small file with a secret, a `kind` for messages; KeyAccessError if it is none."""
+    """Return contents and mode of a small file with a secret. KeyAccessError calls it a `kind`."""
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -45,15 +45,15 @@ def read_key_file(path: str, kind: str = "key file") -> tuple[bytes, int]:
     except OSError as error:
         raise KeyAccessError(f"the {kind} {path} cannot be read: {error.strerror}") from error
     if len(data) > _LARGEST:
-        raise KeyAccessError(f"{path} is no {kind}: it has more than {_LARGEST} bytes")
+        raise KeyAccessError(f"{path} is not a {kind}: it has more than {_LARGEST} bytes")
     return data, mode
 
 
 def parse_key(data: bytes, where: str, *, raw: bool = True, note: Callable[[str], None] | None = None) -> bytes:
     """A key's bytes from raw bytes, unless `raw` is False, hexadecimal or base64. Errors show lengths, never contents.
 
-    `where` is what holds it, for messages; `note` takes a remark on bytes that could be read in two ways, by default a
-    warning. KeyAccessError: it is no key.
+    `where` names the file or variable in messages; `note` is called with a remark if the bytes are ambiguous, by
+    default it is a warning. KeyAccessError: the bytes are not a key.
     """
     if raw and len(data) in _SIZES:
         for decoded in (from_hex(data), from_base64(data)):
@@ -81,7 +81,7 @@ def _warn(text: str) -> None:
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether what should be a name is the text of a key itself, and no file has that name."""
+    """Whether a text that should be a name is a key itself, and no file has that name."""
     data = text.encode("utf-8", "surrogateescape")
     decoded = from_hex(data) or from_base64(data)
     return decoded is not None and len(decoded) in _SIZES and not os.path.lexists(text)
@@ -94,7 +94,7 @@ def _refuse_key(text: str, wanted: str) -> None:
 
 
 def from_hex(text: bytes) -> bytes | None:
-    """Bytes of hexadecimal text, None if it is none."""
+    """Decode hexadecimal text; None if it is not valid."""
     try:
         return bytes.fromhex(text.decode("ascii")) if not text.isspace() and b" " not in text else None
     except ValueError:
@@ -102,7 +102,7 @@ def from_hex(text: bytes) -> bytes | None:
 
 
 def from_base64(text: bytes) -> bytes | None:
-    """Bytes of base64 text, None if it is none."""
+    """Decode base64 text; None if it is not valid."""
     import base64
 
     try:

@@ -12,7 +12,7 @@ from ags1._typing import Any
 def lazy_names(
     package: str, homes: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of a package, whose modules `homes` have these names."""
+    """The ``__getattr__`` and ``__dir__`` of a package; `homes` maps its modules to the names that they define."""
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def get(name: str) -> Any:

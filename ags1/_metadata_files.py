@@ -1,4 +1,4 @@
-"""Key metadata in files, and what an AAD prefix says of a file's name."""
+"""Key metadata in files, and AAD prefixes that contain a file's name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY_METADATA_SUFFIX = ".key-metadata"
 
 
 def decode_metadata(data: bytes, where: str) -> KeyMetadata:
-    """Key metadata from bytes, hexadecimal or base64 text; a KeyAccessError, which repeats nothing, if it is none."""
+    """Decode key metadata from bytes, hexadecimal or base64 text. KeyAccessError (without the data): it is not valid."""
     if not data.startswith(b"\x01"):
         text = data.strip()
         data = from_hex(text) or from_base64(text) or data
@@ -21,14 +21,14 @@ def decode_metadata(data: bytes, where: str) -> KeyMetadata:
         return KeyMetadata.decode(data)
     except FormatError as error:
         if len(data) in (16, 24, 32):
-            # What the error says of the bytes could be said of a key.
+            # The details of the error could reveal bytes of a key.
             raise KeyAccessError(f"{where} holds no key metadata; if it is a key, give it as one") from None
         raise KeyAccessError(f"{where} holds no key metadata: {error}") from None
 
 
 def metadata_beside(directory: str, path: str, name: str) -> str:
-    """The key metadata of the file at `path` in a directory, by its name or the path's end; else KeyAccessError."""
-    # The name of a file that was given by itself is only the last part, which others may share.
+    """Find the key metadata for `path` in a directory, by `name` or the end of the path. KeyAccessError: there is none."""
+    # The name of a single file is only the last component, which other files may share.
     candidates = [name] if "/" in name else []
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     candidates += ["/".join(parts[start:]) for start in range(len(parts))]
@@ -43,5 +43,5 @@ def metadata_beside(directory: str, path: str, name: str) -> str:
 
 def text_of_prefix(text: str, path: str) -> str:
     """An AAD prefix for one file: ``{path}`` becomes its path, ``{name}`` the last part of that."""
-    # In one go, because a file may be called {name} itself.
+    # In one pass, because the path may contain the text {name}.
     return path.join(piece.replace("{name}", path.rpartition("/")[2]) for piece in text.split("{path}"))

@@ -1,4 +1,4 @@
-"""open(): one function for streams, binary or text, as the builtin has them for files."""
+"""open(): one function for binary and text streams, like the builtin."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def open(
     Parameters
     ----------
     file : path, URL, file object or buffer
-        A path or a URL of fsspec's ("s3://...") is owned; a binary file object is borrowed; any buffer can be read.
-        Bytes are the stream itself, never a path.
+        A file that is opened from a path or URL ("s3://...") is closed with the stream; a binary file object of the
+        caller is not. Any buffer can be read. Bytes are the stream itself, never a path.
     mode : {"rb", "wb", "r", "w", "rt", "wt"}
-        Binary or text, for reading or writing. A stream cannot be appended to or updated. Text that is written appears
-        when the file is closed, as the Writer under it does: not after an exception in a ``with`` body. (A
-        TextIOWrapper of your own around a Writer closes it also then, and so publishes half of a stream.)
+        Binary or text, for reading or writing. A stream cannot be appended to or updated. A text file appears when it
+        is closed, like that of a Writer: not after an exception in a ``with`` body. (Another TextIOWrapper around a
+        Writer closes it in this case too, and so publishes an incomplete stream.)
     key : buffer of 16, 24 or 32 bytes, or Key, optional
         The AES key; this or `key_metadata` is needed.
     aad_prefix : buffer
@@ -92,9 +92,9 @@ def open(
     threads : int, optional
         Threads to use.
     encoding, errors, newline : str, optional
-        For text, as the builtin ``open`` has them. UTF-16 and UTF-32 are written with a byte order mark.
+        For text, as in the builtin ``open``. UTF-16 and UTF-32 are written with a byte order mark.
     storage_options : mapping, optional
-        What is needed to reach a URL and is not in the environment: credentials, endpoint, timeouts.
+        Settings for the URL that are not in the environment: credentials, endpoint, timeouts.
     memory_budget : int, optional
         For reading: bytes that may be fetched and decrypted ahead.
 
@@ -120,7 +120,7 @@ def open(
             f"mode must be 'rb', 'wb', 'r' or 'w' (or 'rt', 'wt'), got {mode!r}: a stream is read, or written whole"
         )
     if text:
-        # Before anything is opened.
+        # Before the file is opened.
         encoding = check_text_options(encoding, errors, newline)
     for name, value in (("encoding", encoding), ("errors", errors), ("newline", newline)):
         if value is not None and not text:

@@ -1,4 +1,4 @@
-"""What the values of options may be: types and actions for argparse, each with an error that says what is wanted."""
+"""Types and actions for argparse: they check the values of options, and their errors name the expected form."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 _MAX_BLOCK_LENGTH = (1 << 31) - 1
 _REPORT_ENDINGS = (".parquet", ".json", ".jsonl")
 _SECRET = re.compile(r"secret|passw|account[.-]?key|connection-string|sas[.-]token|credential$|token$", re.IGNORECASE)
-# Kubernetes' own "secrets" are names of things; and the name of a file, or of a class, is none.
+# Settings of Kubernetes name its secrets, and names of files or classes are not secret.
 _NO_SECRET = re.compile(r"^spark\.kubernetes\.|(file|path|provider|class|enabled)$", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a setting of this name would be a secret, which others could read among the arguments."""
+    """Whether the value of this setting is a secret, which other users could read in the arguments."""
     return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
 
 
@@ -33,7 +33,7 @@ def _refused(text: str, wanted: str) -> argparse.ArgumentTypeError:
 
 
 def integer(wanted: str, *, least: int = 0) -> Callable[[str], int]:
-    """What reads a number; `wanted` says what it is, to whoever gives another."""
+    """A type for a number; `wanted` describes it in the error."""
 
     def value(text: str) -> int:
         if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) < least:
@@ -95,7 +95,7 @@ def moment(text: str) -> datetime.datetime | int:
     if text.isascii() and text.isdigit() and 11 <= len(text) <= 15:
         return int(text)
     try:
-        # Python 3.10 reads neither a Z nor a fraction of other than 3 or 6 digits.
+        # Python 3.10 reads neither a Z nor a fraction with other than 3 or 6 digits.
         return datetime.datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "Zz" else text)
     except ValueError:
         raise _refused(text, "a time such as 2026-11-01, 2026-11-01T12:30:00Z, or milliseconds since 1970") from None
@@ -113,10 +113,10 @@ def snapshot(text: str) -> int | str | None:
 
 def prefix_text(text: str) -> str:
     """An AAD prefix in which ``{path}`` and ``{name}`` stand for those of a file."""
-    # Misspelt, it would be one prefix for all files, which could be exchanged unnoticed.
+    # A misspelt name would give all files one prefix, so that they could be exchanged unnoticed.
     for unknown in set(re.findall(r"\{\w+\}", text)) - {"{path}", "{name}"}:
         raise argparse.ArgumentTypeError(
-            f"{unknown} stands for nothing: write {{path}} or {{name}}, or if it means itself, --aad-prefix-hex"
+            f"{unknown} is unknown: write {{path}} or {{name}}, or for this text itself, --aad-prefix-hex"
         )
     return text
 
@@ -163,7 +163,7 @@ class Names(argparse.Action):
 
 
 class Pair(argparse.Action):
-    """LEFT=RIGHT into a dict: a left side stands in it once."""
+    """LEFT=RIGHT into a dict; each left side may appear once."""
 
     last_equals_counts = False
 
@@ -193,7 +193,7 @@ class Patterns(Pair):
 
 
 class Setting(Pair):
-    """NAME=VALUE; the value may be empty. Nothing that is a secret."""
+    """NAME=VALUE; the value may be empty. Secrets are refused."""
 
     def is_right(self, right: str) -> bool:
         return True
@@ -202,14 +202,14 @@ class Setting(Pair):
         if is_secret_name(left):
             raise argparse.ArgumentError(
                 self,
-                f"{left} would be a secret that others can read among the arguments: put it into spark-defaults.conf, "
+                f"{left} is a secret, and other users can read the arguments: put it into spark-defaults.conf, "
                 "or use the environment, a profile or a role",
             )
         found[left] = right
 
 
 class ColumnIds(Pair):
-    """COLUMNS=ID, as lists of columns by the id."""
+    """COLUMNS=ID, as a dict of the ids with lists of columns."""
 
     example = ", such as ssn,salary=alias/pii"
 
@@ -234,7 +234,7 @@ class ColumnTexts(argparse.Action):
 
 
 class ColumnKeys(ColumnTexts):
-    """COLUMNS=file:PATH and COLUMNS=env:NAME, as pairs of a list of columns and what names the key."""
+    """COLUMNS=file:PATH and COLUMNS=env:NAME, as pairs of a list of columns and the reference to the key."""
 
     pattern = re.compile(r"(.*?)=((?:file|env):.*)", re.DOTALL)
     wanted = "COLUMNS=file:PATH or COLUMNS=env:NAME, such as ssn,salary=file:s.key"

@@ -1,4 +1,4 @@
-"""Work on many things at once, on threads that end with the work: nothing of it goes on after the call is over."""
+"""Work on many items at once, on threads that end with the call."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 def in_parallel(
     work: Callable[[Item], Result], items: Iterable[Item], threads: int, *, stop: Callable[[], None] | None = None
 ) -> Generator[Result, None, None]:
-    """Yield results in order, with no more than a few of them under way or waiting.
+    """Yield results in order; the number of running and waiting calls is bounded.
 
     `work` is called with each item, by several threads at once; its first exception, in the order of items, is raised.
-    `stop` is called when the work ends, whatever ends it, before the calls that are under way are waited for: it makes
-    them end early.
+    When the work ends for any reason, `stop` is called before the running calls are waited for: it makes them end
+    early.
     """
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ags1-parallel") as executor:
@@ -39,13 +39,13 @@ def in_parallel(
 
 
 class _Stopped(Exception):
-    """Other work has failed, or nobody waits for it any more."""
+    """Other work has failed, or the result is no longer needed."""
 
 
 class SharedProgress:
-    """Progress over work on several things at once, told by one thread at a time.
+    """Progress over work on several items at once; the callback is called by one thread at a time.
 
-    What `progress` raises ends all of the work, and is nobody else's fault. `done` of `total` are done already.
+    An exception of `progress` ends all of the work. `done` of `total` are done already.
     """
 
     def __init__(self, progress: Callable[[int, int | None], object] | None, total: int, done: int = 0) -> None:
@@ -57,7 +57,7 @@ class SharedProgress:
             progress(done, total)
 
     def stop(self) -> None:
-        """Make all work end: the next piece of progress in it raises."""
+        """Make all work end: the next report of progress raises."""
         self._stopped = True
 
     def fail(self, error: BaseException) -> None:
@@ -68,7 +68,7 @@ class SharedProgress:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise what ended the work, wherever it was met, instead of the news that the work was stopped."""
+        """Raise the error that ended the work, on every thread, instead of _Stopped."""
         try:
             yield
         except _Stopped:
@@ -78,7 +78,7 @@ class SharedProgress:
 
     @contextmanager
     def part(self, size: int) -> Iterator[Callable[[int, int | None], None]]:
-        """Progress of a part, counted as it likes; all of it is done at the end of the context."""
+        """Progress of a part, in units of its own; at the end of the context it counts as done."""
         told = 0
         if self._stopped:
             raise _Stopped

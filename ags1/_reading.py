@@ -1,9 +1,9 @@
-"""How plaintext is read: by position from any source, in order from a pipe. What a Reader stands on.
+"""Reading of plaintext, the base of a Reader: by position from any source, in order from a pipe.
 
 Plaintext     header, length, cipher; whole blocks straight into the caller's memory, edges through one kept block;
               thread-safe, no position
 RawReader     a position in a Plaintext, and ReadAhead (ags1._ahead) while reading is sequential
-PipeReader    the same face over a source that has no length and cannot seek
+PipeReader    the same interface for a source that has no length and cannot seek
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedE
 from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH
 from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Budget, PipeSource, ReadAhead, Source, in_order
 
-# Plaintext that a Writer gathers before it encrypts: enough for every core to have some blocks, and little beside the
-# 64 MiB that streaming may take.
+# Plaintext that a Writer gathers before it encrypts: some blocks for every core, and little of the 64 MiB that
+# streaming may take.
 WINDOW = 8 << 20
 SMALL_WINDOW = 1 << 20
 REMOTE_PIECE = SEQUENTIAL_PIECE
 # Local pieces are decrypted by one other core while the caller works: two of them are enough to keep both busy.
 _LOCAL_PIECE = 2 << 20
 _LOCAL_PIECES = 2
-# A Reader's own buffer, where pieces are read ahead: it stays in a core's cache, and whoever asks for more is served
-# from the piece itself.
+# A Reader's own buffer, where pieces are read ahead: it fits a core's cache, and larger reads are copied from the
+# piece itself.
 _BESIDE_AHEAD = 256 << 10
-# What is read ahead is copied once more. Whoever asks for more than this of a local file has no use for that.
+# Reading ahead costs one more copy. For larger reads of a local file it is not worth that.
 _LARGEST_SERVED = 4 << 20
 
 
@@ -67,7 +67,7 @@ class Plaintext:
             raise type(error)(f"{source.name}: {error}" if source.name else str(error)) from None
 
     def renew(self) -> None:
-        """Start over in a forked child: a thread of the parent may have held the lock."""
+        """Reset in a forked child: a thread of the parent may have held the lock."""
         self._lock = threading.Lock()
         self._kept_index = -1
         self._kept = bytearray()
@@ -105,7 +105,7 @@ class Plaintext:
         return max(1, self.memory_budget // max(REMOTE_PIECE, self.block_length))
 
     def opened(self, first: int, end: int) -> Iterator[bytes]:
-        """The plaintext from the beginning of a block on, several pieces at once, each on one thread."""
+        """Yield the plaintext from the start of a block on; several pieces are read at once, each on one thread."""
         alone = self.cipher.with_threads(1)
 
         def piece(bounds: tuple[int, int]) -> bytes:
@@ -138,7 +138,7 @@ class Plaintext:
             base, data = self.fetch(offset, end)
             self._fill(offset, out, data, base)
             return
-        # Closed at once: the error that is remembered would keep it, and all that it has fetched.
+        # Closed at once: otherwise the remembered error would keep the generator and all its data alive.
         with closing(in_order(lambda piece: self.fetch(*piece), pieces, at_once=self.pieces_at_once())) as fetched:
             for (begin, stop), (base, data) in zip(pieces, fetched, strict=True):
                 self._fill(begin, out[begin - offset : stop - offset], data, base)
@@ -174,7 +174,7 @@ class Plaintext:
         self.cipher.open(data, out, first, self.source.name)
 
     def open_whole(self, first: int, out: memoryview) -> None:
-        """Decrypt whole blocks; a failure says nothing about the others, and is not remembered."""
+        """Decrypt whole blocks; a failure is not remembered, because the other blocks may be intact."""
         self.cipher.open_from(self.source, out, first)
 
     def _copy_from_block(self, index: int, within: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
@@ -182,7 +182,7 @@ class Plaintext:
             if self._kept_index == index:
                 out[:] = memoryview(self._kept)[within : within + len(out)]
                 return
-            # Taken out of sight while it is filled, so that the memory is reused and no other thread sees half of it.
+            # Removed while it is filled, so that its memory is reused and no other thread sees an incomplete block.
             scratch, self._kept, self._kept_index = self._kept, bytearray(), -1
         size = min(self.block_length, self.size - index * self.block_length)
         if len(scratch) < size:
@@ -194,7 +194,7 @@ class Plaintext:
             self._kept, self._kept_index = scratch, index
 
     def _verify_empty(self) -> None:
-        """An empty stream still has a tag: check it once, so that a wrong key is noticed."""
+        """Check the tag of an empty stream once, so that a wrong key is detected."""
         if self.size == 0 and self._kept_index != 0:
             try:
                 self.cipher.open(self.source.read(HEADER_LENGTH, BLOCK_OVERHEAD), bytearray(), 0, self.source.name)
@@ -205,19 +205,19 @@ class Plaintext:
 
 
 def piece_length(block_length: int) -> int:
-    """Bytes of plaintext that are asked for in one request: whole blocks."""
+    """Bytes of plaintext for one request: whole blocks."""
     return max(1, REMOTE_PIECE // block_length) * block_length
 
 
 def pieces_within(block_length: int, budget: int | None = None) -> int:
-    """How many pieces may be on their way, each for a while in two forms: what was read, and what will be written."""
+    """Number of pieces in flight; each may exist twice for a while, as read data and as data to write."""
     return max(1, (STREAM_BUDGET if budget is None else budget) // (2 * piece_length(block_length)))
 
 
 class RawReader(io.RawIOBase):
     """A position in a plaintext, for a BufferedReader on top; one thread at a time (the BufferedReader's lock).
 
-    Its buffer has `window` bytes: as many as were asked for, or fewer where pieces are read ahead.
+    Its buffer has `window` bytes: the requested size, or less where pieces are read ahead.
     """
 
     def __init__(self, plaintext: Plaintext, window: int) -> None:
@@ -244,7 +244,7 @@ class RawReader(io.RawIOBase):
             size = len(view)
             count = 0
             if plaintext.error is not None:
-                # A read at a position failed: from then on nothing is served, from memory neither.
+                # A positional read failed: from then on all reads fail, also those from memory.
                 self._drop_ahead()
             if self._ahead is not None and (plaintext.source.is_remote or size <= _LARGEST_SERVED):
                 if position == self._expected:
@@ -256,8 +256,8 @@ class RawReader(io.RawIOBase):
                     raise
             if not count:
                 if size <= self.window:
-                    # A refill of the buffer, so how much comes is ours to say: one block after a seek, then more and
-                    # more, in whole blocks, while the reading goes straight on.
+                    # A refill of the buffer may return any size: one block after a seek, then more and
+                    # more whole blocks while the reading is sequential.
                     straight_on = position == self._expected
                     self._refill = min(max(2 * self._refill, block_length), self.window) if straight_on else 1
                     stop = -(-(position + min(self._refill, size)) // block_length) * block_length
@@ -307,7 +307,7 @@ class RawReader(io.RawIOBase):
 
 
 def _ahead_of(plaintext: Plaintext) -> ReadAhead | None:
-    """What reads ahead of a Reader; nothing does for memory, file objects of the caller's, or one thread."""
+    """The ReadAhead of a Reader; None for memory, file objects of the caller, or one thread."""
     source, cipher = plaintext.source, plaintext.cipher
     block_length = plaintext.block_length
     if source.is_remote:
@@ -336,7 +336,7 @@ def _ahead_of(plaintext: Plaintext) -> ReadAhead | None:
 
 
 class PipeReader(io.RawIOBase):
-    """Plaintext of a pipe, block after block."""
+    """Plaintext of a pipe, one block after the other."""
 
     def __init__(
         self, source: PipeSource, key: Key, aad_prefix: bytes, length: int | None, threads: int | None
@@ -434,10 +434,10 @@ def _check_length(actual: int, trusted: int | None, name: str | None) -> int:
 
 
 def window_of(plaintext: Plaintext, threads: int | None) -> int:
-    """Size of the buffer: whole blocks, about a mebibyte for each thread, no more than the stream has.
+    """Size of the buffer: whole blocks, about one MiB for each thread, at most the size of the stream.
 
     A read that is larger than the buffer goes straight into the caller's memory; a smaller one is copied from it.
-    So the buffer is as small as keeps every thread busy.
+    So the buffer is only as large as needed to keep every thread busy.
     """
     wanted = min(WINDOW, SMALL_WINDOW * (_blocks.usable_cpus() if threads is None else threads))
     block_length = plaintext.block_length
@@ -446,7 +446,7 @@ def window_of(plaintext: Plaintext, threads: int | None) -> int:
 
 
 def refuse(error: BaseException, what: str) -> NoReturn:
-    """Raise the first failure again, in its own type, for whatever is tried after it."""
+    """Raise the first failure again, with its own type, for every later call."""
     text = f"this {what} failed before and refuses everything since: {error}"
     if isinstance(error, AuthenticationError):
         again: BaseException = AuthenticationError(text)

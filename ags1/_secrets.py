@@ -1,4 +1,4 @@
-"""Keeping secrets out of what is shown: bytes with a redacted repr, and the search for a key in a text."""
+"""Keep secrets out of output: bytes with a redacted repr, and a search for a key in a text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import base64
 
 from ags1._typing import NoReturn
 
-# Fewer bytes than this occur by chance; more would let half of a key pass.
+# Fewer bytes would match by chance; more would miss half of a key.
 _PIECE = 8
 
 
 class Secret:
-    """Bytes that no repr shows: tools that print a traceback's local variables print this one too.
+    """Bytes with a redacted repr: some tools print the local variables of a traceback.
 
     An AES key is better held as an :class:`ags1.Key`, which is wiped as well.
     """
@@ -46,7 +46,7 @@ def shows_secret(text: str | bytes, secret: bytes) -> bool:
         if str(list(piece))[1:-1] in text or piece.decode("latin-1") in text:
             return True
     for start in range(3):
-        # Base64 looks different at each of three offsets; its ends depend on what stands beside.
+        # Base64 differs at each of three offsets; its ends depend on the neighbouring bytes.
         whole = secret[start : start + (len(secret) - start) // 3 * 3]
         for variant in (base64.b64encode(whole), base64.urlsafe_b64encode(whole)):
             encoded = variant.decode()

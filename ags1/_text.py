@@ -1,4 +1,4 @@
-"""Text modes of :func:`ags1.open`: what the builtin has, and a writer that never completes a stream by accident."""
+"""Text modes of :func:`ags1.open`: as in the builtin, with a writer that never completes a stream by accident."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def check_text_options(encoding: str | None, errors: str | None, newline: str | 
 
 
 class TextWriter(io.TextIOWrapper):
-    """Text into a Writer, which only :meth:`close` completes: a body that raised or being dropped does not."""
+    """Text output to a Writer. Only :meth:`close` completes the stream; an exception or a dropped object does not."""
 
     def __init__(self, writer: Any, encoding: str | None, errors: str | None, newline: str | None) -> None:
         super().__init__(writer, encoding=encoding, errors=errors, newline=newline)
         self._writer = writer
-        # TextIOWrapper itself marks the byte order in seekable files only (with utf-8-sig everywhere).
+        # TextIOWrapper writes a byte order mark to seekable files only (utf-8-sig: to all files).
         self._unmarked = codecs.lookup(self.encoding).name in ("utf-16", "utf-32")
 
     def write(self, text: str, /) -> int:
@@ -38,7 +38,7 @@ class TextWriter(io.TextIOWrapper):
         return super().write(text)
 
     def abort(self) -> None:
-        """Give up: nothing appears under the path."""
+        """Discard the output: no file appears under the path."""
         self._writer.abort()
 
     def __exit__(self, kind: object, *exception: object) -> None:
@@ -49,7 +49,7 @@ class TextWriter(io.TextIOWrapper):
             self.abort()
 
     def __del__(self) -> None:
-        # TextIOWrapper's would close, and so complete a stream that nobody finished.
+        # TextIOWrapper.__del__ would close the Writer, and so complete an unfinished stream.
         writer = getattr(self, "_writer", None)
         if writer is not None:
             writer.__del__()

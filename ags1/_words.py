@@ -1,4 +1,4 @@
-"""Numbers, sizes and names as every report, page and command shows them to a person."""
+"""The form of numbers, sizes and names in reports, pages and commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def counted(count: int, what: str, plural: str | None = None) -> str:
 
 
 def with_name(name: str, text: str) -> str:
-    """A message that names a file, once."""
+    """A message that names a file exactly once."""
     return text if name in text else f"{name}: {text}"
 
 
@@ -27,9 +27,9 @@ def size_text(size: float) -> str:
 
 
 def printable(text: str, *, undecodable: bool = False) -> str:
-    """Text on one line that shows what is in it: names of files can have control and direction characters.
+    """Text on one line with all characters visible: names of files can have control and direction characters.
 
-    With `undecodable`, bytes of a name that are no Unicode stay as they are, for a stream that writes them back.
+    With `undecodable`, bytes of a name that are not Unicode stay unchanged, for a stream that can write them.
     """
     if text.isprintable():
         return text
@@ -40,7 +40,7 @@ def printable(text: str, *, undecodable: bool = False) -> str:
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table, its cells below one another; columns without anything in their cells are left out."""
+    """Lines of a table with aligned columns; columns whose cells are all empty are left out."""
     cells = [list(row) for row in rows]
     kept = [index for index in range(len(heads)) if any(row[index] for row in cells)]
     cells = [[row[index] for index in kept] for row in [list(heads), *cells]]

@@ -1,13 +1,13 @@
 """Arrow buffers, tables, and IPC streams and files, encrypted as AGS1.
 
     array          encrypt_array        one AGS1 stream for each value, one native call for all; nulls stay null
-    columns        encrypt_columns      likewise, and the schema's metadata says what was done
+    columns        encrypt_columns      likewise, and the metadata of the schema keeps the original types
     buffers        encrypt_buffers      one AGS1 stream for each buffer, one native call for all
     table          encrypt_table        one AGS1 stream that holds an Arrow IPC stream
-    IPC file       write_ipc_file       an AGS1 file of an Arrow IPC file: read_batch opens only what it touches
+    IPC file       write_ipc_file       an AGS1 file of an Arrow IPC file: read_batch decrypts only its blocks
 
-Nothing is serialised or copied before it is encrypted: buffers are encrypted from where Arrow keeps them, and
-decrypted into 64-byte aligned memory that Arrow then uses as it is. Needs pyarrow: ``pip install 'ags1[arrow]'``.
+Buffers are encrypted without serialisation or a copy, directly from the memory of Arrow, and decrypted into 64-byte
+aligned memory that Arrow then uses without a copy. Needs pyarrow: ``pip install 'ags1[arrow]'``.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ __all__ = [
     "write_ipc_stream",
 ]
 
-# What Arrow's specification recommends, and its kernels like best.
+# Alignment that Arrow's specification recommends; its kernels are fastest with it.
 _ALIGNMENT = 64
-# Metadata of an encrypted field: the field as it was, in a serialised schema as base64.
+# Metadata key of an encrypted field; the value is the original field, in a serialised schema as base64.
 _METADATA = b"ags1.field"
 
 
@@ -69,20 +69,21 @@ def encrypt_array(
     ----------
     array : pyarrow.Array or pyarrow.ChunkedArray
         Of binary, string, or any type whose values have a fixed number of whole bytes: numbers, decimals, dates, times.
-        Binary values, strings and fixed-size values are encrypted from where they lie.
+        The values are not copied before encryption.
     key, aad_prefixes, block_length, threads
-        As :func:`ags1.encrypt_many`. A prefix for the column binds values to it; :class:`ags1.NumberedPrefixes` binds
-        each value to its row too, so that rows can neither be filtered nor sorted before they are decrypted.
+        As :func:`ags1.encrypt_many`. One prefix for the column binds values to the column.
+        :class:`ags1.NumberedPrefixes` binds each value to its row too: rows then must not be filtered or sorted before
+        they are decrypted.
 
     Returns
     -------
     pyarrow.LargeBinaryArray
-        In one piece of memory, also of a chunked array.
+        In one piece of memory, also for a chunked array.
 
     Raises
     ------
     TypeError
-        No Arrow array, or one of another type.
+        Not an Arrow array, or one of another type.
     ValueError, LimitError, BackendError
         As :func:`ags1.encrypt_many`.
     """
@@ -105,11 +106,11 @@ def decrypt_array(
     Parameters
     ----------
     array : pyarrow.Array or pyarrow.ChunkedArray
-        Of binary, large_binary or binary_view: one AGS1 stream a value.
+        Of binary, large_binary or binary_view: each value is an AGS1 stream.
     key, aad_prefixes, threads
         As :func:`ags1.decrypt_many`.
     value_type : pyarrow.DataType, optional
-        Type of the values as they were; large_binary by default.
+        The original type of the values; large_binary by default.
 
     Returns
     -------
@@ -119,9 +120,9 @@ def decrypt_array(
     Raises
     ------
     AuthenticationError, FormatError, TruncatedError
-        As :func:`ags1.decrypt_many`; FormatError also if a value is none of `value_type`.
+        As :func:`ags1.decrypt_many`; FormatError also if a value does not have the type `value_type`.
     TypeError
-        No Arrow array, or `value_type` is none that :func:`encrypt_array` takes.
+        Not an Arrow array, or `value_type` is a type that :func:`encrypt_array` does not take.
     """
     _check_array(array)
     wanted = pa.large_binary() if value_type is None else value_type
@@ -146,9 +147,9 @@ def encrypt_columns(
     block_length: int = DEFAULT_BLOCK_LENGTH,
     threads: int | None = None,
 ) -> Any:
-    """Encrypt columns of a table or record batch, value by value, and note in the schema what they were.
+    """Encrypt columns of a table or record batch, value by value; the schema keeps their original types.
 
-    Rows stay rows: they can be filtered, sorted and joined by the other columns.
+    Rows can still be filtered, sorted and joined by the other columns.
 
     Parameters
     ----------
@@ -157,8 +158,8 @@ def encrypt_columns(
         Names of columns, of types that :func:`encrypt_array` takes.
     key : key
     aad_prefix : buffer
-        Identity of the table. A value's AAD prefix is this with ``b"/"`` and the column's name behind it, so no value
-        can be put into another column unnoticed; but it can be put into another row.
+        Identity of the table. The AAD prefix of a value is `aad_prefix`, ``b"/"`` and the name of the column. So a
+        value that is moved to another column is detected; one that is moved to another row is not.
     block_length, threads
         As :func:`encrypt_array`.
 
@@ -170,7 +171,7 @@ def encrypt_columns(
     Raises
     ------
     KeyError
-        A column that is not there.
+        A column does not exist.
     TypeError, ValueError, LimitError, BackendError
         As :func:`encrypt_array`; ValueError also for a column that is encrypted already.
     """
@@ -203,16 +204,16 @@ def decrypt_columns(
     aad_prefix: Buffer = b"",
     threads: int | None = None,
 ) -> Any:
-    """Decrypt columns that :func:`encrypt_columns` made, back to the fields that they were.
+    """Decrypt columns that :func:`encrypt_columns` made, and restore their original fields.
 
     Parameters
     ----------
     table : pyarrow.Table or pyarrow.RecordBatch
-        Also rows and columns of one, or what became of it in a file that keeps the metadata of fields.
+        May have lost rows or columns, and may come from a file that keeps the metadata of fields.
     key, aad_prefix, threads
-        As they were given to :func:`encrypt_columns`.
+        As for :func:`encrypt_columns`.
     columns : sequence of str, optional
-        Some of the encrypted columns; by default all. A table that has none comes back as it is.
+        Some of the encrypted columns; by default all. A table without encrypted columns is returned unchanged.
 
     Returns
     -------
@@ -223,9 +224,9 @@ def decrypt_columns(
     AuthenticationError, FormatError, TruncatedError
         As :func:`decrypt_array`.
     KeyError
-        A column that is not there.
+        A column does not exist.
     ValueError
-        A column without the metadata of an encrypted one.
+        A column has no metadata of an encrypted one.
     """
     _check_rows(table)
     prefix = bytes(memoryview(aad_prefix))
@@ -265,7 +266,7 @@ def _column(table: Any, name: str) -> tuple[int, Any]:
 
 
 def _original(field: Any) -> Any:
-    """The field as it was before it was encrypted."""
+    """The field before encryption."""
     stored = (field.metadata or {}).get(_METADATA)
     if stored is None:
         raise ValueError(f"column {field.name!r} has no metadata of ags1: it is not encrypted, or lost its metadata")
@@ -291,7 +292,7 @@ def _width(kind: Any) -> int | None:
 
 
 def _as_bytes(array: Any) -> Any:
-    """The array itself, or its values as they lie in memory."""
+    """The array itself, or its values as fixed-size binary, without a copy."""
     width = _width(array.type)
     if width is None or pa.types.is_fixed_size_binary(array.type):
         return array
@@ -313,10 +314,10 @@ def encrypt_buffers(
     Parameters
     ----------
     buffers : iterable of pyarrow.Buffer or None
-        As ``pyarrow.Array.buffers()`` gives them; None (an absent validity bitmap) stays None.
+        As ``pyarrow.Array.buffers()`` returns them; None (an absent validity bitmap) stays None.
     key, aad_prefixes, block_length, threads
         As :func:`ags1.encrypt_many`; one prefix for each entry, also for those that are None. Give each buffer its
-        own prefix, or buffers under one key can be swapped unnoticed.
+        own prefix: otherwise buffers under one key can be swapped unnoticed.
 
     Returns
     -------
@@ -466,7 +467,7 @@ def write_ipc_stream(
     ----------
     table : pyarrow.Table, pyarrow.RecordBatch or pyarrow.RecordBatchReader
     target : path, URL or binary file object
-        A path appears when everything is written.
+        A file under a path appears when everything is written.
     key, key_metadata, aad_prefix, block_length, threads
         As :func:`ags1.open`.
     options : pyarrow.ipc.IpcWriteOptions, optional
@@ -479,9 +480,9 @@ def write_ipc_stream(
     Raises
     ------
     TypeError
-        `table` is none of these, or another wrong argument.
+        `table` has another type, or another argument is wrong.
     ValueError, LimitError, OSError
-        As :class:`ags1.Writer`. Nothing appears under a path then.
+        As :class:`ags1.Writer`. No file appears under a path.
     """
     return _write(
         table,
@@ -520,7 +521,7 @@ def write_ipc_file(
 
 
 def _write(table: Any, target: Any, new: Any, **arguments: Any) -> KeyMetadata:
-    # What cannot be written is refused before a target is opened for it.
+    # Refuse other types before the target is opened.
     if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
         raise TypeError(f"a pyarrow Table, RecordBatch or RecordBatchReader is needed, not {type(table).__name__}")
     with open(target, "wb", **arguments) as writer:
@@ -554,12 +555,12 @@ def open_ipc_stream(
     Returns
     -------
     pyarrow.RecordBatchReader
-        Iterate over it, or ``read_all()``; it closes the source when it is dropped.
+        Iterate over it, or call ``read_all()``; it closes the source when it is garbage-collected.
 
     Raises
     ------
     FormatError, TruncatedError, AuthenticationError, OSError
-        As :class:`ags1.Reader`, here or from reading batches; ``pyarrow.ArrowInvalid`` if the plaintext is no IPC
+        As :class:`ags1.Reader`, here or from reading batches; ``pyarrow.ArrowInvalid`` if the plaintext is not an IPC
         stream.
     """
     reader = open(source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads)
@@ -594,7 +595,7 @@ def open_ipc_file(
     Raises
     ------
     FormatError, TruncatedError, AuthenticationError, OSError
-        As :class:`ags1.Reader`; ``pyarrow.ArrowInvalid`` if the plaintext is no IPC file.
+        As :class:`ags1.Reader`; ``pyarrow.ArrowInvalid`` if the plaintext is not an IPC file.
     """
     reader = open(source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads)
     try:
@@ -605,9 +606,9 @@ def open_ipc_file(
 
 
 class IpcFile:
-    """Record batches of an encrypted IPC file, by number; only the blocks that a batch touches are decrypted.
+    """Record batches of an encrypted IPC file, by number; only the blocks of a batch are decrypted.
 
-    For one thread at a time. Made by :func:`open_ipc_file`; usable in a ``with`` statement.
+    Use it from one thread at a time. :func:`open_ipc_file` returns it; it is a context manager.
     """
 
     def __init__(self, reader: Any) -> None:
@@ -621,7 +622,7 @@ class IpcFile:
 
     @property
     def num_record_batches(self) -> int:
-        """How many batches there are."""
+        """Number of batches."""
         return int(self._file.num_record_batches)
 
     def read_batch(self, index: int) -> Any:
@@ -631,7 +632,7 @@ class IpcFile:
     def read_all(self) -> Any:
         """All batches as a ``pyarrow.Table``.
 
-        Blocks without anything of a batch are not read, so not authenticated: :func:`ags1.verify_file` does all.
+        Blocks that belong to no batch are not read and not authenticated; :func:`ags1.verify_file` reads all blocks.
         """
         return self._file.read_all()
 

@@ -5,16 +5,16 @@ r"""Avro container files by plaintext range: the rows that belong to one split o
                                                 ^ starts here: a block belongs to the split in which
                                                   the marker in front of it starts
 
-Ranges that tile the plaintext give every row exactly once, wherever they are cut: inside a header, a block or
-a marker, aligned to AGS1 blocks or not. A range is in plaintext bytes and may reach beyond the end of the
-file, as Iceberg's does (it tiles the encrypted length)::
+Ranges that tile the plaintext give every row exactly once, for any cuts: inside a header, a block or a marker,
+aligned to AGS1 blocks or not. A range is in plaintext bytes and may reach beyond the end of the file, as
+Iceberg's does (it tiles the encrypted length)::
 
     with ags1.open("part.avro", key=key) as reader:
         for start, end in splits(reader.size, 64 << 20):
             rows = read_split(reader, start, end)
 
-The container (header, block lengths, markers) is read here, and each length is checked before memory is taken
-for it; the rows are decoded by fastavro. Source: Apache Avro specification, "Object Container Files".
+This module reads the container (header, block lengths, markers), and checks each length before it allocates
+memory; fastavro decodes the rows. Source: Apache Avro specification, "Object Container Files".
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ __all__ = [
 
 _MAGIC = b"Obj\x01"
 _MARKER_LENGTH = 16
-# A schema has kilobytes. What claims more than this is damaged, or meant to exhaust the memory.
+# A schema has kilobytes. A header that claims more than this is damaged, or an attack on memory.
 _MAX_HEADER = 16 << 20
 _MAX_ENTRIES = 10_000
 # Avro's own implementations cannot read a larger block either.
 _MAX_BLOCK = (1 << 31) - 1
 _MAX_VARINT = 10
-# Of a schema whose names are written out. What people make has tens of levels, and thousands of types.
+# Limits of a schema whose names are written out. Real schemas have tens of levels and thousands of types.
 _MAX_DEPTH = 100
 _MAX_TYPES = 100_000
 # A row is as many objects in memory as its values have bytes, twice, and these; so is an item of an array.
@@ -65,14 +65,14 @@ _WHOLE_FILE = 1 << 62
 
 @dataclass(frozen=True)
 class AvroHeader:
-    """What a container says at its start.
+    """The header of a container.
 
     Attributes
     ----------
     metadata : dict
         The entries of the metadata map: ``avro.schema``, ``avro.codec`` and the writer's own.
     marker : bytes
-        The 16 bytes behind the header and behind every block.
+        The 16 bytes after the header and after every block.
     length : int
         Bytes of the header, its marker included: where the first block starts.
     """
@@ -89,7 +89,7 @@ class AvroBlock:
     Attributes
     ----------
     offset : int
-        Plaintext offset of the block's first byte, behind the marker in front of it.
+        Plaintext offset of the block's first byte, after the marker in front of it.
     count : int
         Rows in it.
     data : bytes
@@ -120,12 +120,12 @@ def read_header(reader: Any) -> AvroHeader:
 
 
 def check_schema(schema: Any) -> None:
-    """Refuse a schema whose values can be endless, however few bytes they have: fastavro would crash, or not return.
+    """Refuse a schema with which a few bytes can encode endless values: fastavro would crash, or not return.
 
     Parameters
     ----------
     schema : object
-        As JSON has it. What else is wrong with it is left to whoever reads by it.
+        The parsed JSON. Other faults of the schema are not checked.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def check_schema(schema: Any) -> None:
 
 
 class _Cost(NamedTuple):
-    """What a value takes in memory: its types, what is left of them after two for each byte, whether it has none."""
+    """Memory cost of a value: number of types, the excess over two for each byte, whether it has no bytes."""
 
     types: int
     excess: int
@@ -153,7 +153,7 @@ _BYTES, _NO_BYTES = _Cost(1, -1, False), _Cost(1, 1, True)
 class _Schema:
     """Counts the types of a schema, and finds those whose values have no bytes.
 
-    Names are compared without their namespaces, so that no rule for those can be got around.
+    Names are compared without their namespaces, so that namespaces cannot hide a recursion.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class _Schema:
         self._open: list[str] = []
 
     def walk(self, schema: Any, depth: int) -> _Cost:
-        """What a value of a schema takes."""
+        """The memory cost of a value of a schema."""
         if depth > _MAX_DEPTH:
             raise FormatError(f"the Avro schema is nested more than {_MAX_DEPTH} levels deep")
         if isinstance(schema, list):
@@ -249,16 +249,16 @@ def iter_blocks(reader: Any, start: int, end: int) -> Iterator[AvroBlock]:
 
 
 def plain_blocks(reader: Any, start: int = 0, end: int = _WHOLE_FILE) -> Iterator[AvroBlock]:
-    """The blocks of a range, or of the whole file, as :func:`iter_blocks` has them, decompressed.
+    """The blocks of a range, or of the whole file, as from :func:`iter_blocks`, decompressed.
 
-    A block may become 32 MiB, and 32 bytes more for each stored one: writers end it after some 64 KiB of rows.
+    A block may expand to 32 MiB and 32 times its stored bytes: writers end a block after about 64 KiB of rows.
 
     Raises
     ------
     TruncatedError, FormatError, ValueError
         As :func:`iter_blocks`; a FormatError also for a damaged block, and for one with more rows than bytes.
     UnsupportedError
-        There is no such codec, or its library is missing; or a block becomes larger.
+        The codec is unknown, its library is missing, or a decompressed block is larger.
     """
     _check_range(start, end)
     return _plain_blocks_of(_Input(reader), start, end)
@@ -321,7 +321,7 @@ def _check_range(start: int, end: int) -> None:
 
 
 def _rows(file: _Input, start: int, end: int, reader_schema: Any) -> Iterator[Any]:
-    # The header is checked before it is believed by anyone else, also where no block follows.
+    # The header is checked before fastavro uses it, also if no block follows.
     if start > 0 and start >= file.size:
         return
     header = _parse_header(file)
@@ -337,7 +337,7 @@ def _rows(file: _Input, start: int, end: int, reader_schema: Any) -> Iterator[An
     except (Ags1Error, ImportError, OSError, MemoryError):
         raise
     except Exception as error:
-        # Its own errors about `reader_schema` are for the caller; the rest is the data's.
+        # fastavro's own errors concern `reader_schema`, an argument of the caller; other errors concern the data.
         if reader_schema is not None and type(error).__module__.startswith("fastavro"):
             raise
         raise FormatError(
@@ -377,7 +377,7 @@ def _plain_blocks_of(file: _Input, start: int, end: int, header: AvroHeader | No
         except MemoryError:
             raise
         except Exception as error:
-            # Each codec has errors of its own.
+            # Each codec raises its own exceptions.
             raise FormatError(
                 f"{file.where}the Avro block at offset {block.offset}, compressed by {codec}, is damaged: {error}"
             ) from None
@@ -393,7 +393,7 @@ def _find(file: _Input, marker: bytes, start: int, end: int) -> int | None:
     """Offset at which the first marker that starts in [start, end) starts."""
     position = start
     while position < end:
-        # 15 bytes more than are asked about: the rest of a marker that starts at the last of them.
+        # 15 bytes more, for the rest of a marker that starts at the last byte.
         wanted = min(_SCAN_BYTES, end - position)
         data = file.read_at(position, min(wanted + _MARKER_LENGTH - 1, file.size - position))
         index = data.find(marker)
@@ -404,7 +404,7 @@ def _find(file: _Input, marker: bytes, start: int, end: int) -> int | None:
 
 
 def _read_block(file: _Input, offset: int, marker: bytes) -> tuple[AvroBlock, int]:
-    """A block, and the offset of the marker behind it."""
+    """Return a block, and the offset of the marker after it."""
     head = _Fields(file, offset, min(file.size, offset + 2 * _MAX_VARINT), "block")
     count = head.number("count of rows")
     length = head.number("length")
@@ -443,7 +443,7 @@ def _parse_header(file: _Input) -> AvroHeader:
     entries = 0
     while (count := fields.number("count of metadata entries")) != 0:
         if count < 0:
-            # The form with the block's length in bytes, for readers that skip it.
+            # This form has the length in bytes, for readers that skip the entries.
             count = -count
             fields.number("length of the metadata")
         entries += count
@@ -510,7 +510,7 @@ class _Input:
         self.where = f"{name}: " if isinstance(name, str) else ""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes. The position is set each time: the file is the caller's, who may move it."""
+        """Exactly `size` bytes. The position is set each time, because the caller may move it in between."""
         self._file.seek(offset)
         pieces: list[bytes] = []
         left = size
@@ -565,7 +565,7 @@ class PlainContainer:
         """Bytes of one field at a time, for fastavro."""
         data = self._current.read(size)
         if data or size == 0:
-            # A read never spans blocks: fastavro asks for the fields of one after the other.
+            # A read never spans blocks: fastavro reads one field after the other.
             return data
         try:
             block = next(self._blocks, None)

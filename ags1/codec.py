@@ -3,8 +3,8 @@
 All of these take any C-contiguous buffer (``bytes``, ``bytearray``, ``memoryview`` of any item size, ``mmap``,
 ``array``, numpy arrays, ``pyarrow.Buffer``), count bytes and not items, release the GIL while they work, and may be
 called from any number of threads at once. Buffers are borrowed for the length of the call and must not change while it
-lasts: what comes of data that another thread or process changes meanwhile is not defined, and is not authenticated. The
-functions on files read into private memory first, so nobody can do that to them.
+lasts: if another thread or process changes the data, the result is undefined and not authenticated. The functions on
+files read into private memory first, so this cannot happen to them.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def encrypt(
     key : buffer of 16, 24 or 32 bytes, or Key
         The AES key.
     aad_prefix : buffer
-        Identity of the file: authenticated, not stored; decryption needs the same.
+        Identity of the file. It is authenticated, not stored; decryption needs the same value.
     block_length : int
         Bytes of plaintext in a block, 1 to 2^31 - 1. Iceberg reads only the default, 1 MiB.
     threads : int, optional
-        Threads to use. By default one for a little data, every CPU that this process may use for much.
+        Threads to use. By default one for small data, and one for each usable CPU for large data.
 
     Returns
     -------
@@ -82,20 +82,20 @@ def encrypt_into(
     block_length: int = DEFAULT_BLOCK_LENGTH,
     threads: int | None = None,
 ) -> int:
-    """Encrypt a buffer into memory of the caller's.
+    """Encrypt a buffer into memory of the caller.
 
     Parameters
     ----------
     data, key, aad_prefix, block_length, threads
         As :func:`encrypt`.
     out : writable buffer
-        At least ``encrypted_length(nbytes, block_length)`` bytes, which must not overlap `data`. Reusing one buffer
-        for many calls is the fastest way: fresh memory costs more than the cipher.
+        At least ``encrypted_length(nbytes, block_length)`` bytes; it must not overlap `data`. Reusing one buffer for
+        many calls is fastest: fresh memory costs more than the cipher.
 
     Returns
     -------
     int
-        Bytes written to the start of `out`; the rest of it is untouched.
+        Bytes written to the start of `out`; the rest is unchanged.
 
     Raises
     ------
@@ -125,17 +125,17 @@ def decrypt(
     key : buffer of 16, 24 or 32 bytes, or Key
         The AES key.
     aad_prefix : buffer
-        As it was given to encrypt.
+        The prefix that was used for encryption.
     length : int, optional
-        Trusted length of the stream in bytes, for example ``KeyMetadata.file_length``. Without it, a stream that lost
-        whole blocks at its end still authenticates.
+        Trusted length of the stream in bytes, for example ``KeyMetadata.file_length``. Without it, a stream that has
+        lost whole blocks at its end still authenticates.
     threads : int, optional
         As :func:`encrypt`.
 
     Raises
     ------
     AuthenticationError
-        A tag failed; names the first block.
+        A tag failed; the error names the first block.
     TruncatedError
         The stream ends early, or before the trusted length.
     FormatError
@@ -156,15 +156,15 @@ def decrypt_into(
     length: int | None = None,
     threads: int | None = None,
 ) -> int:
-    """Decrypt a whole AGS1 stream into memory of the caller's.
+    """Decrypt a whole AGS1 stream into memory of the caller.
 
     Parameters
     ----------
     data, key, aad_prefix, length, threads
         As :func:`decrypt`.
     out : writable buffer
-        At least as many bytes as the plaintext has, which must not overlap `data`. If a tag fails, the plaintext's
-        range of it is zeroed before the error is raised.
+        At least as many bytes as the plaintext has; it must not overlap `data`. If a tag fails, the range of the
+        plaintext is zeroed before the error is raised.
 
     Returns
     -------
@@ -194,31 +194,31 @@ def encrypt_many(
     Parameters
     ----------
     buffers : iterable of buffers, Batch, Arrow array, (data, offsets) or array of rows
-        The plaintexts. An Arrow array (of pyarrow, polars, pandas...) is of type binary, string, fixed_size_binary, or
+        The plaintexts. An Arrow array (of pyarrow, polars, pandas...) has type binary, string, fixed_size_binary, or
         a large or view form of them, and may have chunks; its nulls stay null. A tuple of bytes and of int64 or int32
-        `offsets`, one more than there are items, is data in one piece. Of a numpy array of two or more dimensions each
-        row is a plaintext. Nothing of these is copied, and no Python object is made for an item.
+        `offsets`, one more than there are items, is data in one piece. In a numpy array of two or more dimensions, each
+        row is a plaintext. The data is not copied, and no Python object is made for an item.
     key : key, list or tuple of keys, or an array of them
-        One for all, or one each: a list, or any of the above.
+        One for all, or one for each item: a list, or any form of `buffers`.
     aad_prefixes : buffer, NumberedPrefixes, list of buffers, or an array of them, optional
-        One for all or one each; none by default. Under one key and one prefix, streams can be swapped unnoticed;
-        :class:`NumberedPrefixes` binds each to its position without an object for it.
+        One for all, or one for each item; none by default. Under one key and one prefix, streams can be swapped
+        unnoticed; :class:`NumberedPrefixes` binds each stream to its position without an object for each.
     block_length, threads
         As :func:`encrypt`.
     out : writable buffer, or batch of Batch.reserve(), optional
-        Where the streams go, one behind the other. Reusing memory is the fastest way: fresh memory costs more than the
-        cipher. A buffer must not overlap what is read.
+        Memory for the streams, one after the other. Reusing memory is fastest: fresh memory costs more than the
+        cipher. A buffer must not overlap the input.
 
     Returns
     -------
     Batch
-        Read-only memoryviews in order, made when they are asked for; ``list(batch)`` makes all. Each keeps all of the
-        memory alive: copy what you keep for long.
+        Read-only memoryviews in order, made on access; ``list(batch)`` makes all. Each view keeps all of the memory
+        alive: copy an item to keep it for long.
 
     Raises
     ------
     TypeError, ValueError, LimitError, BackendError
-        As :func:`encrypt`; the message names the buffer. Nothing is returned then, and what is in `out` means nothing.
+        As :func:`encrypt`; the message names the buffer. Nothing is returned, and the content of `out` is undefined.
     """
     return _batch.encrypt_batch(buffers, key, aad_prefixes, block_length, threads, out)
 
@@ -253,7 +253,7 @@ def decrypt_many(
     Raises
     ------
     AuthenticationError, TruncatedError, FormatError
-        As :func:`decrypt`; the message names the buffer and the block. Nothing is returned then.
+        As :func:`decrypt`; the message names the buffer and the block. Nothing is returned.
     """
     return _batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out)
 

@@ -1,7 +1,7 @@
 """The exception family of ags1.
 
-Every error that ags1 itself raises about data, keys or its backend descends from :class:`Ags1Error` and from the
-builtin that fits, so that both ``except ags1.Ags1Error`` and ``except ValueError`` do what a reader expects.
+Every error that ags1 itself raises about data, keys or its backend is a subclass of :class:`Ags1Error` and of the
+builtin exception that fits, so that both ``except ags1.Ags1Error`` and ``except ValueError`` work as expected.
 Wrong arguments stay plain ``TypeError`` and ``ValueError``; I/O faults stay ``OSError``.
 
 No message contains key bytes, and a message about a failed tag says no more than the tag does.
@@ -23,11 +23,11 @@ __all__ = [
 
 
 class Ags1Error(Exception):
-    """Root of the family."""
+    """Base class of all errors of ags1."""
 
 
 class FormatError(Ags1Error, ValueError):
-    """The bytes are not what they should be: not AGS1, a bad header, a length that no writer produces."""
+    """The data has a wrong format: not AGS1, a bad header, or a length that no writer produces."""
 
 
 class TruncatedError(FormatError, EOFError):
@@ -35,15 +35,15 @@ class TruncatedError(FormatError, EOFError):
 
 
 class UnsupportedError(FormatError):
-    """The data is of a kind that this version, or a library below it, does not read; it need not be damaged."""
+    """The data has a feature that this version, or a library that it uses, cannot read; it may be intact."""
 
 
 class ConflictError(Ags1Error):
-    """Somebody else has changed the same thing meanwhile. Nothing was committed; run it again."""
+    """Another writer has changed the same file or table in the meantime. Nothing was committed; run it again."""
 
 
 class AuthenticationError(Ags1Error):
-    """A tag did not verify: wrong key, wrong AAD prefix, or damaged data. Nothing more is known.
+    """A tag did not verify: wrong key, wrong AAD prefix, or damaged data. Which one is unknown.
 
     Attributes
     ----------
@@ -66,12 +66,12 @@ class AuthenticationError(Ags1Error):
 
 
 class LimitError(Ags1Error, OverflowError):
-    """A limit of the format or of the cipher would be passed, such as 2^31 - 1 blocks in a stream."""
+    """A limit of the format or of the cipher would be exceeded, such as 2^31 - 1 blocks in a stream."""
 
 
 class BackendError(Ags1Error, RuntimeError):
-    """OpenSSL, or the system below it, failed in a way that says nothing about the data."""
+    """OpenSSL or the system failed; the cause is not the data."""
 
 
 class KeyAccessError(Ags1Error):
-    """A key could not be had: its file, variable or service refused, is missing, or returned nonsense."""
+    """A key is not available: its file, variable or service is missing, refused access, or returned an invalid key."""

@@ -1,12 +1,12 @@
 """Whole files: encrypt_file and decrypt_file.
 
     local file to local file    windows of positioned reads and writes, many threads, no GIL
-    anything else by position   pieces:  read (and sealed or opened) on request threads, several at once
+    other seekable sources      pieces:  read (and sealed or opened) on request threads, several at once
                                          written in order on the caller's thread
     a pipe or a file object     through a Reader or a Writer
 
-A window takes about a fifth of a second; between windows or pieces progress is reported and signals (Ctrl-C) are
-handled. The target appears whole or not at all.
+A window takes about 0.2 seconds; between windows or pieces, progress is reported and signals (Ctrl-C) are handled. The
+target appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Progress = Callable[[int, "int | None"], object]
 """
 
 _FIRST_WINDOW = 32 << 20
-# A disk that falls behind takes a second for this much, and nothing can interrupt a window.
+# A slow disk takes a second for this size, and a window cannot be interrupted.
 _LARGEST_WINDOW = 128 << 20
 _WINDOW_SECONDS = 0.2
 _COPY_BYTES = 8 << 20
@@ -68,12 +68,12 @@ def encrypt_file(
     Parameters
     ----------
     source, target : path, URL or binary file object
-        What to read and what to write. A target path is replaced atomically when the work is done; whatever goes
-        wrong before leaves it as it was. File objects are borrowed.
+        The plaintext, and the encrypted file. A target path is replaced atomically at the end; a failure before leaves
+        it unchanged. File objects are not closed.
     key : buffer of 16, 24 or 32 bytes, or Key, optional
         The AES key. By default a fresh 256-bit key and, unless `aad_prefix` is given, a fresh 16-byte AAD prefix.
     aad_prefix : buffer
-        Identity of the file: authenticated, not stored; decryption needs the same.
+        Identity of the file. It is authenticated, not stored; decryption needs the same value.
     block_length : int
         Bytes of plaintext in a block. Iceberg reads only the default, 1 MiB.
     threads : int, optional
@@ -81,16 +81,16 @@ def encrypt_file(
     progress : callable, optional
         See :data:`Progress`.
     durable : bool
-        Return only when a local target is on the disk, so that a power cut cannot lose it.
+        Return only after a local target is on the disk, so that a power cut cannot lose it.
     storage_options : mapping, optional
-        What is needed to reach URLs and is not in the environment: credentials, endpoint, timeouts.
+        Settings for URLs that are not in the environment: credentials, endpoint, timeouts.
     memory_budget : int, optional
-        Bytes that may be read ahead of what was written; 64 MiB by default.
+        Bytes that may be read and not yet written; 64 MiB by default.
 
     Returns
     -------
     KeyMetadata
-        Key, AAD prefix and file length: all that decryption needs, and the key itself, so keep it as such.
+        Key, AAD prefix and file length: all that decryption needs. It contains the key, so store it like a key.
 
     Raises
     ------
@@ -159,15 +159,15 @@ def decrypt_file(
     Parameters
     ----------
     source, target : path, URL or binary file object
-        As :func:`encrypt_file`. A source may also be a buffer (bytes are one, not a path). A target that is a pipe or
-        a file object receives each block once it is authenticated, but cannot take back what it received if a later
-        block fails.
+        As :func:`encrypt_file`. A source may also be a buffer (bytes are a buffer, not a path). A target that is a
+        pipe or a file object receives each block after it is authenticated; earlier blocks stay written if a later
+        one fails.
     key, aad_prefix : optional
-        As the file was encrypted with; or `key_metadata` instead.
+        The values that were used for encryption; or give `key_metadata` instead.
     key_metadata : KeyMetadata or its bytes, optional
         Key, AAD prefix and length.
     length : int, optional
-        Trusted length of the encrypted file in bytes. Without it, blocks missing at the end go unnoticed.
+        Trusted length of the encrypted file in bytes. Without it, blocks missing at the end are not detected.
     threads, progress, durable, storage_options, memory_budget
         As :func:`encrypt_file`.
 
@@ -179,7 +179,7 @@ def decrypt_file(
     Raises
     ------
     AuthenticationError
-        A tag failed; names the file and the first block.
+        A tag failed; the error names the file and the first block.
     FormatError, TruncatedError
         Not AGS1, a bad header, or a length that does not agree.
     OSError
@@ -202,7 +202,7 @@ def decrypt_file(
             else:
                 output.reserve(plaintext.size)
                 if not plaintext.size:
-                    # Its tag is all that there is.
+                    # The tag of an empty file is its only data to check.
                     plaintext.read_into(0, memoryview(b""))
                 open_plaintext(plaintext, 0, plaintext.size, output, _telling(progress, plaintext.size))
                 plaintext.source.check()
@@ -212,16 +212,16 @@ def decrypt_file(
 
 
 def _open_plain(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Source | PipeSource, int | None]:
-    """The plaintext to be read, and the permission bits that its copy may have."""
+    """Open the plaintext to encrypt; also return the permission bits that the target may have."""
     if isinstance(source, bytes):
-        # A path to encrypt from, as for the functions of os: bytes of plaintext go to ags1.encrypt.
+        # Bytes are a path here, as in the functions of os: ags1.encrypt takes bytes of plaintext.
         source = os.fsdecode(source)
     if not isinstance(source, (str, os.PathLike)) and not hasattr(source, "read"):
         raise TypeError(f"source must be a path, a URL or a binary file object, not {type(source).__name__}")
     if hasattr(source, "read") and not isinstance(source, os.PathLike):
         if isinstance(source, io.TextIOBase):
             raise TypeError("a binary file object is needed, but this one is text: open it with mode 'rb'")
-        # From where it stands, as any copy would.
+        # From its position, like any copy.
         return PipeSource(source, _name_of(source), owned=False), None
     opened = open_source(source, storage_options)
     return opened, None if isinstance(opened, PipeSource) else opened.mode
@@ -241,7 +241,7 @@ def seal_source(
     tell: Callable[[int], object],
     budget: int | None = None,
 ) -> None:
-    """Seal `size` bytes of a source into blocks behind what an output has; `tell` is told how many are done."""
+    """Seal `size` bytes of a source into blocks and append them to an output; `tell` gets the number of bytes done."""
     block_length = cipher.block_length
     with source.descriptor() as descriptor:
         if descriptor is not None and output.descriptor is not None:
@@ -268,7 +268,7 @@ def seal_source(
 
 
 def open_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, tell: Callable[[int], object]) -> None:
-    """Write plaintext between two offsets, where a block begins at the first, behind what an output has."""
+    """Append the plaintext between two offsets to an output; a block begins at the first offset."""
     cipher = plaintext.cipher
     with plaintext.source.descriptor() as descriptor:
         if descriptor is not None and output.descriptor is not None:
@@ -285,7 +285,7 @@ def open_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, t
 
 
 def _windows(size: int, block_length: int) -> Iterator[tuple[int, int]]:
-    """Offsets and lengths of whole blocks, each for about as long as a person waits for a sign of life."""
+    """Yield offsets and lengths of windows of whole blocks; each window takes about 0.2 seconds."""
     largest = min(_LARGEST_WINDOW, _descriptors.MAX_WINDOW_BLOCKS * block_length)
     step = min(_FIRST_WINDOW, largest)
     done = 0
@@ -302,7 +302,7 @@ def _windows(size: int, block_length: int) -> Iterator[tuple[int, int]]:
 
 
 def _telling(progress: Progress | None, total: int | None) -> Callable[[int], None]:
-    """Tell of the start of work, and return what is told how many bytes are done."""
+    """Report the start of work, and return a function to call with the number of bytes done."""
 
     def tell(done: int) -> None:
         if progress is not None:
@@ -323,7 +323,7 @@ def _copy(source: Any, target: Any, progress: Progress | None) -> None:
 
 
 class _PipeReading:
-    """Gives readinto to a pipe."""
+    """Adds readinto() to a pipe."""
 
     def __init__(self, pipe: PipeSource) -> None:
         self._pipe = pipe

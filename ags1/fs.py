@@ -1,11 +1,11 @@
-"""An fsspec file system over an encrypted dataset: whatever reads through fsspec reads decrypted paths.
+"""An fsspec file system over an encrypted dataset: libraries that use fsspec read the plaintext.
 
     fsspec.filesystem("ags1", target="vault", kms="local:keys.json").open("a/b.parquet")
     fsspec.open("ags1://a/b.parquet::file://vault", ags1={"kms": "local:keys.json"})
     pandas.read_parquet("ags1://a/b.parquet", storage_options={"target": "vault", "kms": client})
 
-It is read-only. Plaintext is in memory only, and no more of it than was asked for: nothing is cached, on the disk least
-of all. Needs the extra "fsspec".
+It is read-only. Only the requested plaintext is decrypted, in memory: nothing is cached or written to the disk. Needs
+the extra "fsspec".
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
     Parameters
     ----------
     target : path, URL or Dataset
-        Where the dataset is. In a chained URL, what stands behind ``::``.
+        Location of the dataset. In a chained URL, the part after ``::``.
     kms : client or URL
-        As :func:`ags1.dataset.open`; without it, the URL in the variable ``AGS1_KMS``. Not needed with a Dataset.
+        As :func:`ags1.dataset.open`; by default the URL in the variable ``AGS1_KMS``. Not needed with a Dataset.
     version, expected_version, expected_uuid, expected_digest, key_id, threads
-        As :func:`ags1.dataset.open`: the version to show, by default the last one, and what it must be.
+        As :func:`ags1.dataset.open`: the version to show, by default the last one, and its required properties.
     target_options : mapping, optional
-        What is needed to reach a URL and is not in the environment.
+        Settings for the URL that are not in the environment.
     fo, target_protocol
-        What fsspec makes of a chained URL.
+        Set by fsspec for a chained URL.
 
     Raises
     ------
@@ -55,12 +55,12 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
     Notes
     -----
     Each instance opens the dataset, with one call to the KMS, and shows one version of it. It can be pickled if
-    `target` and `kms` are text: the copy opens the dataset again, at its last version unless `version` says otherwise.
+    `target` and `kms` are text: the copy opens the dataset again, at `version` or else at its last version.
     """
 
     protocol = "ags1"
     root_marker = ""
-    # An instance is as old as its dataset: another one may have to show another version.
+    # An instance shows the version at its creation: a later one may have to show a newer version.
     cachable = False
 
     def __init__(
@@ -101,7 +101,7 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
             expected_digest=expected_digest, key_id=key_id, threads=threads, storage_options=options,
         )  # fmt: skip
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- files and directories -------------------------------------------------------------------------------------
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -174,7 +174,7 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         yield from self.dataset.files.below(name)
 
     def modified(self, path: str) -> Any:
-        """When the source of a file was modified last."""
+        """Time at which the source of a file was last modified."""
         import datetime
 
         mtime = self.info(path).get("mtime")
@@ -183,7 +183,7 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         return datetime.datetime.fromtimestamp(mtime, datetime.timezone.utc)
 
     def ukey(self, path: str) -> str:
-        """What changes when a file does: other content is always another object."""
+        """A key that changes with the file: changed content is always a new object."""
         return f"{self.dataset.uuid}/{self.dataset.files[self._strip_protocol(path)].parts[0].name}"
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
             data: bytes = reader.readall() if whole else reader.pread(first, max(0, stop - first))
             return data
 
-    # -- what it does not do ---------------------------------------------------------------------------------------
+    # -- not supported ---------------------------------------------------------------------------------------------
 
     def _refuse(self, path: Any, *arguments: Any, **kwargs: Any) -> NoReturn:
         """Refuse: it is read-only."""
@@ -231,14 +231,14 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
     cp_file = put_file = _refuse_target
 
     def created(self, path: str) -> Any:
-        """Refuse: nobody recorded that."""
+        """Refuse: the time of creation is not recorded."""
         raise NotImplementedError("a dataset does not know when a file was created")
 
 
 def _unchained(path: str, protocol: str, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """The URL and options that stood behind ``::`` in a chained URL, from what fsspec has made of them."""
+    """Restore the URL and options after ``::`` in a chained URL from the arguments that fsspec made of them."""
     if "target_protocol" in options:
-        # Such as simplecache::s3://bucket/vault: the options of each link go by its name.
+        # Such as simplecache::s3://bucket/vault: fsspec names the options of each link by its protocol.
         inner = options["target_protocol"]
         url, theirs = _unchained(str(options.get("fo", path)), inner, options.get("target_options") or {})
         mine = {name: options[name] for name in options if name not in ("target_protocol", "target_options", "fo")}
@@ -247,5 +247,5 @@ def _unchained(path: str, protocol: str, options: Mapping[str, Any]) -> tuple[st
 
 
 def register() -> None:
-    """Make ``ags1://`` known to fsspec. An installed package has done so already, by its entry point."""
+    """Register ``ags1://`` with fsspec. An installed package is registered already, by its entry point."""
     register_implementation(Ags1FileSystem.protocol, Ags1FileSystem, clobber=True)

@@ -1,4 +1,4 @@
-"""Keys, and Iceberg's StandardKeyMetadata: what decryption of one file needs, in a few dozen bytes.
+"""Keys, and Iceberg's StandardKeyMetadata: all data for the decryption of one file, in a few dozen bytes.
 
     01 | encryption_key: length, bytes | aad_prefix: 00, or 02 length, bytes | file_length: 00, or 02 varint
 
@@ -35,7 +35,7 @@ class KeyMetadata:
     aad_prefix : buffer, optional
         The file's identity. None and empty differ in the encoded bytes, not in AGS1's AAD.
     file_length : int, optional
-        Length in bytes of the encrypted file, header included: what protects it against truncation.
+        Length in bytes of the encrypted file, header included. It protects the file against truncation.
 
     Raises
     ------
@@ -80,7 +80,7 @@ class KeyMetadata:
 
     @property
     def file_length(self) -> int | None:
-        """Length in bytes of the encrypted file, or None if nobody recorded it."""
+        """Length in bytes of the encrypted file, or None if it was not recorded."""
         return self._file_length
 
     def with_length(self, file_length: int | None) -> KeyMetadata:
@@ -93,7 +93,7 @@ class KeyMetadata:
 
     @staticmethod
     def encoded(key: bytes, aad_prefix: bytes | None, file_length: int | None) -> bytes:
-        """The bytes that :meth:`encode` gives, of parts that need no check: for thousands of files."""
+        """The bytes of :meth:`encode` from valid parts, without checks: for thousands of files."""
         prefix = b"\x00" if aad_prefix is None else b"\x02" + varint(len(aad_prefix)) + aad_prefix
         length = b"\x00" if file_length is None else b"\x02" + varint(file_length)
         return b"".join((_VERSION_BYTE, varint(len(key)), key, prefix, length))
@@ -143,7 +143,7 @@ class KeyMetadata:
 
     def __repr__(self) -> str:
         if not hasattr(self, "_file_length"):
-            # In a traceback that shows local variables, out of a constructor that failed.
+            # The constructor has failed, and a traceback shows its local variables.
             return "<ags1.KeyMetadata, not made>"
         prefix = "None" if self._aad_prefix is None else f"<{len(self._aad_prefix)} bytes>"
         return (
@@ -158,7 +158,7 @@ class KeyMetadata:
 class _Fields:
     """Reads Avro binary fields one after the other; names the field that is cut short.
 
-    No message shows a number that was read: where a length is damaged, it is made of the key's bytes.
+    No message shows a number from the data: a damaged length may consist of bytes of the key.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -166,9 +166,9 @@ class _Fields:
         self._position = 0
 
     def usual(self) -> tuple[bytes, bytes, int] | None:
-        """What nearly all writers write: a key of 32 bytes, a prefix of 16, a length. None for any other.
+        """Decode the most common form: a key of 32 bytes, a prefix of 16, a length. None for any other form.
 
-        A run over millions of files decodes one for each; this takes a fifth of the time of going field by field.
+        A run over millions of files decodes one for each; this takes a fifth of the time of decoding by fields.
         """
         data = self._data
         if not 54 < len(data) < 63 or data[:2] != b"\x01\x40" or data[34:36] != b"\x02\x20" or data[52] != 2:

@@ -1,4 +1,4 @@
-"""Sizes and offsets of AGS1: how long a stream is, where a block lies, where to split.
+"""Sizes and offsets of AGS1: the length of a stream, the offset of a block, the offsets of splits.
 
 Pure arithmetic on Python integers; see :mod:`ags1._layout` for the picture of the bytes.
 """

@@ -10,8 +10,8 @@ Reader          BufferedReader (CPython's own: read, readline, peek, seek, ...)
                      v
                 a Source (ags1.storage): memory, descriptor, file object, object in a store, pipe
 
-Writer          gathers a window of whole blocks, while other threads seal and write those before it
-   | Gathered (ags1._gathered), or BlockCipher.seal_to from where it lies, if there is much of it
+Writer          gathers a window of whole blocks, while other threads seal and write earlier windows
+   | Gathered (ags1._gathered); large pieces go directly to BlockCipher.seal_to
    v
 an Output (ags1.storage): a file that appears when it is complete, a file object, an object in a store
 """
@@ -45,10 +45,10 @@ __all__ = ["Reader", "Writer"]
 
 # Plaintext that a Writer gathers before it is sealed.
 GATHERED = 1 << 20
-# Windows of that size behind it: one that is being written, one that waits for that, and one that its owner may have to
-# seal by itself meanwhile.
+# Windows of that size that may be pending: one that is being written, one that waits for it, and one that the Writer
+# may seal itself in the meantime.
 _BEHIND = 3
-# All windows of a Writer together, if one block is not more already.
+# Bytes of all windows of a Writer together, unless one block is larger.
 _MOST_GATHERED = 16 << 20
 
 
@@ -58,22 +58,22 @@ class Reader(io.BufferedReader):
     Parameters
     ----------
     source : path, URL, file object or buffer
-        A path or URL is owned and closed with the Reader. A binary file object is borrowed: the stream is the whole
-        file, whatever its position; while the Reader lives, its position is the Reader's (plain files of ``open()``
-        excepted). A buffer is read where it lies and must not change. A pipe can be read forwards only. Bytes are the
-        stream itself, never a path.
+        A file that is opened from a path or URL is closed with the Reader; a binary file object of the caller is not.
+        The stream is the whole file, whatever the position of the file object. The Reader moves that position (except
+        for plain files of ``open()``). A buffer is not copied and must not change. A pipe can only be read forwards.
+        Bytes are the stream itself, never a path.
     key : buffer of 16, 24 or 32 bytes, or Key
         The AES key.
     aad_prefix : buffer
-        As it was given when the stream was written.
+        The prefix that the stream was written with.
     length : int, optional
-        Trusted length of the encrypted stream in bytes. Without it the source's own length is believed, and blocks
-        missing at the end go unnoticed: `length_trusted` is then False.
+        Trusted length of the encrypted stream in bytes. Without it the length of the source is used, and blocks
+        missing at the end are not detected: `length_trusted` is then False.
     threads : int, optional
-        Threads for reads that span blocks. By default one for little, every usable CPU for much. With 1, a local file
-        is read on the calling thread alone.
+        Threads for reads that span blocks. By default one for small reads, and one for each usable CPU for large ones.
+        With 1, a local file is read on the calling thread alone.
     storage_options : mapping, optional
-        What is needed to reach a URL and is not in the environment: credentials, endpoint, timeouts.
+        Settings for the URL that are not in the environment: credentials, endpoint, timeouts.
     memory_budget : int, optional
         Bytes that may be fetched and decrypted ahead; 64 MiB by default, and 256 MiB for all Readers of a process.
 
@@ -82,19 +82,19 @@ class Reader(io.BufferedReader):
     FormatError, TruncatedError
         Not AGS1, a bad header, or a length that does not agree with `length` or with the format.
     AuthenticationError
-        From any read: names the block. Nothing of that read is released, and the Reader refuses everything after it.
+        From any read; the error names the block. No data of that read is returned, and every later call fails.
     OSError
         The source failed, or a local file was written to after it was opened.
 
     Notes
     -----
-    A source must stay as it is while it is read. If another stream under the same key and AAD prefix takes its place,
-    blocks of both authenticate. A change of a local file is noticed by its size and the time of its last change; one
+    A source must not change while it is read. If another stream under the same key and AAD prefix replaces it, blocks
+    of both authenticate. A change of a local file is detected by its size and the time of its last change. A change
     within the same tick of the file system's clock, and any change of a buffer, of a remote object or of a file object
-    without a descriptor, is not. Replace files by renaming, and give each stream its own prefix.
+    without a descriptor, is not detected. Replace files by renaming, and give each stream its own prefix.
 
-    Everything that :class:`io.BufferedReader` promises holds. :meth:`pread` and :meth:`pread_into` may be called from
-    any number of threads at once, also beside the other methods, which share one position under a lock.
+    The Reader has all properties of :class:`io.BufferedReader`. :meth:`pread` and :meth:`pread_into` may be called from
+    any number of threads at once, also together with the other methods, which share one position under a lock.
     A read that spans blocks decrypts them in parallel, straight into the memory that it returns.
     """
 
@@ -160,7 +160,7 @@ class Reader(io.BufferedReader):
 
     @property
     def length_trusted(self) -> bool:
-        """Whether the length came from the caller, so that a truncated stream cannot pass for a shorter one."""
+        """Whether the length came from the caller, so that a truncation is detected."""
         return self._plaintext.length_trusted if self._plaintext is not None else self._trusted
 
     def readall(self) -> bytes:
@@ -178,7 +178,7 @@ class Reader(io.BufferedReader):
         Raises
         ------
         AuthenticationError, TruncatedError, OSError
-            As reading; the Reader refuses everything afterwards.
+            As reading; every later call fails.
         ValueError
             A negative offset or size, or a closed Reader.
         io.UnsupportedOperation
@@ -200,7 +200,7 @@ class Reader(io.BufferedReader):
         offset : int
             Plaintext offset in bytes.
         out : writable buffer
-            C-contiguous memory; zeroed as far as it was to be filled if the read fails.
+            C-contiguous memory. If the read fails, the part that it would have filled is zeroed.
 
         Returns
         -------
@@ -225,7 +225,7 @@ class Reader(io.BufferedReader):
             return plaintext.read_into(offset, out)
         except BaseException:
             if plaintext.error is not None:
-                # Drop what is buffered, so that the next sequential read meets the error too.
+                # Drop the buffer, so that the next sequential read raises the error too.
                 super().seek(0, os.SEEK_END)
             raise
 
@@ -236,32 +236,33 @@ class Writer(io.BufferedIOBase):
     Parameters
     ----------
     sink : path, URL or file object
-        A path or URL is owned: nothing appears under that name before :meth:`close` succeeds. A binary file object is
-        borrowed: it is written from where it stands, flushed, and not closed.
+        A file under a path or URL does not appear before :meth:`close` succeeds. A binary file object of the caller is
+        written from its position, flushed, and not closed.
     key : buffer of 16, 24 or 32 bytes, or Key
         The AES key.
     aad_prefix : buffer
-        Identity of the file: authenticated, not stored; reading needs the same.
+        Identity of the file. It is authenticated, not stored; reading needs the same value.
     block_length : int
         Bytes of plaintext in a block. Iceberg reads only the default, 1 MiB.
     threads : int, optional
-        Threads that encrypt a piece of 8 MiB or more from where it lies, by default every usable CPU. Smaller pieces
-        are gathered, and one thread seals and writes them behind the caller. With 1, there is none but the caller's.
+        Threads that encrypt a piece of 8 MiB or more, without a copy; by default one for each usable CPU. Smaller
+        pieces are gathered, and one background thread seals and writes them. With 1, only the caller's thread works.
     storage_options : mapping, optional
-        What is needed to reach a URL and is not in the environment: credentials, endpoint, timeouts.
+        Settings for the URL that are not in the environment: credentials, endpoint, timeouts.
 
     Raises
     ------
     LimitError
-        From a write that would pass 2^31 - 1 blocks.
+        From a write that would exceed 2^31 - 1 blocks.
     OSError
-        From any write or from close, when the sink fails. The Writer then refuses everything and its output is gone.
+        From any write or from close, if the sink fails. Then every later call fails, and the output is removed.
 
     Notes
     -----
-    Only :meth:`close` completes the stream. An exception in a ``with`` body, :meth:`abort`, or a Writer that is dropped
-    unclosed leaves nothing under a path; a borrowed file object then gets 27 extra bytes, which no stream of whole
-    blocks has, so that what was written cannot pass for a complete stream. Not safe to share between threads.
+    Only :meth:`close` completes the stream. After an exception in a ``with`` body, after :meth:`abort`, or if a Writer
+    is dropped without close, no file appears under a path. A file object of the caller then gets 27 extra bytes, an
+    impossible end of a stream, so that the output cannot be taken for a complete stream. Not safe to share between
+    threads.
     """
 
     def __init__(
@@ -284,7 +285,7 @@ class Writer(io.BufferedIOBase):
         self._helper = Helper() if usable > 1 else None
         blocks = max(1, min(GATHERED // block_length, _descriptors.MAX_WINDOW_BLOCKS))
         self._gathered = Gathered(block_length, blocks)
-        # The windows before it, oldest first: being sealed or written, or waiting to take its place.
+        # The other windows, oldest first: being sealed or written, or free for reuse.
         most = max(1, _MOST_GATHERED // self._gathered.capacity)
         self._sealing = deque(Gathered(block_length, blocks) for _ in range(min(most, _BEHIND if usable > 1 else 1)))
         self._direct = max(1, WINDOW // self._gathered.capacity) * self._gathered.capacity
@@ -297,7 +298,7 @@ class Writer(io.BufferedIOBase):
             raise TypeError("bytes cannot be written to, and are no path here: give the path as str or pathlib.Path")
         self._output = open_output(sink, storage_options)
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -327,7 +328,7 @@ class Writer(io.BufferedIOBase):
         return KeyMetadata(self._cipher.key, self._cipher.aad_prefix, self.encrypted_length)
 
     def writable(self) -> bool:
-        """Return True: this is what it is for."""
+        """Return True."""
         self._check_open()
         return True
 
@@ -344,7 +345,7 @@ class Writer(io.BufferedIOBase):
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def write(self, data: Buffer) -> int:
-        """Take all of `data`; return its length in bytes."""
+        """Write all of `data`; return its length in bytes."""
         self._check_usable()
         with octets(data) as view:
             try:
@@ -359,7 +360,7 @@ class Writer(io.BufferedIOBase):
         size = len(data)
         while done < size:
             if not self._gathered.filled and size - done >= self._direct:
-                # All threads encrypt it from where it lies.
+                # All threads encrypt it without a copy.
                 count = self._direct
                 self._wait()
                 output, first = self._take_blocks(count)
@@ -372,7 +373,7 @@ class Writer(io.BufferedIOBase):
             self._position += count
 
     def _take_blocks(self, size: int) -> tuple[Output, int]:
-        """Where the next `size` bytes of plaintext go, and the index of their first block."""
+        """Reserve the next `size` bytes of plaintext; return the output and the index of their first block."""
         output, cipher, first = self._output, self._cipher, self._next_block
         assert output is not None
         layout.encrypted_length(first * cipher.block_length + size, cipher.block_length)
@@ -382,13 +383,13 @@ class Writer(io.BufferedIOBase):
         return output, first
 
     def _seal_gathered(self, *, last: bool = False) -> None:
-        """Begin to seal and write what was gathered, all of it or its whole blocks, and gather into other memory."""
+        """Start to seal and write the gathered data, all of it or its whole blocks, and gather into another window."""
         self._wait_for(self._sealing[0])
         full, cipher = self._gathered, self._cipher
         if not last:
             self._sealing[0].take_rest(full)
         output, first = self._take_blocks(full.filled)
-        # Nothing is put into `full` before _wait_for() has returned again.
+        # `full` is not reused before _wait_for() has returned again.
         self._sealing.append(full)
         self._gathered = self._sealing.popleft()
         descriptor = -1 if output.descriptor is None else output.descriptor
@@ -400,7 +401,7 @@ class Writer(io.BufferedIOBase):
             self._wait_for(full)
 
     def _wait(self) -> None:
-        """Wait until nothing is being sealed, and hand it on; raise what that met."""
+        """Wait until all windows are sealed, and write them; raise the error of a window."""
         for sealing in self._sealing:
             self._wait_for(sealing)
 
@@ -411,7 +412,7 @@ class Writer(io.BufferedIOBase):
         sealing.clear()
 
     def flush(self) -> None:
-        """Hand every full block to the output and flush that. A block that is not full waits for more, or for close."""
+        """Write every full block to the output and flush it. An incomplete block waits for more data, or for close."""
         self._check_usable()
         try:
             if self._gathered.filled >= self._cipher.block_length:
@@ -426,11 +427,11 @@ class Writer(io.BufferedIOBase):
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write the last block and publish the stream. Does nothing twice; after a failure it only cleans up."""
+        """Write the last block and publish the stream. Further calls do nothing; after a failure it only cleans up."""
         if self.closed:
             return
         if self._owner != os.getpid():
-            # A forked child's copy. The stream is its parent's to complete.
+            # A forked child's copy. Only the parent completes the stream.
             self._finished = True
             return
         try:
@@ -448,7 +449,7 @@ class Writer(io.BufferedIOBase):
             self._finished = True
 
     def abort(self) -> None:
-        """Give up: nothing appears under the path. Aborting a closed Writer does nothing."""
+        """Discard the output: no file appears under the path. Aborting a closed Writer does nothing."""
         if self.closed:
             return
         try:
@@ -457,12 +458,12 @@ class Writer(io.BufferedIOBase):
             self._finished = True
 
     def _fail(self, error: BaseException) -> None:
-        """Remember the first error and throw the output away."""
+        """Remember the first error and discard the output."""
         if self._error is None:
             self._error = error
             if self._owner == os.getpid():
-                # The descriptor must not be closed, and its number given away, while a thread writes to it; nor may the
-                # mark of an unfinished stream stand in the middle.
+                # A thread may still write to the descriptor: closing it would let its number be reused, and the mark
+                # of an unfinished stream must come after all data.
                 for sealing in self._sealing:
                     sealing.stop()
                 if self._output is not None:
@@ -499,10 +500,10 @@ class Writer(io.BufferedIOBase):
             self.abort()
 
     def __del__(self) -> None:
-        # IOBase.__del__ would close, and so complete a stream that nobody finished.
+        # IOBase.__del__ would close the Writer, and so complete an unfinished stream.
         if getattr(self, "_output", None) is None or self.closed or self._owner != os.getpid():
             return
-        # First, since a warning may be an exception.
+        # Before the warning, which may be raised as an exception.
         self.abort()
         name = getattr(self, "name", "")
         warnings.warn(f"unclosed Writer {name} was dropped: its output is discarded", ResourceWarning, 2)
@@ -513,7 +514,7 @@ class Writer(io.BufferedIOBase):
 
 def _name_of(name: str | None) -> str:
     if name is None:
-        # As the builtin has it: configparser and others go on without a name.
+        # AttributeError as for builtin files: configparser and others then work without a name.
         raise AttributeError("this stream has no name: it is neither a path nor a URL")
     return name
 

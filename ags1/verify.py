@@ -1,4 +1,4 @@
-"""Authenticate every block of an AGS1 file without keeping its plaintext, and say which blocks fail."""
+"""Authenticate every block of an AGS1 file without keeping its plaintext, and report the blocks that fail."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _REPORTED = 1000
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What :func:`verify_file` found.
+    """The result of :func:`verify_file`.
 
     Attributes
     ----------
     block_count, block_length, plaintext_length, encrypted_length : int
-        Shape of the stream; lengths in bytes.
+        Layout of the stream; lengths in bytes.
     failed_blocks : list of int
-        Indices of the blocks whose tags did not verify, ascending, the first thousand of them.
+        Indices of the blocks whose tags did not verify, ascending; at most the first thousand.
     failed_count : int
-        How many failed in all.
+        Number of all blocks that failed.
     length_trusted : bool
-        Whether a trusted length was given. If not, blocks missing at the end cannot be noticed.
+        Whether a trusted length was given. Without it, blocks missing at the end cannot be detected.
     """
 
     block_count: int
@@ -64,7 +64,7 @@ def verify_file(
 ) -> VerifyReport:
     """Authenticate every block of a stream.
 
-    Nothing is released: the plaintext goes into memory that is used again and again.
+    No plaintext is returned: it is decrypted into one buffer that is overwritten.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def verify_file(
     Returns
     -------
     VerifyReport
-        Unlike reading, verifying goes on behind a block that fails, so that all of them are named.
+        Unlike reading, verifying continues after a block that fails, so that the report has all of them.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def verify_file(
     OSError
         Reading failed.
     ValueError
-        The source is a pipe: it cannot be read again after it was verified.
+        The source is a pipe: it cannot be read again after verification.
     """
     with open(
         source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads
@@ -109,14 +109,14 @@ def verify_file(
             offset, stop = start * block_length, min(end * block_length, size)
             bad = _first_failure(plaintext, start, memory[: stop - offset])
             if bad is None:
-                # Growing again, so that damage here and there does not cost the windows their length.
+                # Grow again, so that scattered damage does not keep the windows small.
                 start, run = end, min(2 * run, window)
             else:
                 failures += 1
                 if len(failed) < _REPORTED:
                     failed.append(bad)
-                # Those before it were verified, those behind it not. The next may fail like it, and each
-                # failure costs a look at the whole run: one by one, then.
+                # Blocks before it were verified, blocks after it not. The next ones may fail too, and each
+                # failure costs a pass over the whole run: so go one by one.
                 start, run = bad + 1, 1
             if progress is not None and (start - told >= window or start == count):
                 told = start

@@ -34,7 +34,7 @@ class Finding:
     message : str
         What is wrong, in words.
     exit_code : int
-        Of an error: 1 damage, 3 a key that could not be had, 4 something that could not be read. Else 0.
+        Of an error: 1 damage, 3 a key that is not available, 4 a file that cannot be read. Else 0.
     """
 
     severity: str
