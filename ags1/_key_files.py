@@ -19,7 +19,7 @@ def load_key(reference: str | os.PathLike[str]) -> bytes:
         raise TypeError(f"a key is loaded from a path, file:PATH or env:NAME, not from {type(reference).__name__}")
     kind, colon, name = text.partition(":")
     if isinstance(reference, str) and colon and kind in ("env", "file") and not name:
-        raise ValueError(f"{kind}: must be followed by the name of a {'variable' if kind == 'env' else 'file'}")
+        raise ValueError(f"{kind}: needs the name of a {'variable' if kind == 'env' else 'file'} after it")
     if isinstance(reference, str) and colon and kind == "env":
         _refuse_key(name, "env:NAME needs the name of a variable")
         return key_of_variable(name)

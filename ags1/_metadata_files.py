@@ -13,7 +13,7 @@ KEY_METADATA_SUFFIX = ".key-metadata"
 
 
 def decode_metadata(data: bytes, where: str) -> KeyMetadata:
-    """Decode key metadata from bytes, hexadecimal or base64 text. KeyAccessError (without the data): it is not valid."""
+    """Decode key metadata from bytes, hexadecimal or base64 text. KeyAccessError (without data): it is not valid."""
     if not data.startswith(b"\x01"):
         text = data.strip()
         data = from_hex(text) or from_base64(text) or data
@@ -27,7 +27,7 @@ def decode_metadata(data: bytes, where: str) -> KeyMetadata:
 
 
 def metadata_beside(directory: str, path: str, name: str) -> str:
-    """Find the key metadata for `path` in a directory, by `name` or the end of the path. KeyAccessError: there is none."""
+    """Find the key metadata for `path` in a directory, by `name` or the end of the path; else KeyAccessError."""
     # The name of a single file is only the last component, which other files may share.
     candidates = [name] if "/" in name else []
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]

@@ -480,5 +480,5 @@ def test_a_file_that_holds_no_key_is_told_by_its_length(tmp_path: Path) -> None:
         Key.load(tmp_path / "k")
     assert not shows_the_key(caught.value)
     (tmp_path / "k").write_bytes(bytes(5000))
-    with pytest.raises(ags1.KeyAccessError, match="is no key file: it has more than 4096 bytes"):
+    with pytest.raises(ags1.KeyAccessError, match="is not a key file: it has more than 4096 bytes"):
         Key.load(tmp_path / "k")

@@ -49,7 +49,7 @@ def test_a_file_of_another_size_is_no_key_and_its_bytes_are_not_shown(run: Run, 
 
 def test_a_large_file_is_no_key(run: Run, work: Path) -> None:
     write_key(work / "key", bytes(4097))
-    assert "key is no key file: it has more than 4096 bytes" in run("encrypt", "plain", "out", "--key-file", "key").err
+    assert "key is not a key file: it has more than 4096 bytes" in run("encrypt", "plain", "out", "--key-file", "key").err
 
 
 def test_a_key_file_that_cannot_be_read_is_told_with_the_reason(run: Run, work: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_misspelt_name_in_a_prefix_does_not_become_the_prefix_of_all_files(run
     for action in ("encrypt", "decrypt"):
         result = run(action, "plain", "out", "--key-file", "k", "--aad-prefix", "x/{pth}")
         assert (result.code, result.err.count("\n")) == (2, 1)
-        assert "{pth} stands for nothing: write {path} or {name}" in result.err
+        assert "{pth} is unknown: write {path} or {name}" in result.err
         assert not (work / "out").exists()
     assert run("encrypt", "plain", "out", "--key-file", "k", "--aad-prefix", "{not so}").code == 0
 

@@ -331,7 +331,7 @@ def test_rekey_moves_files_to_another_service(run: Run) -> None:
         ("encrypt in.parquet out --footer-key file:", 2, "--footer-key needs a key as file:PATH or env:NAME"),
         ("encrypt in.parquet out --footer-key file:none", 3, "the key file none cannot be read"),
         ("encrypt in.parquet out --footer-key env:NONE", 3, "the environment variable NONE is not set"),
-        ("encrypt in.parquet out --footer-key file:in.parquet", 3, "in.parquet is no key file"),
+        ("encrypt in.parquet out --footer-key file:in.parquet", 3, "in.parquet is not a key file"),
         (
             "encrypt in.parquet out --footer-key file:k --column-key ssn",
             2,

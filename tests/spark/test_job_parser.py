@@ -213,7 +213,7 @@ def test_a_secret_among_the_settings_is_refused_and_not_repeated(job: Job, setti
     for option, command in (("--conf", "encrypt a b"), ("--property", "verify-table t")):
         answer = job(*command.split(), option, f"{setting}={KEY_TEXT}")
         assert answer.code == 2
-        assert f"{setting} would be a secret that others can read among the arguments" in answer.err
+        assert f"{setting} is a secret, and other users can read the arguments" in answer.err
         assert KEY_TEXT not in answer.err
 
 

@@ -104,7 +104,7 @@ def test_blocks_that_become_gigabytes_are_refused_before_the_memory_is_taken(cod
 
     def work() -> None:
         for read in reads:
-            with pytest.raises(UnsupportedError, match=r"larger ones are not read: .* write the file again"):
+            with pytest.raises(UnsupportedError, match=r"which is the limit: .* write it again"):
                 read()
 
     assert peak_of(work) < ALLOWED
