@@ -49,7 +49,8 @@ def test_a_file_of_another_size_is_no_key_and_its_bytes_are_not_shown(run: Run, 
 
 def test_a_large_file_is_no_key(run: Run, work: Path) -> None:
     write_key(work / "key", bytes(4097))
-    assert "key is not a key file: it has more than 4096 bytes" in run("encrypt", "plain", "out", "--key-file", "key").err
+    found = run("encrypt", "plain", "out", "--key-file", "key").err
+    assert "key is not a key file: it has more than 4096 bytes" in found
 
 
 def test_a_key_file_that_cannot_be_read_is_told_with_the_reason(run: Run, work: Path) -> None:
