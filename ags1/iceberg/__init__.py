@@ -4,7 +4,7 @@
 >>> EncryptionKeys.from_table_metadata({"encryption-keys": []}).to_list()
 []
 
-The names are loaded when they are first used.
+Names are loaded on first use.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ _DECIMAL_BYTES = 16
 
 
 def record_batch(rows: list[dict[str, Any]], record: AvroType, struct: StructType) -> pyarrow.RecordBatch:
-    """A batch with the fields of `struct`, which are among those of `record`, by the names that Avro has.
+    """Return a batch with the fields of `struct`, a subset of those of `record`, under their Avro names.
 
-    What Arrow and Python raise for a value that is not one of its type means that the file is damaged.
+    An Arrow or Python exception for a value of the wrong type means that the file is damaged.
     """
     columns = _children(rows, record, struct)
     return pyarrow.RecordBatch.from_struct_array(_struct(columns, len(rows), None))
@@ -52,14 +52,14 @@ def _column(values: list[Any], avro: AvroType, iceberg: Any) -> pyarrow.Array:
 
 
 def _never_null(array: pyarrow.Array) -> pyarrow.Array:
-    """The array of a field that must not be null, which only the null records around it could make so."""
+    """Return the array of a required field. Only null records around it may have made its values null."""
     if not array.null_count:
         return array
     return pyarrow.Array.from_buffers(array.type, len(array), [None, *array.buffers()[1:]])
 
 
 class _Empty(dict[str, None]):
-    """Stands for a record that is null: what is below it is null too."""
+    """Stands for a null record: everything below it is null too."""
 
     def __missing__(self, key: str) -> None:
         return None
@@ -122,7 +122,7 @@ def _offsets(values: list[Any], kind: pyarrow.DataType) -> pyarrow.Array:
 
 
 def _nulls(values: list[Any]) -> pyarrow.Array | None:
-    """Which values are null; None where none is."""
+    """Return which values are null; None if there are no nulls."""
     return pyarrow.array([each is None for each in values], pyarrow.bool_()) if None in values else None
 
 
@@ -140,7 +140,7 @@ def _primitive(values: list[Any], avro: AvroType, iceberg: Any) -> pyarrow.Array
 
 def _arrow_type(iceberg: Any) -> pyarrow.DataType:
     kind = schema_to_pyarrow(iceberg, include_field_ids=False)
-    # Geometries are kept as what they are stored as.
+    # Geometries keep their stored type.
     return kind.storage_type if isinstance(kind, pyarrow.BaseExtensionType) else kind
 
 
@@ -157,6 +157,6 @@ def _decimals(values: list[Any], iceberg: DecimalType) -> pyarrow.Array:
     nulls = _nulls(values)
     valid = None if nulls is None else pyarrow.compute.invert(nulls).buffers()[1]
     made = pyarrow.Array.from_buffers(_arrow_type(iceberg), len(values), [valid, pyarrow.py_buffer(data)])
-    # Nobody else would see a number of more digits than its type has.
+    # No later check would find a number with more digits than its type allows.
     made.validate(full=True)
     return made

@@ -4,7 +4,7 @@
     one at a time                             without logical types                deletes, evolution
 
 The container is read and decompressed by :mod:`ags1.avro`, which checks its lengths: fastavro then needs no further
-packages for the codecs, and it is known how much memory a batch takes.
+packages for the codecs, and the memory of a batch is bounded.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _MARKER = bytes(16)
 
 
 def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
-    """Rows of an Avro data file, as the scan has them, without those at the given positions; its filter is not applied.
+    """Return the rows of an Avro data file as the scan's columns, without those at the given positions or any filter.
 
-    What is damaged, or does not fit the table, is a FormatError that names the file.
+    A FormatError names a file that is damaged or does not fit the table.
     """
     path = task.file.file_path
     with scan._io.new_input(path).open() as file:
@@ -56,7 +56,7 @@ def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Ite
 
 
 def read_columns(file: Any, fields: Mapping[int, str]) -> list[pyarrow.ChunkedArray]:
-    """Whole columns of an Avro file, by their field ids; a FormatError where it lacks one."""
+    """Return whole columns of an Avro file by their field ids; a FormatError if the file lacks one."""
     container = _Container(file, None)
     names = {each.id: each.name for each in container.record.fields}
     for field_id, name in fields.items():
@@ -84,7 +84,7 @@ def _batches(container: _Container, path: str, schema: Any) -> Iterator[tuple[in
 
 
 class _Container:
-    """An open Avro file whose fields have ids: `record` is its schema."""
+    """An open Avro file with field ids; `record` is its schema."""
 
     record: AvroType
 
@@ -98,7 +98,7 @@ class _Container:
             mapping = None
         elif mapping is None:
             raise FormatError(
-                "the Avro schema has no field ids, and the table no name mapping: its columns cannot be told; set "
+                "the Avro schema has no field ids, and the table no name mapping: its columns are not known; set "
                 "the table property schema.name-mapping.default"
             )
         self.record = avro_variants(parse(schema, mapping))
@@ -132,7 +132,7 @@ class _Container:
             yield rows
 
     def _skipping_pays(self, keep: frozenset[int]) -> bool:
-        # fastavro matches the schemas again for each value, which takes about as long as to decode one more.
+        # fastavro matches the schemas for each value again, which takes about as long as decoding one more value.
         ids = _ids(self.record)
         return 2 * sum(each in keep for each in ids) <= len(ids)
 
@@ -143,7 +143,7 @@ def _ids(avro: AvroType) -> list[int | None]:
 
 
 class _Feed:
-    """A container for fastavro, without a codec, of the blocks that it is given one after the other."""
+    """A container without a codec for fastavro, made of the blocks that :meth:`add` takes one after the other."""
 
     def __init__(self, schema: Any) -> None:
         header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}

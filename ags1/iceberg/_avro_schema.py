@@ -1,10 +1,10 @@
-"""Schemas of Avro files: Iceberg's types and field ids in them, and what fastavro is given to decode the rows.
+"""Schemas of Avro files: Iceberg's types and field ids in them, and the schema with which fastavro decodes the rows.
 
     the file's schema  --parse-->  AvroType, names resolved  --iceberg_schema-->  Schema, by field id
                                                              --plain---------->  Avro without logical types
 
-Logical types are taken away because fastavro would make a Python object of every date, time and decimal; as integers
-and bytes they become Arrow columns at once. Source: Iceberg table spec, "Appendix A, Avro"; Avro specification.
+Logical types are removed because fastavro would make a Python object of every date, time and decimal. Integers and
+bytes become Arrow columns directly. Source: Iceberg table spec, "Appendix A, Avro"; Avro specification.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PRIMITIVES = {
     "string": types.StringType,
     "enum": types.StringType,
 }
-# PyIceberg casts to UUIDs at the end: Arrow has no comparisons of them, which filters need.
+# PyIceberg casts to UUIDs at the end, because filters need comparisons, which Arrow lacks for UUIDs.
 _UUID = types.FixedType(16)
 _LOGICAL = {
     ("int", "date"): types.DateType,
@@ -50,7 +50,7 @@ _IDS = frozenset(("field-id", "element-id", "key-id", "value-id"))
 
 @dataclass(frozen=True)
 class AvroField:
-    """A field of a record; `id` is None for one that Iceberg does not know."""
+    """A field of a record; `id` is None for a field that Iceberg does not know."""
 
     name: str
     id: int | None
@@ -64,15 +64,15 @@ class AvroType:
     Attributes
     ----------
     kind : str
-        Avro's name of it: "long", "record", "array" ...
+        The Avro name: "long", "record", "array" ...
     logical : str or None
         Its logical type.
     branches : tuple of bool
         For the union around it, whether each branch is null; empty without a union.
     properties : dict
-        As they are in the schema: ``precision``, ``size``, ``adjust-to-utc`` ...
+        As the schema has them: ``precision``, ``size``, ``adjust-to-utc`` ...
     fields : list of AvroField
-        Of a record; "element" of an array; "value" of a map, and "key", which has no type of its own in Avro.
+        Those of a record; "element" of an array; "value" of a map, and "key", which has no Avro type of its own.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class AvroType:
 
     @property
     def is_entries(self) -> bool:
-        """Whether it is Iceberg's map with keys that Avro's map cannot have: an array of records."""
+        """Whether it is an Iceberg map as an array of records, for keys that an Avro map cannot have."""
         return self.kind == "array" and self.logical == "map"
 
     def field(self, name: str) -> AvroField:
@@ -101,9 +101,9 @@ def has_field_ids(schema: Any) -> bool:
 
 
 def parse(schema: Any, name_mapping: Iterable[Any] | None = None) -> AvroType:
-    """Take in the schema of a file, parsed JSON: a record. A FormatError for one that no table of Iceberg has.
+    """Read the schema of a file, a record as parsed JSON; a FormatError if no Iceberg table can have it.
 
-    Fields have the ids in the schema or, of a file without, those that the table's name mapping gives to their names.
+    Field ids come from the schema; in a file without ids, the table's name mapping maps names to ids.
     """
     check_schema(schema)
     mapping = None if name_mapping is None else _by_name(name_mapping)
@@ -121,7 +121,7 @@ def parse(schema: Any, name_mapping: Iterable[Any] | None = None) -> AvroType:
 
 def _all_ids(avro: AvroType) -> Iterator[int]:
     for each in avro.fields:
-        # What is in a field without an id is not read either.
+        # The content of a field without an id is not read either.
         if each.id is not None:
             yield each.id
             yield from _all_ids(each.type)
@@ -240,9 +240,9 @@ def _deeper(mapping: _Mapping | None, name: str) -> _Mapping | None:
 
 
 def iceberg_schema(record: AvroType, expected: Callable[[int], Any]) -> Schema:
-    """The schema of a file as Iceberg has it, with Avro's names; fields without ids are left out.
+    """Return the Iceberg schema of a file, with Avro's names; fields without ids are left out.
 
-    `expected` returns the table's type of a field id, or None: Avro says of some types only how they are stored.
+    `expected` returns the table's type of a field id, or None: for some types Avro states only how they are stored.
     """
     return Schema(*_nested_fields(record, expected, "the schema"))
 
@@ -310,12 +310,12 @@ def plain(record: AvroType, keep: frozenset[int] | None = None) -> Any:
 
 
 def _plain(avro: AvroType, keep: frozenset[int] | None, name: str) -> Any:
-    """`name` is the path to the type, so that it is unique, and the same in both schemas."""
+    """`name` is the path to the type: unique, and the same in both schemas."""
     made: Any = avro.kind
     if avro.kind == "record":
         made = {"type": "record", "name": name, "fields": _plain_fields(avro, keep, name)}
     elif avro.is_entries:
-        # A map cannot do with half of its entries.
+        # A map needs both key and value.
         items = {"type": "record", "name": f"{name}_e", "fields": _plain_fields(avro, None, name)}
         made = {"type": "array", "items": items}
     elif avro.kind == "array":

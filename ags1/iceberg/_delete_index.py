@@ -1,10 +1,10 @@
 """Which deletes apply to a data file.
 
-    deletion vector     the one that names the file, and then no position deletes
+    deletion vector     the vector that names the file; then no position deletes apply
     position deletes    as old as the file or newer: those that name it, and those of its partition
     equality deletes    newer than the file: those of its partition, or of a spec without partitions
 
-So does Iceberg Java. Source: Iceberg table spec, "Scan Planning"; Iceberg Java's DeleteFileIndex.
+Iceberg Java does the same. Source: Iceberg table spec, "Scan Planning"; Iceberg Java's DeleteFileIndex.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EVERYWHERE: tuple[Any, ...] = ()
 
 @dataclass(eq=False)
 class EqualityDeletes:
-    """Equality delete files that compare the same columns, of the same partition, with their data sequence numbers."""
+    """Equality delete files of one partition that compare the same columns, with their data sequence numbers."""
 
     field_ids: tuple[int, ...]
     files: list[tuple[Any, int]] = field(default_factory=list)
@@ -38,8 +38,8 @@ class EqualityDeletes:
 class Deletes:
     """The deletes of one data file.
 
-    There are no position deletes beside a vector. Of the files of equality deletes, those apply that are newer than the
-    data file. `files` has all that apply, as PyIceberg has them.
+    There are no position deletes beside a vector. Equality delete files apply if they are newer than the data file.
+    `files` has all delete files that apply, as PyIceberg's objects.
     """
 
     vector: DeletionVector | None
@@ -59,9 +59,9 @@ class DeleteIndex:
         self._groups: dict[tuple[Any, ...], dict[tuple[int, ...], EqualityDeletes]] = {}
 
     def add(self, file: Any, number: int, vector: DeletionVector | None = None) -> None:
-        """Take in a delete file with its data sequence number, or a vector in it.
+        """Add a delete file with its data sequence number, or a vector in it.
 
-        A FormatError names one that does not say what it deletes, or two vectors for one data file.
+        A FormatError names a delete file that does not state what it deletes, or two vectors for one data file.
         """
         if file.content == DataFileContent.EQUALITY_DELETES:
             field_ids = tuple(sorted(set(file.equality_ids or ())))
@@ -82,7 +82,7 @@ class DeleteIndex:
             self._by_partition.setdefault((file.spec_id, *file.partition), []).append((file, number))
 
     def of(self, file: Any, number: int) -> Deletes:
-        """What applies to a data file with its data sequence number; a FormatError if its vector is older than it."""
+        """Return the deletes of a data file with this data sequence number; a FormatError if its vector is older."""
         positions: list[Any] = []
         vector, vector_file, vector_number = self._vectors.get(file.file_path, (None, None, 0))
         if vector is None:
@@ -108,14 +108,14 @@ class DeleteIndex:
         return Deletes(vector, tuple(positions), groups, frozenset(files))
 
     def _place(self, file: Any) -> tuple[Any, ...]:
-        """What an equality delete file and the data files of it have in common: nothing, if it is for all."""
+        """Return what an equality delete file shares with its data files; nothing if it applies to all."""
         if all(isinstance(each.transform, VoidTransform) for each in self._specs[file.spec_id].fields):
             return _EVERYWHERE
         return (file.spec_id, *file.partition)
 
 
 def _only_path(file: Any) -> str | None:
-    """The one data file that a position delete file is for."""
+    """Return the path of the only data file that a position delete file applies to."""
     if file.referenced_data_file is not None:
         path: str = file.referenced_data_file
         return path

@@ -1,9 +1,9 @@
-"""A table's metadata in the forms that people have it in, read and written without touching the rest of it.
+"""A table's metadata as a mapping, JSON or file: the key list is read and replaced, the rest stays as it is.
 
     metadata.json:  { ... , "encryption-keys": [ this list is replaced ], "refs": ..., "snapshots": ... }
 
-Text stays text: only the characters of the list are replaced, so whitespace, the order of fields, fields that nobody
-here knows and the spelling of numbers survive. Source: Iceberg table spec, "Table Metadata Fields" and "Snapshots".
+Only the characters of the list are replaced in a text, so whitespace, the order of fields, unknown fields and the
+spelling of numbers are kept. Source: Iceberg table spec, "Table Metadata Fields" and "Snapshots".
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ ENCRYPTION_KEYS = "encryption-keys"
 FOLLOWERS = ("refs", "snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log")
 MAX_DOCUMENT = 1 << 30
 _GZIP_MAGIC = b"\x1f\x8b"
-# What a gzip file may become: metadata is ids, paths and repeated names, about a tenth of its length compressed.
+# Limit of decompression: metadata is ids, paths and repeated names, which gzip reduces to about a tenth.
 _GZIP_FREE, _GZIP_RATIO = 32 << 20, 32
 _BLANK = " \t\r\n"
 
 
 class Document:
-    """The metadata of one table: parsed, as JSON, also compressed by gzip, or in a file of which this is the path.
+    """The metadata of one table: a mapping, JSON (also compressed by gzip), or the path of a file.
 
-    A str that begins with ``{`` is JSON, any other is a path. A FormatError says that it is no JSON object, has a field
-    twice, or more than a gibibyte.
+    A str that begins with ``{`` is JSON, any other is a path. A FormatError reports that it is not a JSON object, has a
+    field twice, or is larger than a gibibyte.
     """
 
     def __init__(self, metadata: Metadata) -> None:
@@ -72,7 +72,7 @@ class Document:
                 _fail(f"something follows the JSON object, at character {rest}")
 
     def entries(self) -> list[EncryptedKey]:
-        """The entries of ``encryption-keys``; none where there is no such list."""
+        """The entries of ``encryption-keys``; none without such a list."""
         if self._text is None or not isinstance(self._fields.get(ENCRYPTION_KEYS), list):
             return entries_from_list(self._fields.get(ENCRYPTION_KEYS))
         if len(self._fields[ENCRYPTION_KEYS]) > MAX_ENTRIES:
@@ -97,7 +97,7 @@ class Document:
         return json.dumps(self._fields) if self._text is None else self._text
 
     def snapshots(self) -> Snapshots:
-        """The snapshots that the metadata lists, with the key ids that they name."""
+        """The snapshots that the metadata lists, with their key ids."""
         return Snapshots(self._fields)
 
     def texts_outside_the_list(self) -> set[str]:
@@ -115,7 +115,7 @@ class Document:
         return found
 
     def replaced(self, entries: Sequence[EncryptedKey]) -> dict[str, Any] | str | bytes:
-        """The metadata with another list, in the form it came in; a file gives the bytes of its new content."""
+        """Return the metadata with another list, in its original form; for a file, the bytes of the new content."""
         if self._text is None:
             fields = dict(self._fields)
             if entries or ENCRYPTION_KEYS in fields:
@@ -196,11 +196,11 @@ class Snapshots:
     def check_complete(self) -> None:
         """Refuse metadata that names snapshots which it does not list.
 
-        A REST catalog can respond with a part of the snapshots (``snapshots=refs``): what only the others need would
+        A REST catalog can return a part of the snapshots (``snapshots=refs``). Keys that only the others need would
         look unused.
         """
         if not self.listed:
-            raise FormatError("the metadata has no list of snapshots, so nobody can say which keys are in use")
+            raise FormatError("the metadata has no list of snapshots, so it is not known which keys are in use")
         named = set() if self.current == -1 else {self.current}
         refs = self._fields.get("refs") or {}
         log = self._fields.get("snapshot-log") or []
@@ -279,7 +279,7 @@ def _to_gzip(text: str) -> bytes:
 
 @contextlib.contextmanager
 def _parsing() -> Iterator[None]:
-    """Turns what the JSON parser raises into a FormatError that quotes nothing of the document."""
+    """Turn errors of the JSON parser into a FormatError that quotes nothing of the document."""
     try:
         yield
     except FormatError:
@@ -287,9 +287,9 @@ def _parsing() -> Iterator[None]:
     except json.JSONDecodeError as error:
         raise FormatError(f"table metadata is not JSON: {error.msg} at character {error.pos}") from None
     except ValueError:
-        raise FormatError("table metadata is not JSON: a number that is out of all bounds") from None
+        raise FormatError("table metadata is not JSON: a number is out of range") from None
     except RecursionError:
-        raise FormatError("table metadata is not JSON that anyone wrote: it is nested too deeply") from None
+        raise FormatError("table metadata is not JSON: it is nested too deeply") from None
 
 
 def _fail(message: str) -> NoReturn:
@@ -297,11 +297,11 @@ def _fail(message: str) -> NoReturn:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    _fail(f"{name} is no JSON number")
+    _fail(f"{name} is not a JSON number")
 
 
 def _only_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a field that occurs twice, of which two readers could each take another."""
+    """Refuse a field that occurs twice: two readers could use different values."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         seen: set[str] = set()
@@ -331,7 +331,7 @@ def _start(text: str) -> int:
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str, Any, int, int]]:
-    """Name, value, and where the value's text begins and ends, of each member of the object at `start`."""
+    """Return name, value, and start and end of the value's text, for each member of the object at `start`."""
     names = set()
     position = _skip(text, start + 1)
     if text[position : position + 1] == "}":
@@ -358,13 +358,13 @@ def _members(text: str, start: int) -> Iterator[tuple[str, Any, int, int]]:
 
 
 def _spelling(text: str, start: int) -> Callable[[str], str]:
-    """What gives the text of each member's value, for the object at `start`."""
+    """Return a function that returns the text of a member's value, for the object at `start`."""
     spans = {name: slice(first, last) for name, _, first, last in _members(text, start)}
     return lambda name: text[spans[name]]
 
 
 def _elements(text: str, start: int) -> Iterator[tuple[Any, int, int]]:
-    """Value, begin and end of each element of the list at `start`, which was parsed before."""
+    """Return value, start and end of each element of the list at `start`, which was parsed before."""
     position = _skip(text, start + 1)
     while text[position] != "]":
         value, last = _decode_strictly(text, position)

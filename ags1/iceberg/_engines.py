@@ -1,11 +1,11 @@
-"""Scans for engines that ask for columns, filters and a number of rows when they run: polars and DuckDB.
+"""Scans for engines that choose columns, filters and a number of rows when they run: polars and DuckDB.
 
     polars  register_io_source(columns, predicate, n_rows)  ---+
     DuckDB  Dataset.scanner(columns, filter)                ---+--> a narrower scan --> batches --> the filter again
 
-What of a filter can be said in the scan's language is given to the scan, which leaves out files, row groups and rows by
-it. The engine's own filter is then applied to what is left, so nothing depends on the translation but speed; a part
-that might exclude too much, such as a comparison of 32-bit floats, is left out.
+The parts of a filter that the scan's language can express are passed to the scan, which skips files, row groups and
+rows. The engine then applies its own filter to the remaining rows, so the translation affects only speed. A part that
+might exclude too much, such as a comparison of 32-bit floats, is not translated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def polars_frame(scan: Any) -> Any:
     def rows(
         with_columns: list[str] | None, predicate: Any, n_rows: int | None, batch_size: int | None
     ) -> Iterator[Any]:
-        # Which rows a scan with a limit has is not known before it was read.
+        # The rows of a scan with a limit are not known before it is read.
         where = None if predicate is None or scan.plan.limit is not None else _from_polars(predicate, scan.schema)
         part = scan.narrowed(with_columns or None, where, n_rows if predicate is None else None)
         left = n_rows
@@ -71,11 +71,11 @@ def polars_frame(scan: Any) -> Any:
 
 
 def _from_polars(predicate: Any, schema: Any) -> Any:
-    """What rows that pass a predicate of polars' pass, too; None if nothing is known of them."""
+    """Return a filter that every row passes that passes polars' predicate; None if no such filter is known."""
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
     except Exception:
-        # Predicates with functions in Python have no such form.
+        # Predicates with Python functions cannot be serialized.
         return None
     return _from_tree(tree, {each.name: each.field_type for each in schema.fields})
 
@@ -112,7 +112,7 @@ def _named(function: Any) -> Any:
 
 
 def _literal(tree: Any, kind: Any) -> Any:
-    """The value of a literal, if it means the same to polars and here beside a column of this type."""
+    """Return the value of a literal if it means the same to polars and here, compared with a column of this type."""
     if not isinstance(tree, dict):
         return None
     ((_, body),) = tree.items()
@@ -127,7 +127,7 @@ def _literal(tree: Any, kind: Any) -> Any:
     if form.startswith(("Int", "UInt")) and isinstance(value, int):
         return value if isinstance(kind, _WHOLE) else None
     if form.startswith("Float") and isinstance(value, float):
-        # A column of 32 bits is compared in 32 bits by polars, and in 64 here.
+        # Polars compares a column of 32 bits in 32 bits; here it is compared in 64.
         return value if isinstance(kind, DoubleType) and value == value else None
     return value if form == "String" and isinstance(kind, StringType) else None
 
@@ -139,7 +139,7 @@ _OPERATORS = {">=": "GtEq", "<=": "LtEq", "==": "Eq", ">": "Gt", "<": "Lt"}
 
 
 class ScanDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
-    """A scan in the form of an Arrow dataset, as far as DuckDB uses it: each query scans what it asks for.
+    """A scan with the part of the Arrow dataset interface that DuckDB uses; each query scans what it needs.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class ScanDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
     """
 
     def __init__(self, scan: Any) -> None:
-        # Arrow's own, which wants a dataset of C++, is left out on purpose.
+        # The constructor of the base class is not called: it needs a C++ dataset.
         self._scan = scan
         self._arrow = _arrow_schema(scan)
 
@@ -163,7 +163,7 @@ class ScanDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
     ) -> pyarrow.dataset.Scanner:
         needed = self._scan.schema.column_names if columns is None else list(columns)
         if filter is not None:
-            # Arrow does not say which columns a filter has, but shows it.
+            # Arrow has no function for the columns of a filter; its text has them.
             shown = str(filter)
             further = [each for each in self._arrow.names if not each.isidentifier() or each in shown]
             needed = list(dict.fromkeys([*needed, *further]))
@@ -174,7 +174,7 @@ class ScanDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         )
 
     def _where(self, shown: str) -> Any:
-        """The comparisons of a filter with whole numbers, if it has nothing but these and null checks."""
+        """Return a filter's comparisons with whole numbers, if it has only these and null checks."""
         types = {each.name: each.field_type for each in self._scan.schema.fields}
         made: Any = None
         if _PART.sub("", shown):

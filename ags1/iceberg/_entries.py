@@ -2,7 +2,7 @@
 
     {"key-id": text, "encrypted-key-metadata": padded base64, "encrypted-by-id": text, "properties": {text: text}}
 
-The last two are omitted when there is nothing in them. Source: Iceberg table spec, "Encryption Keys", and its Java
+The last two are omitted when they are empty. Source: Iceberg table spec, "Encryption Keys", and its Java
 parser of encrypted keys; the spec's example that says ``key-metadata`` is out of date.
 """
 
@@ -29,7 +29,7 @@ KNOWN_FIELDS = frozenset({KEY_ID, METADATA, ENCRYPTED_BY_ID, PROPERTIES})
 KEY_TIMESTAMP = "KEY_TIMESTAMP"
 """The property's name as Iceberg Java and Rust write it."""
 MAILED_KEY_TIMESTAMP = "key-timestamp"
-"""Its name in the mailing list's description of the format; read, never written."""
+"""The name in the mailing list's description of the format; read, never written."""
 
 MAX_ENTRIES = 1_000_000
 MAX_METADATA_BYTES = 1 << 20
@@ -38,12 +38,12 @@ MAX_SHOWN = 80
 
 
 def shown(text: str) -> str:
-    """A name out of a document, fit for a message: quoted, escaped, and not long."""
+    """Return a name from a document for a message: quoted, escaped and shortened."""
     return repr(text) if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]!r}..."
 
 
 class EncryptedKey:
-    """One entry of ``encryption-keys``: a key encryption key, wrapped by a KMS, or what such a key wrapped.
+    """One entry of ``encryption-keys``: a key encryption key that a KMS wrapped, or key metadata wrapped by such a key.
 
     Parameters
     ----------
@@ -52,20 +52,20 @@ class EncryptedKey:
     encrypted_key_metadata : bytes-like
         The wrapped bytes.
     encrypted_by_id : str, optional
-        What wrapped them: the id of another entry, or of a master key in the KMS.
+        Id of the key that wrapped them: of another entry, or of a master key in the KMS.
     properties : mapping of str to str, optional
-        Further facts; a key encryption key has a timestamp.
+        Further properties; a key encryption key has a timestamp.
     unknown : mapping of str to str, optional
         Fields that the format does not define, each as JSON text. They are kept.
 
     Raises
     ------
     FormatError
-        A wrong type, a text that is no Unicode, a size that no writer produces.
+        A wrong type, a text that is not Unicode, a size that no writer produces.
 
     Notes
     -----
-    Immutable, so safe to share between threads. Holds nothing secret: what it has is wrapped.
+    Immutable, so safe to share between threads. It holds no secret, only wrapped keys.
     """
 
     __slots__ = ("_encrypted_by_id", "_encrypted_key_metadata", "_key_id", "_properties", "_unknown")
@@ -107,12 +107,12 @@ class EncryptedKey:
 
     @property
     def encrypted_by_id(self) -> str | None:
-        """Id of what wrapped them."""
+        """Id of the key that wrapped them."""
         return self._encrypted_by_id
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Further facts, read-only."""
+        """Further properties, read-only."""
         return MappingProxyType(self._properties)
 
     @property
@@ -122,18 +122,18 @@ class EncryptedKey:
 
     @property
     def timestamp(self) -> str | None:
-        """The timestamp's exact text, which is what authenticates the entries below a key encryption key."""
+        """The exact text of the timestamp, which authenticates the entries below a key encryption key."""
         # Empty text would authenticate nothing.
         return self._properties.get(KEY_TIMESTAMP) or self._properties.get(MAILED_KEY_TIMESTAMP) or None
 
     def rewrapped(self, encrypted_key_metadata: bytes, encrypted_by_id: str) -> EncryptedKey:
-        """The same entry, wrapped by something else."""
+        """Return the same entry, wrapped by another key."""
         return EncryptedKey(
             self._key_id, encrypted_key_metadata, encrypted_by_id, self._properties, unknown=self._unknown
         )
 
     def with_unknown(self, unknown: Mapping[str, str]) -> EncryptedKey:
-        """The same entry with other unknown fields."""
+        """Return the same entry with other unknown fields."""
         return EncryptedKey(
             self._key_id, self._encrypted_key_metadata, self._encrypted_by_id, self._properties, unknown=unknown
         )
@@ -147,13 +147,13 @@ class EncryptedKey:
         fields : mapping
             The parsed object.
         raw : callable, optional
-            Returns the JSON text of an unknown field as it stood in the document; without it, the field is written.
+            Returns the JSON text of an unknown field as the document has it; without `raw`, the field is serialized.
 
         Raises
         ------
         FormatError
-            A field is missing, of a wrong type, or no base64. An absent field and null are the same where a field
-            may be absent.
+            A field is missing, of a wrong type, or not base64. Null is the same as absent for a field that may be
+            absent.
         """
         if not isinstance(fields, Mapping):
             raise FormatError(f"an entry of encryption-keys must be a JSON object, not {type(fields).__name__}")
@@ -211,7 +211,7 @@ class EncryptedKey:
 
     def __repr__(self) -> str:
         if not hasattr(self, "_unknown"):
-            # In a traceback that shows local variables, out of a constructor that failed.
+            # A traceback with local variables may show an object whose constructor failed.
             return "<ags1.iceberg.EncryptedKey, not made>"
         by = None if self._encrypted_by_id is None else shown(self._encrypted_by_id)
         return (
@@ -247,7 +247,7 @@ def _text(value: object, name: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise FormatError(f"{name} has half a surrogate pair, which is no Unicode text") from None
+        raise FormatError(f"{name} has half a surrogate pair, which is not Unicode text") from None
     return value
 
 
@@ -259,7 +259,7 @@ def _base64(value: object, where: str) -> bytes:
     if len(value) > MAX_METADATA_BYTES * 4 // 3 + 4:
         raise FormatError(f"{where}: {METADATA} is larger than {MAX_METADATA_BYTES} bytes; no KMS makes such a key")
     try:
-        # Java's decoder also reads text without its padding; what is written has it.
+        # Java's decoder also reads text without padding; its encoder writes padding.
         return base64.b64decode(value if value.endswith("=") else value + "=" * (-len(value) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise FormatError(f"{where}: {METADATA} is not standard base64 (RFC 4648, section 4)") from None
@@ -276,12 +276,12 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _values(unknown: Mapping[str, str]) -> dict[str, str]:
-    """Unknown fields without the freedom that JSON leaves to spelling."""
+    """Return unknown fields in one canonical JSON spelling, to compare them."""
     return {name: json.dumps(json.loads(text), sort_keys=True) for name, text in unknown.items()}
 
 
 def _java_json(value: object) -> str:
-    r"""Compact JSON as Iceberg's writer spells it: text outside ASCII as it is, control characters as ``\u001F``."""
+    r"""Compact JSON as Iceberg's writer spells it: non-ASCII text unescaped, control characters as ``\u001F``."""
     text = _encode(value)
     if "\\u00" not in text:
         return text

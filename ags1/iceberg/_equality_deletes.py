@@ -5,7 +5,7 @@
 
 A row is deleted if its key is among those of a delete file with a higher data sequence number. Null equals null, and
 floats are compared as Java compares objects: NaN equals NaN, and the zeros of both signs are different. Columns are
-found by their ids, in files of any schema the table had. Source: Iceberg table spec, "Equality Delete Files".
+found by their ids, in files of any schema that the table had. Source: Iceberg table spec, "Equality Delete Files".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["DeletedKeys"]
 
 
 class DeletedKeys:
-    """The rows that a group of delete files deletes: `tables` has the rows of these files, as `columns` has them."""
+    """The rows that a group of delete files deletes; `tables` has the rows of these files with these `columns`."""
 
     def __init__(self, group: EqualityDeletes, tables: Sequence[pyarrow.Table], columns: FurtherColumns) -> None:
         self._field_ids = group.field_ids
@@ -36,7 +36,7 @@ class DeletedKeys:
                 for (_, number), table in zip(group.files, tables, strict=True)
             ]
         )
-        # For each column: its different values, and the numbers of all pairs with those of the columns before it.
+        # For each column: its distinct values, and the numbers of all pairs with the columns before it.
         self._steps: list[tuple[pyarrow.Array, pyarrow.Array]] = []
         found = None
         for field_id in self._field_ids:
@@ -59,7 +59,7 @@ class DeletedKeys:
 
 
 def _pairs(before: Any, values: Any, different: int) -> Any:
-    """One number for two: null if one of them is. Neither is more than there are deletes, so it fits 64 bits."""
+    """Combine two numbers into one; null if either is null. Both are at most the number of deletes: 64 bits suffice."""
     values = values.cast(pyarrow.int64())
     if before is None:
         return values
@@ -67,7 +67,7 @@ def _pairs(before: Any, values: Any, different: int) -> Any:
 
 
 def _values(table: pyarrow.Table, columns: FurtherColumns, field_id: int) -> pyarrow.Array:
-    """A column in a form in which equal values, and no others, are the same."""
+    """Return a column in a form in which only equal values are identical."""
     field = columns.field(field_id)
     if not field.field_type.is_primitive:
         raise FormatError(f"equality deletes compare the column {field.name}, which is no single value")
@@ -83,7 +83,7 @@ def _comparable(column: pyarrow.ChunkedArray, field: NestedField) -> pyarrow.Arr
         target = target.storage_type
     if isinstance(column.type, pyarrow.BaseExtensionType):
         column = pyarrow.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
-    # Before the chunks are one: text of more than 2 GiB needs the type with long offsets.
+    # Cast before the chunks are combined: text of more than 2 GiB needs long offsets.
     array = column.cast(target).combine_chunks()
     if pyarrow.types.is_floating(target):
         nan = compute.is_nan(array)

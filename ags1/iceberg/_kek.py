@@ -1,7 +1,7 @@
 """Key encryption keys: the calls to a KMS that make, wrap and unwrap them.
 
 Any object with ``wrap_key(key, wrapping_key_id)`` and ``unwrap_key(wrapped, wrapping_key_id)`` is a KMS here: the
-clients of :mod:`ags1.kms`, PyIceberg's, or one's own. An unwrapped key is kept in the cache that belongs to its client.
+clients of :mod:`ags1.kms`, PyIceberg's, or your own. An unwrapped key stays in the cache of its client.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["check_kms", "keep_kek", "kept_kek", "make_kek", "unwrap_kek", "wrap_
 
 
 def check_kms(kms: Any, name: str = "kms") -> None:
-    """Refuse what is no KMS client, before anything is asked."""
+    """Refuse an object that is not a KMS client, before the first request."""
     if not has_methods(kms):
         raise TypeError(f"{name} must have wrap_key and unwrap_key, as ags1.kms clients do; got {type(kms).__name__}")
 
 
 def unwrap_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
-    """Have a key encryption key unwrapped that the master key `table_key_id` wrapped; `key_id` is for messages.
+    """Unwrap a key encryption key under the master key `table_key_id` by the KMS; `key_id` is for messages.
 
-    A KeyAccessError says that the service refused, failed, or replied with something else than a key.
+    A KeyAccessError reports that the service refused, failed, or did not return a key.
     """
     who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
     return ask(
@@ -34,18 +34,18 @@ def unwrap_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
 
 
 def kept_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
-    """As :func:`unwrap_kek`, but a key that the client's cache has costs no call."""
+    """As :func:`unwrap_kek`, but a key in the client's cache needs no call."""
     name = name_of_key(table_key_id, wrapped)
     return key_cache_of(kms).get(name, lambda: unwrap_kek(kms, wrapped, table_key_id, key_id))
 
 
 def keep_kek(kms: Any, wrapped: bytes, table_key_id: str, kek: Key) -> None:
-    """Put a key that was just made into its client's cache."""
+    """Put a new key into its client's cache."""
     key_cache_of(kms).put(name_of_key(table_key_id, wrapped), kek)
 
 
 def wrap_kek(kms: Any, kek: Key, table_key_id: str, key_id: str) -> bytes:
-    """Have a key encryption key wrapped; the same errors as :func:`unwrap_kek`."""
+    """Wrap a key encryption key by the KMS; raises as :func:`unwrap_kek`."""
     who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
     return ask(
         lambda: _as_wrapped(kms.wrap_key(bytes(kek), table_key_id), kek),
@@ -55,7 +55,7 @@ def wrap_kek(kms: Any, kek: Key, table_key_id: str, key_id: str) -> bytes:
 
 
 def make_kek(kms: Any, table_key_id: str, key_id: str, length: int) -> tuple[Key, bytes]:
-    """Make a key encryption key, and wrap it: in the KMS if it can, of the length that it chooses; else here."""
+    """Make and wrap a key encryption key: in the KMS if it can, with a length that the KMS chooses; else here."""
     who = f"key encryption key under master key {shown(table_key_id)}"
     made = ask(lambda: _made(kms, table_key_id), f"{type(kms).__name__} did not make a {who}")
     if made is not None:

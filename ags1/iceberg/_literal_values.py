@@ -1,8 +1,8 @@
-"""Literals of row filters as values that columns are compared with, exactly, as Spark compares them.
+"""Literals of row filters as values for exact comparison with columns, as Spark compares them.
 
 Whole numbers, decimals, dates and times are counted in the column's own unit: days, microseconds, or units of the
-decimal's last digit. A literal between two of them is a fraction. Floats are compared as 64 bits, in which each number
-of 32 bits is itself: so 0.1 is not the float column's 0.1. Text, binary and UUIDs are compared byte by byte.
+decimal's last digit. A literal between two of them is a fraction. Floats are compared in 64 bits, which hold every
+32-bit number exactly: so 0.1 does not equal 0.1 in a 32-bit column. Text, binary and UUIDs are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyiceberg.expressions import literals as written
 __all__ = ["Value", "decimal_bound", "value_of"]
 
 Value = Fraction | float | str | bytes
-"""A fraction counts units; a float may be compared with whole numbers and decimals too, which then are floats."""
+"""A fraction counts units. A float may also be compared with whole numbers and decimals, as floats."""
 
 _DAY = 86_400_000_000
 _ZONED = (types.TimestamptzType, types.TimestamptzNanoType)
@@ -33,12 +33,12 @@ _MOMENT = re.compile(
 )
 _CLOCK = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
-# No column has as many digits. A fraction of such a number would be as long as its exponent is large.
+# No column has this many digits, and a fraction of such a number would have as many digits as its exponent says.
 _MOST_DIGITS = 400
 
 
 def value_of(literal: Any, kind: Any) -> Value:
-    """The value of a literal for a column of a type; a ValueError where no such column can be compared with it."""
+    """Return a literal's value for a column of a type; a ValueError if no such column can be compared with it."""
     convert = _CONVERSIONS.get(type(kind))
     made = None
     if convert is not None:
@@ -52,9 +52,9 @@ def value_of(literal: Any, kind: Any) -> Value:
 
 
 def decimal_bound(value: float, scale: int, *, inclusive: bool) -> tuple[Fraction, bool]:
-    """The decimals of a scale that are less than a float, or equal, when they are floats themselves.
+    """Return the bound of the decimals that are less than a float when converted (with `inclusive`: or equal).
 
-    Return what their units are less than, and whether they may be equal to it too.
+    The result is the bound of their units at this scale, and whether they may be equal to it.
     """
     most = Fraction(10**_MOST_DIGITS)
     if math.isnan(value):
@@ -63,7 +63,7 @@ def decimal_bound(value: float, scale: int, *, inclusive: bool) -> tuple[Fractio
     above = math.nextafter(below, math.inf)
     if math.isinf(below) or math.isinf(above):
         return (most, True) if below > 0 else (-most, True)
-    # Decimals are rounded to the nearest float, and from half way to the one whose last bit is zero.
+    # Decimals are rounded to the nearest float, ties to the one whose last bit is zero.
     even = struct.unpack("<q", struct.pack("<d", below))[0] & 1 == 0
     return (Fraction(below) + Fraction(above)) / 2 * 10**scale, even
 
@@ -126,7 +126,7 @@ def _time(literal: Any, _: Any) -> Value | None:
 def _timestamp(literal: Any, kind: Any) -> Value | None:
     made: Fraction | None = None
     if isinstance(literal, (written.TimestampLiteral, written.LongLiteral)):
-        # Iceberg takes whole numbers for microseconds here, whatever the column has.
+        # Iceberg reads whole numbers as microseconds here, whatever the unit of the column.
         made = Fraction(literal.value)
     elif isinstance(literal, written.DateLiteral):
         made = Fraction(literal.value * _DAY)
@@ -137,7 +137,7 @@ def _timestamp(literal: Any, kind: Any) -> Value | None:
 
 def _moment(text: str, *, zoned: bool) -> Fraction | None:
     found = _MOMENT.fullmatch(text)
-    # A moment without a zone is another one in each place, and one with a zone is no local time.
+    # A timestamp without a zone is a local time and no fixed moment; one with a zone is no local time.
     if found is None or (found[8] is not None) != zoned:
         return None
     made = Fraction(_days(found) * _DAY)

@@ -1,4 +1,4 @@
-"""Errors with the name of the file that they are about, and of a type that callers know."""
+"""Errors that name their file and have a documented type."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["naming"]
 
 @contextlib.contextmanager
 def naming(path: str, problem: str = "is not the Avro file that it should be") -> Iterator[None]:
-    """Gives all that wrong bytes can lead us, fastavro, Arrow and PyIceberg to raise the file's name.
+    """Add the file's name to any error that damaged bytes can cause here, in fastavro, Arrow or PyIceberg.
 
-    Errors that are none of ours become a FormatError that says `problem`.
+    Errors of other packages become a FormatError that says `problem`.
     """
     try:
         yield

@@ -3,12 +3,12 @@
     manifest list --> manifests that may have such rows --> delete files --> index of deletes
                                                         --> data files that may have such rows, with their deletes
 
-Manifests are read side by side, entry by entry, and nothing is kept of files that are left out. What the row filter
-excludes is found by :mod:`ags1.iceberg._row_filter`: PyIceberg compares partitions and metrics in its own way, which is
-not Spark's for null, NaN, defaults and literals between two values.
+Manifests are read side by side, entry by entry, and nothing is kept of files that are left out.
+:mod:`ags1.iceberg._row_filter` decides what the row filter excludes: PyIceberg compares partitions and metrics unlike
+Spark for null, NaN, defaults and literals between two values.
 
-Metrics of delete files are not compared: an equality delete file may have further columns, whose metrics say nothing
-about the rows that it deletes.
+Metrics of delete files are not compared: an equality delete file may have further columns, whose metrics do not
+describe the rows that it deletes.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ __all__ = ["DataFile", "ScanTask", "plan_scan"]
 
 _DATA_FORMATS = ("parquet", "avro", "orc")
 _NAN = float("nan")
-# Requests under way at once: an object store responds late to each.
+# Requests under way at once: an object store has a high latency.
 _READERS = 8
 _FIELDS = [each.name for each in manifest.DATA_FILE_TYPE[3].fields]
-# What is large, and of no use to whoever reads the file.
+# Large fields that a reader of the file does not need.
 _METRICS = frozenset(
     ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 )
 
 
 class DataFile(manifest.DataFile):
-    """A data or delete file, as its manifest has it, without the metrics of its columns.
+    """A data or delete file as in its manifest, without the metrics of its columns.
 
-    Of position deletes the bounds of the paths are there.
+    Position delete files keep the bounds of the paths.
     """
 
     __slots__ = ("_spec_id",)
@@ -72,13 +72,13 @@ class DataFile(manifest.DataFile):
 
     @property
     def first_row_id(self) -> int | None:
-        """Number of its first row, also inherited; None if its rows have none."""
+        """Row id of its first row, possibly inherited; None if its rows have none."""
         found: int | None = self._data[16]
         return found
 
     @property
     def referenced_data_file(self) -> str | None:
-        """The one data file that its deletes are for."""
+        """The only data file that its deletes apply to."""
         found: str | None = self._data[17]
         return found
 
@@ -91,13 +91,13 @@ class ScanTask(FileScanTask):
     file : DataFile
         As PyIceberg has it, without the metrics of its columns.
     delete_files : set of DataFile
-        Of every kind.
+        Delete files of every kind.
     residual : pyiceberg.expressions.BooleanExpression
-        The scan's filter; AlwaysTrue if metadata alone says that every row of the file passes.
+        The scan's filter; AlwaysTrue if the metadata proves that every row of the file passes.
     sequence_number : int
-        The file's data sequence number. Of the files in `deletes.equality_deletes`, those with a higher one apply.
+        The file's data sequence number. Files in `deletes.equality_deletes` with a higher number apply.
     file_sequence_number : int or None
-        That of the snapshot that added the file.
+        Sequence number of the snapshot that added the file.
     deletes : Deletes
         The same delete files by kind.
     """
@@ -110,9 +110,9 @@ class ScanTask(FileScanTask):
 
 
 def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
-    """The tasks of PyIceberg's scan over an EncryptedFileIO, by a filter that is taken instead of the scan's own.
+    """Return the tasks of PyIceberg's scan over an EncryptedFileIO, with this filter instead of the scan's own.
 
-    A file that cannot be read is named by a FormatError or a KeyAccessError, instead of being left out.
+    A FormatError or KeyAccessError names a file that cannot be read; it is never left out.
     """
     snapshot = plan.snapshot()
     if snapshot is None:
@@ -123,7 +123,7 @@ def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
             "as version 1 once did, are not read"
         )
     files = SnapshotFiles(plan.io)
-    # Not through PyIceberg's cache of manifests, where another table could have put one under the same path.
+    # PyIceberg's cache of manifests is not used: another table could have put one there under the same path.
     listed = files.manifests({"manifest-list": snapshot.manifest_list})
     with naming(snapshot.manifest_list):
         planner = _Planner(plan, row_filter, files, listed)
@@ -136,7 +136,7 @@ def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
 
 
 class _Found(NamedTuple):
-    """A file of a manifest, and what is left to filter its rows by."""
+    """A file of a manifest, and the filter that remains for its rows."""
 
     file: DataFile
     sequence_number: int
@@ -154,14 +154,14 @@ class _Spec:
         self.kinds = [each.field_type for each in spec.partition_type(schema).fields]
 
     def values(self, partition: Mapping[int, Any]) -> list[Any]:
-        """A partition as PyIceberg has it."""
+        """Return a partition as PyIceberg's object."""
         return [_value(partition[field.field_id], kind) for field, kind in zip(self.fields, self.kinds, strict=True)]
 
 
 class _Planner:
-    """Finds the files that may have rows which pass. Safe to share between threads.
+    """Finds the files that may have matching rows. Safe to share between threads.
 
-    `deletes` and `data` are the manifests that are to be read.
+    `deletes` and `data` are the manifests to read.
     """
 
     def __init__(self, plan: Any, row_filter: RowFilter, files: SnapshotFiles, listed: list[dict[str, Any]]) -> None:
@@ -180,7 +180,7 @@ class _Planner:
         return True in self._filter.possible(lambda column: of_summaries(column, spec.fields, summaries, spec.kinds))
 
     def passing(self, listed: Mapping[str, Any]) -> list[_Found]:
-        """Files of a manifest that may have rows which pass."""
+        """Return the files of a manifest that may have matching rows."""
         path, of_data = listed["manifest_path"], listed["content"] == DATA
         spec = self._specs[listed["partition_spec_id"]]
         found = []
@@ -202,7 +202,7 @@ class _Planner:
         return found
 
     def _possible(self, file: Mapping[str, Any], spec: _Spec) -> frozenset[bool | None]:
-        """What the filter may be for rows of a file."""
+        """Return the possible values of the filter for the rows of a file."""
 
         def ranges(column: FilteredColumn) -> list[ValueRange]:
             found = of_partition(column, spec.fields, file["partition"])
@@ -211,7 +211,7 @@ class _Planner:
         return self._filter.possible(ranges)
 
     def _checked(self, entry: Entry) -> int:
-        """The sequence number of a file, which can be read and may be. Its key is known from now on."""
+        """Check that a file can be read and is allowed, register its key, and return its sequence number."""
         file = entry.file
         form, content = file["file_format"].lower(), file["content"]
         if form not in _DATA_FORMATS and not (content == POSITION_DELETES and form == "puffin"):
@@ -226,12 +226,12 @@ class _Planner:
 
 
 def _value(raw: Any, kind: Any) -> Any:
-    """A value of a partition as PyIceberg has it."""
+    """Return a partition value as PyIceberg's object."""
     if raw is None:
         return None
     if isinstance(kind, DecimalType):
         number = int.from_bytes(raw, "big", signed=True)
-        # Not by arithmetic, which would round to the context's digits.
+        # Arithmetic would round to the digits of the decimal context.
         return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -kind.scale))
     if isinstance(kind, UUIDType):
         return uuid.UUID(bytes=raw)
