@@ -4,9 +4,9 @@
     _last_updated_sequence_number    stored for a row that was moved unchanged, else that of the file
     _pos                             position in the file
 
-Files of older format versions have no first_row_id, and then no number at all; Avro files still have the second. So
-Iceberg Java reads them. What is taken from PyIceberg without its promise to keep it is here and in
-:mod:`ags1.iceberg._scan`, nowhere else. Source: Iceberg table spec, "Row Lineage"; Iceberg Java's ParquetValueReaders.
+Files of older format versions have no first_row_id, and then no number at all; Avro files still have the second.
+Iceberg Java does the same. Private names of PyIceberg are used only here and in :mod:`ags1.iceberg._scan`. Source:
+Iceberg table spec, "Row Lineage"; Iceberg Java's ParquetValueReaders.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LINEAGE = {
 
 
 def expected_type(scan: Any, field_id: int) -> Any:
-    """The type that a field has in the scan or else in the table; None for one that has been dropped."""
+    """Return a field's type in the scan or else in the table; None if the field was dropped."""
     for schema in (scan._projected_schema, scan._table_metadata.schema()):
         try:
             return schema.find_type(field_id)
@@ -64,12 +64,12 @@ def expected_type(scan: Any, field_id: int) -> Any:
 
 
 def name_mapping(scan: Any) -> Any:
-    """The table's mapping from names to field ids, or None."""
+    """Return the table's mapping from names to field ids, or None."""
     return scan._table_metadata.name_mapping()
 
 
 class Projection:
-    """How the rows of a file become rows of a scan. `file_schema` has the fields of the file that have to be read."""
+    """Projects the rows of a file onto a scan. `file_schema` has the fields of the file to read."""
 
     def __init__(self, scan: Any, task: Any, file_schema: Schema) -> None:
         metadata, file = scan._table_metadata, task.file
@@ -85,15 +85,15 @@ class Projection:
         self._lineage = RowLineage(self._requested, first, number, is_avro=is_avro)
 
     def rows(self, batch: Any, start: int, deleted: list[Any] | None) -> Any:
-        """The rows as the scan wants them, without those at the `deleted` positions of the file: a vector, or columns.
+        """Return the rows as the scan's columns, without the `deleted` positions of the file: a vector, or columns.
 
-        `batch` has rows of the file that follow one another, from the position `start` on, with the columns of
-        `file_schema`. What PyIceberg and Arrow raise means that the file's schema does not fit the table's.
+        `batch` has consecutive rows of the file from the position `start` on, with the columns of `file_schema`. Any
+        exception of PyIceberg or Arrow means that the file's schema does not fit the table's.
         """
         kept = None
         if deleted:
             kept = _kept(deleted, start, start + batch.num_rows)
-            # There is nothing to take from without columns, and it does not matter which rows are left.
+            # Without columns only the number of rows matters.
             batch = batch.take(kept) if batch.num_columns else batch.slice(0, len(kept))
         visitor = _Visitor(
             self.file_schema,
@@ -106,10 +106,10 @@ class Projection:
 
 
 def _kept(deleted: list[Any], start: int, end: int) -> Any:
-    """Which rows of a range of positions are left, counted from its start."""
+    """Return which rows of a range of positions remain, counted from its start."""
     if not isinstance(deleted[0], BitMap64):
         return _combine_positional_deletes(deleted, start, end)
-    # Only this range becomes numbers: a vector of some bytes can have any number of them.
+    # Only this range is expanded: a vector of a few bytes can have any number of positions.
     (vector,) = deleted
     left = (BitMap64(range(start, end)) - vector).to_array()
     positions = pyarrow.Array.from_buffers(pyarrow.int64(), len(left), [None, pyarrow.py_buffer(left)])
@@ -117,9 +117,9 @@ def _kept(deleted: list[Any], start: int, end: int) -> Any:
 
 
 class _Visitor(ArrowProjectionVisitor):
-    """PyIceberg's own turns lists and maps of structs that are null into empty ones.
+    """PyIceberg's own visitor turns null lists and maps of structs into empty ones.
 
-    And a struct that a file lacks gets nulls in its required fields too, which Arrow refuses.
+    It also fills the required fields of a struct that a file lacks with nulls, which Arrow refuses.
     """
 
     def struct(self, struct: Any, struct_array: Any, field_results: Any) -> Any:
@@ -158,12 +158,12 @@ class _Visitor(ArrowProjectionVisitor):
 
 
 def _whole(offsets: Any) -> Any:
-    """A copy that is no slice, with which Arrow takes no mask: batches of large row groups are slices."""
+    """Return a copy that is not a slice: Arrow takes no mask with slices, such as batches of large row groups."""
     return compute.add(offsets, pyarrow.scalar(0, offsets.type)) if offsets.offset else offsets
 
 
 def _nulls(kind: pyarrow.DataType, length: int, *, nullable: bool) -> Any:
-    """Nulls; or, for a field that cannot be null below a struct that is, values that nobody sees."""
+    """Return nulls; for a required field below a null struct, placeholder values that are never visible."""
     if isinstance(kind, pyarrow.BaseExtensionType):
         return pyarrow.ExtensionArray.from_storage(kind, _nulls(kind.storage_type, length, nullable=nullable))
     nulls = pyarrow.nulls(length, kind)
@@ -183,9 +183,9 @@ def _nulls(kind: pyarrow.DataType, length: int, *, nullable: bool) -> Any:
 
 
 class RowLineage:
-    """The lineage columns of a scan, for the rows of one file.
+    """The lineage columns of a scan for the rows of one file.
 
-    `first_row_id` is the file's, also inherited; `sequence_number` is that of the snapshot that added the file.
+    `first_row_id` is the file's, possibly inherited; `sequence_number` is that of the snapshot that added the file.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class RowLineage:
         self._number = sequence_number if is_avro or first_row_id is not None else None
 
     def filled(self, rows: Any, start: int, kept: Any) -> Any:
-        """The rows, which have what their file stores, with what it does not store.
+        """Return the rows with the lineage values that the file does not store.
 
         `start` is the position in the file of the first row that was read; `kept` says which of them these are, None
         for all.
@@ -228,9 +228,9 @@ class RowLineage:
 class FurtherColumns:
     """Further columns of a scan.
 
-    Each is at the end of the scan's schema, with the structs it is in, even if the scan has it already: so it does not
-    matter what the scan asks for. `schema` has those of the scan, which are `width` columns, and then these. With
-    `required`, a file must have them all.
+    Each is at the end of the scan's schema, with the structs around it, even if the scan has it already, so the scan's
+    own columns do not matter. `schema` has the `width` columns of the scan, and then these. With `required`, a file
+    must have them all.
     """
 
     def __init__(self, schema: Schema, metadata: Any, field_ids: Iterable[int], *, required: bool = False) -> None:
@@ -249,18 +249,18 @@ class FurtherColumns:
         self.schema = Schema(*fields)
 
     def field(self, field_id: int) -> NestedField:
-        """The field of an id, as the table has it."""
+        """Return the table's field with this id."""
         return self._columns[field_id][2]
 
     def column(self, rows: pyarrow.Table | pyarrow.RecordBatch, field_id: int) -> Any:
-        """The values of a field, null also where a struct around it is."""
+        """Return the values of a field; null also where a struct around it is null."""
         position, depth, _ = self._columns[field_id]
         found = rows.column(position)
         return compute.struct_field(found, [0] * depth) if depth else found
 
 
 def path_to(fields: Iterable[NestedField], field_id: int) -> list[NestedField] | None:
-    """A field and the structs it is in, the outermost first; None if it is in a list or a map."""
+    """Return a field and the structs around it, outermost first; None if it is in a list or a map."""
     for field in fields:
         if field.field_id == field_id:
             return [field]
@@ -272,7 +272,7 @@ def path_to(fields: Iterable[NestedField], field_id: int) -> list[NestedField] |
 
 
 def _path(schema: Schema, metadata: Any, field_id: int) -> list[NestedField]:
-    """By the scan's schema, or else the newest that has the field."""
+    """From the table's schema, or else the newest that has the field."""
     older = sorted(metadata.schemas, key=lambda each: each.schema_id, reverse=True)
     # The table's schema first: the scan may have asked for a part of a struct.
     for each in (metadata.schema(), schema, *older):
@@ -285,13 +285,13 @@ def _path(schema: Schema, metadata: Any, field_id: int) -> list[NestedField]:
 
 
 def _only(path: list[NestedField], name: str, required: bool) -> NestedField:
-    """A field with nothing in it but one path."""
+    """Return a field that contains only one path."""
     first, *rest = path
     return NestedField(
         field_id=first.field_id,
         name=name,
         field_type=StructType(_only(rest, rest[0].name, required)) if rest else first.field_type,
         required=required,
-        # A file that must have the column is not helped by a default.
+        # A default does not replace a column that the file must have.
         initial_default=None if rest or required else first.initial_default,
     )

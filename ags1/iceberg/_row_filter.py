@@ -3,12 +3,12 @@
     expression  --bound to the table's columns-->  tree  --over projected rows-->     true, false or null for each row
                                                          --over ranges of values-->  which of the three are possible
 
-Rows are filtered after they were projected: with the columns' types, names and defaults of the scan, whatever the file
-has. A file is left out only if its ranges make a row that passes impossible, by the same tree.
+Rows are filtered after projection: with the scan's types, names and defaults, whatever the file has. The same tree over
+a file's ranges decides whether a row can pass; only if none can is the file skipped.
 
 Logic has three values, as in SQL: a comparison with null is null, and rows that are null do not pass. Floats have
-Spark's order: NaN equals NaN and is more than any other, and the zeros of both signs are equal. So everything is made
-of "less", "in" and four more, with `not` around them.
+Spark's order: NaN equals NaN and is greater than any other number, and the zeros of both signs are equal. Every
+predicate is built from "less", "in" and four others, with `not` around them.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _Truth = bool | None
 _Ranges = Callable[[FilteredColumn], Iterable[ValueRange]]
 _Arrays = Callable[[int], pyarrow.Array]
 _ALL: frozenset[_Truth] = frozenset((True, False, None))
-# A text, which stays as it is, or a name in double quotes.
+# A text in single quotes, which stays as it is, or a name in double quotes.
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"((?:[^"\\]|\\.)+)\"""", re.DOTALL)
 
 
 class RowFilter:
-    """A filter, not bound yet, bound to the schema of the table or of its snapshot.
+    """A filter that is bound to the schema of the table or of its snapshot.
 
-    `field_ids` are the columns that it needs. A ValueError says that there is no such column, or that its type cannot
+    `field_ids` are the columns that it needs. A ValueError reports a column that does not exist, or a type that cannot
     be compared with a literal.
     """
 
@@ -58,14 +58,14 @@ class RowFilter:
         self.field_ids = tuple(dict.fromkeys(each.field_id for each in self._root.columns()))
 
     def passing(self, columns: _Arrays, count: int) -> pyarrow.Array:
-        """Which of `count` rows pass, as booleans without nulls; `columns` returns the array of a field id."""
+        """Return which of `count` rows pass, as booleans without nulls; `columns` returns the array of a field id."""
         found = self._root.evaluate(columns, count)
         return found.fill_null(False) if found.null_count else found
 
     def possible(self, ranges: _Ranges) -> frozenset[_Truth]:
-        """The values that it may have for any of the rows; never too few.
+        """Return the values that the filter may have for any of the rows; never too few.
 
-        `ranges` returns what is known of a column in these rows; all of it is true.
+        `ranges` returns the known ranges of a column in these rows; all of them hold.
         """
         return self._root.possible(ranges)
 
@@ -137,7 +137,7 @@ class _Both:
 
 
 class _Predicate:
-    """Of one column."""
+    """A predicate on one column."""
 
     def __init__(self, column: FilteredColumn) -> None:
         self._column = column
@@ -170,7 +170,7 @@ class _IsNull(_Predicate):
 
 
 class _IsNan(_Predicate):
-    """False for null, as Spark's isnan is."""
+    """False for null, as Spark's isnan."""
 
     def _of(self, array: pyarrow.Array) -> pyarrow.Array:
         return compute.is_nan(array).fill_null(False)
@@ -196,7 +196,7 @@ class _Comparison(_Predicate):
         return False
 
     def _of_values(self, found: ValueRange) -> tuple[bool, bool]:
-        """Whether it may be true, and whether it may be false, of what is neither null nor NaN."""
+        """Return whether it may be true, and whether it may be false, for values that are neither null nor NaN."""
         raise NotImplementedError
 
 
@@ -204,7 +204,7 @@ class _Less(_Comparison):
     def __init__(self, column: FilteredColumn, value: Value, *, inclusive: bool) -> None:
         super().__init__(column)
         if isinstance(value, Fraction):
-            # Between two values of the column there is nothing to be equal to.
+            # A fraction lies between two values of the column and equals none.
             inclusive = inclusive or value.denominator != 1
             value = Fraction(math.floor(value))
         self._value, self._inclusive = value, inclusive
@@ -226,7 +226,7 @@ class _Less(_Comparison):
         value = found.image(self._value) if found.ordered else None
         if value is None:
             return True, True
-        # What is not the value itself but what a transform makes of it may come from a smaller or larger one.
+        # A transform's result may come from a smaller or larger value, unlike the value itself.
         below = self._inclusive or not found.exact
         above = not self._inclusive or not found.exact
         lower, upper = found.bounds(self._value)
@@ -240,7 +240,7 @@ class _IsIn(_Comparison):
         super().__init__(column)
         kept = [each for each in values if not isinstance(each, Fraction) or each.denominator == 1]
         self._nan = any(isinstance(each, float) and math.isnan(each) for each in kept)
-        # Adding zero makes one zero of the two.
+        # Adding zero turns -0.0 into 0.0.
         plain = {each + 0.0 if isinstance(each, float) else each for each in kept if each == each}
         self._groups: list[list[Any]] = [
             sorted(each for each in plain if isinstance(each, float)),
@@ -263,7 +263,7 @@ class _IsIn(_Comparison):
             found = compute.or_(found, among)
         if self._nan and pyarrow.types.is_floating(array.type):
             found = compute.or_(found, compute.is_nan(array))
-        # Null where the column is: is_in has false there.
+        # Null where the column is null: is_in returns false there.
         return compute.if_else(array.is_valid(), found, pyarrow.scalar(None, pyarrow.bool_()))
 
     def _of_nan(self) -> bool:
@@ -310,7 +310,7 @@ class _StartsWith(_Comparison):
 
 
 def _constant(array: pyarrow.Array, value: bool) -> pyarrow.Array:
-    """One value, but null where the array is."""
+    """Return one value for all rows, but null where the array is null."""
     made = pyarrow.repeat(value, len(array))
     if not array.null_count:
         return made
@@ -318,7 +318,7 @@ def _constant(array: pyarrow.Array, value: bool) -> pyarrow.Array:
 
 
 def _comparable(array: pyarrow.Array, values: list[Any]) -> tuple[pyarrow.Array, list[Any]]:
-    """An array, and values of one kind as scalars of its type; instead of one beyond it, whether all are less."""
+    """Return an array, and values as scalars of its type; for a value out of range, whether the array is less."""
     if isinstance(array.type, pyarrow.BaseExtensionType):
         array = array.storage
     kind = array.type
@@ -359,7 +359,7 @@ def _bound(expression: Any, schema: Schema, case_sensitive: bool) -> _Node:
         left, right = (_bound(each, schema, case_sensitive) for each in (expression.left, expression.right))
         return _Both(left, right, either=isinstance(expression, written.Or))
     if not isinstance(expression, (written.UnaryPredicate, written.SetPredicate, written.LiteralPredicate)):
-        raise ValueError(f"row_filter must be an expression that is not bound, not {type(expression).__name__}")
+        raise ValueError(f"row_filter must be an unbound expression, not {type(expression).__name__}")
     column = _column(expression.term, schema, case_sensitive)
     if isinstance(expression, (written.IsNull, written.NotNull)):
         return _perhaps_not(_IsNull(column), isinstance(expression, written.NotNull))
@@ -381,7 +381,7 @@ def _bound(expression: Any, schema: Schema, case_sensitive: bool) -> _Node:
         return _perhaps_not(_StartsWith(column, value), isinstance(expression, written.NotStartsWith))
     if isinstance(expression, (written.EqualTo, written.NotEqualTo)):
         return _perhaps_not(_among(column, [value]), isinstance(expression, written.NotEqualTo))
-    # The order is of all values: more is neither less nor equal.
+    # The order is total: "greater" is "neither less nor equal".
     more = isinstance(expression, (written.GreaterThan, written.GreaterThanOrEqual))
     inclusive = isinstance(expression, (written.LessThanOrEqual, written.GreaterThan))
     return _perhaps_not(_less(column, value, inclusive=inclusive), more)
@@ -439,7 +439,7 @@ def parse_filter(text: str) -> Any:
     try:
         made = parse(plain)
     except ParseBaseException as error:
-        quotes = "; a text stands in single quotes, a name in double ones" if '"' in text else ""
+        quotes = "; put a text in single quotes, a name in double quotes" if '"' in text else ""
         # Its own message lists the whole grammar.
         raise ValueError(
             f"the filter {text!r} cannot be understood, from character {error.column} on: write amount > 10 and "
@@ -449,7 +449,7 @@ def parse_filter(text: str) -> Any:
 
 
 def _named(expression: Any, names: dict[str, str]) -> Any:
-    """The expression with the names that stand for its marks."""
+    """Return the expression with its marks replaced by the names that they stand for."""
     if isinstance(expression, written.Not):
         return written.Not(_named(expression.child, names))
     if isinstance(expression, (written.And, written.Or)):

@@ -2,8 +2,8 @@
 
     file  --rows by position-->  not deleted  --projected-->  the scan's columns  --filter, equality deletes-->  rows
 
-PyIceberg submits all files of a scan at once and keeps what each gives until its turn. Here a window of files is read
-ahead, so that a scan of any size takes the memory of a few of them, and of its deletes.
+PyIceberg submits all files of a scan at once and keeps the rows of each until its turn. Here a window of files is read
+ahead, so a scan of any size needs the memory of a few files and of its deletes.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ __all__ = ["EncryptedArrowScan", "FileRows"]
 
 _BUFFER = 8 << 20
 _PROBLEM = "cannot be read"
-# Opening a file in a store is waiting for it, so several wait at once; each may hold its rows.
+# Opening a file in a store is mostly waiting, so several files wait at once; each may hold its rows.
 _REMOTE_FILES = 8
 
 
 @dataclass(frozen=True)
 class FileRows:
-    """What a scan reads of one file.
+    """The part of one file that a scan reads.
 
-    `deleted` has the positions of rows that are deleted: one pyroaring.BitMap64 of a deletion vector, or columns of
-    position deletes; `batches` the rows that are left and pass.
+    `deleted` has the positions of deleted rows: one pyroaring.BitMap64 of a deletion vector, or columns of position
+    deletes. `batches` has the remaining rows that pass the filter.
     """
 
     task: ScanTask
@@ -66,15 +66,15 @@ class EncryptedArrowScan(ArrowScan):
         row_filter: RowFilter | None = None,
         limit: int | None = None,
     ) -> None:
-        # PyIceberg's own filter refuses some literals, and never sees a row.
+        # PyIceberg's own filter refuses some literals, and is never applied to a row.
         super().__init__(metadata, file_io, schema, AlwaysTrue(), True, limit)
         self._filter = row_filter
 
     def to_record_batches(self, tasks: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
-        """Batches of all tasks, in their order, and of one schema.
+        """Return batches of all tasks, in their order, with one schema.
 
-        A FormatError names a file that is damaged. A TypeError refuses tasks that plan_files() has not made:
-        PyIceberg's own do not say which deletes apply.
+        A FormatError names a damaged file. A TypeError refuses tasks that plan_files() did not make: PyIceberg's own
+        tasks do not state which deletes apply.
         """
         left = self._limit
         with closing(self.by_file(tasks)) as files:
@@ -88,7 +88,7 @@ class EncryptedArrowScan(ArrowScan):
                         return
 
     def by_file(self, tasks: Iterable[Any]) -> Generator[FileRows, None, None]:
-        """Rows of each task, in their order; raises as :meth:`to_record_batches`, and knows no limit."""
+        """Return the rows of each task, in their order, without a limit; raises as :meth:`to_record_batches`."""
         tasks = list(tasks)
         if not all(isinstance(task, ScanTask) for task in tasks):
             raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
@@ -106,7 +106,7 @@ class EncryptedArrowScan(ArrowScan):
     def _rows(
         self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
     ) -> list[pyarrow.RecordBatch]:
-        """Rows of a data file, all of one schema: files have text with short or with long offsets."""
+        """Return rows of a data file with one schema: text in files may have short or long offsets."""
         schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
         with naming(task.file.file_path, _PROBLEM):
             return [batch.cast(schema) for batch in self._left(task, positions, keys)]
@@ -114,13 +114,13 @@ class EncryptedArrowScan(ArrowScan):
     def _left(
         self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
     ) -> list[pyarrow.RecordBatch]:
-        """Rows of a data file that pass the filter and are not deleted."""
+        """Return the rows of a data file that pass the filter and are not deleted."""
         groups = task.deletes.equality_deletes if isinstance(task, ScanTask) else ()
         field_ids = dict.fromkeys(() if self._filter is None else self._filter.field_ids)
         field_ids |= dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
         columns = FurtherColumns(self._projected_schema, self._table_metadata, field_ids)
         passing, left = [], None if groups else self._limit
-        # Without a limit: rows are taken away from what this reads.
+        # Without a limit, because rows are removed after reading.
         whole = EncryptedArrowScan(self._table_metadata, self._io, columns.schema, self._filter)
         with closing(whole._batches(task, positions)) as batches:
             for batch in batches:
@@ -149,7 +149,7 @@ class EncryptedArrowScan(ArrowScan):
         return batch.filter(mask) if passing else batch.slice(0, 0)
 
     def _deleted_positions(self, tasks: list[ScanTask], at_once: int) -> Callable[[ScanTask], list[Any]]:
-        """Read the position deletes and deletion vectors of all tasks; return what gives the positions of one."""
+        """Read the position deletes and deletion vectors of all tasks; return a function for those of one task."""
         files = {each.file_path: each for task in tasks for each in task.deletes.position_deletes}
         vectors: dict[str, list[DeletionVector]] = {}
         for vector in dict.fromkeys(task.deletes.vector for task in tasks):
@@ -200,7 +200,7 @@ class EncryptedArrowScan(ArrowScan):
             return schema_to_pyarrow(columns.schema, include_field_ids=False).empty_table()
 
     def _batches(self, task: Any, positions: list[Any] | None) -> Generator[pyarrow.RecordBatch, None, None]:
-        """Rows of a data file as the scan has them, without those at some positions; the filter is not applied."""
+        """Return rows of a data file as the scan's columns, without those at some positions, and without the filter."""
         if task.file.file_format == FileFormat.AVRO:
             from ags1.iceberg._avro_files import read_task
 
@@ -210,7 +210,7 @@ class EncryptedArrowScan(ArrowScan):
             yield from self._parquet_batches(task, positions)
 
     def _parquet_batches(self, task: Any, positions: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
-        """As PyIceberg reads it, but with a projection that keeps lists that are null."""
+        """Read as PyIceberg does, but with a projection that keeps null lists."""
         import pyarrow.dataset as dataset
 
         downcast = self._downcast_ns_timestamp_to_us
@@ -228,7 +228,7 @@ class EncryptedArrowScan(ArrowScan):
             )
             projection = Projection(self, task, file_schema)
             variants.check(projection.file_schema)
-            # Positions, and the numbers of rows, count all rows.
+            # Positions and row ids count all rows.
             counted = bool(positions) or not {ROW_ID, POSITION}.isdisjoint(self._projected_schema.field_ids)
             if self._filter is not None and not counted and task.file.file_format == FileFormat.PARQUET:
                 fragment = _without_hopeless_groups(fragment, file_schema, self._filter)
@@ -246,7 +246,7 @@ class EncryptedArrowScan(ArrowScan):
 def _without_hopeless_groups(fragment: Any, file_schema: Schema, row_filter: RowFilter) -> Any:
     metadata, physical = fragment.metadata, fragment.physical_schema
     columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-    # Those that are in no struct: a name may have dots itself.
+    # Only fields outside structs: a name may contain dots.
     leaves = {column.name: index for index, column in enumerate(columns) if column.name == column.path}
     top = {field.field_id: field.name for field in file_schema.fields}
 
@@ -265,6 +265,6 @@ def _without_hopeless_groups(fragment: Any, file_schema: Schema, row_filter: Row
 
 
 def _files_at_once(tasks: list[ScanTask]) -> int:
-    """Files that are open side by side: one a CPU, but more where most of the time is waiting for a store."""
+    """Return the number of files open at once: one per CPU, more for a store with a high latency."""
     remote = any(not Location(task.file.file_path).is_local for task in tasks[:1])
     return max(usable_cpus(), _REMOTE_FILES) if remote else usable_cpus()

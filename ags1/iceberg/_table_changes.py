@@ -1,4 +1,4 @@
-"""What a table's rows can be changed by: the methods of an open table that write."""
+"""The methods of an open table that change its rows."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ __all__ = ["TableChanges"]
 
 
 class TableChanges:
-    """Changes of the rows of a table that was opened through a catalog.
+    """Changes to the rows of a table that was opened through a catalog.
 
-    Each is one snapshot. What cannot be done is refused before anything is written. If somebody else commits
-    meanwhile, the change is made again from the newest state, a few times; then it is a ConflictError. The table has
-    the new state afterwards.
+    Each change is one snapshot. An impossible change is refused before anything is written. If another writer commits
+    first, the change is made again from the newest state, a few times; then a ConflictError is raised. The table object
+    has the new state afterwards.
 
     Notes
     -----
     Rows come as a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars data frame, or any object with
-    ``__arrow_c_stream__``. A reader is written as it comes, in bounded memory.
+    ``__arrow_c_stream__``. A reader is consumed batch by batch, in bounded memory.
 
-    All of them raise
+    All methods raise
 
     ValueError
-        The table was opened without a catalog; no such branch, or a tag; rows that do not fit the schema.
+        The table was opened without a catalog; the branch does not exist, or is a tag; the rows do not fit the schema.
     UnsupportedError
-        The table is not encrypted, or has what cannot be written here.
+        The table is not encrypted, or uses a feature that cannot be written here.
     ConflictError
-        Others committed each time. Nothing was changed.
+        Another writer committed first at each attempt. Nothing was changed.
     KeyAccessError
         The KMS did not wrap a key, or unwrap one.
     OSError
-        Storage or catalog failed. The message says if it is not known whether the change was made.
+        The storage or the catalog failed. The message says if it is unknown whether the change was made.
     """
 
     def append(
@@ -71,7 +71,7 @@ class TableChanges:
         ref: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
     ) -> ChangeReport:
-        """Delete the rows that pass a filter, and add others, which need not pass it.
+        """Delete the rows that pass a filter, and add other rows, which need not pass it.
 
         Parameters
         ----------
@@ -87,9 +87,9 @@ class TableChanges:
     def overwrite_partitions(
         self, data: Any, *, ref: str = "main", snapshot_properties: Mapping[str, str] | None = None
     ) -> ChangeReport:
-        """Replace the partitions that the new rows are in, as Spark's dynamic overwrite does.
+        """Replace the partitions of the new rows, as Spark's dynamic overwrite does.
 
-        Files of older partition specs stay. A table without partitions is replaced as a whole. The parameters are those
+        Files of older partition specs stay. All rows of an unpartitioned table are replaced. The parameters are those
         of :meth:`append`.
         """
         from ags1.iceberg.writing.operations import overwrite_partitions
@@ -99,9 +99,9 @@ class TableChanges:
     def delete(
         self, row_filter: Any, *, ref: str = "main", snapshot_properties: Mapping[str, str] | None = None
     ) -> ChangeReport:
-        """Delete exactly the rows that a scan with this filter shows.
+        """Delete exactly the rows that a scan with this filter returns.
 
-        Files go as a whole where metadata says that all their rows pass; others get a deletion vector.
+        A file is removed as a whole if the metadata proves that all its rows pass; other files get a deletion vector.
 
         Parameters
         ----------
@@ -126,10 +126,10 @@ class TableChanges:
         ref: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
     ) -> ChangeReport:
-        """Replace rows by others with the same key, and add those whose key is not there.
+        """Replace rows that have the same key, and add rows whose key is new.
 
-        As Spark's ``MERGE ... WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *``: a key with a null in it
-        is like no other, NaN equals NaN, and a replaced row keeps its ``_row_id``.
+        As Spark's ``MERGE ... WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *``: a key that contains null
+        matches no other, NaN equals NaN, and a replaced row keeps its ``_row_id``.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class TableChanges:
         Raises
         ------
         ValueError
-            `data` has a key twice; a column that is no key.
+            `data` has a key twice; a column cannot be a key.
         """
         from ags1.iceberg.writing.upserting import upsert
 

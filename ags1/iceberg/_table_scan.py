@@ -1,4 +1,4 @@
-"""Rows and columns of a table to be read, and the forms in which they come."""
+"""Scans of a table: rows and columns to read, and the result types."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["EncryptedTableScan"]
 
 
 class EncryptedTableScan:
-    """Rows and columns to be read. :meth:`EncryptedTable.scan` makes it; nothing is read before one asks for rows.
+    """Rows and columns to read, made by :meth:`EncryptedTable.scan`. Nothing is read before rows are requested.
 
     Attributes
     ----------
     plan : pyiceberg.table.DataScan
-        PyIceberg's scan, for what is not here. What it reads itself is filtered as PyIceberg does.
+        PyIceberg's scan, for methods that are missing here. Its own reads filter rows as PyIceberg does.
     schema : pyiceberg.schema.Schema
-        Of the rows.
+        Schema of the rows.
     """
 
     def __init__(
@@ -38,16 +38,17 @@ class EncryptedTableScan:
         self.schema = _in_order(plan, columns, lineage)
 
     def plan_files(self) -> list[ScanTask]:
-        """Data files that are to be read, with the deletes that apply to them.
+        """Return the data files to read, with the deletes that apply to them.
 
-        A plan takes about 2 KiB of memory for each of them, however many columns there are, and none for the others.
+        A plan takes about 2 KiB of memory for each of these files, for any number of columns, and none for skipped
+        files.
 
         Raises
         ------
         FormatError, AuthenticationError
-            A manifest is damaged, or one of the files cannot be read: named, instead of left out.
+            A manifest is damaged, or one of the files cannot be read. The message names it; no file is left out.
         KeyAccessError
-            A key cannot be had, or a file is plaintext and must not be.
+            A key is not available, or a file is plaintext although it must be encrypted.
         """
         return plan_scan(self.plan, self._filter)
 
@@ -55,7 +56,7 @@ class EncryptedTableScan:
         plan = self.plan
         schema = self.schema
         if narrow:
-            # One column is enough to count by, but there must be one.
+            # Counting needs one column.
             simple = next((each.name for each in schema.fields if each.field_type.is_primitive), None)
             schema = schema if simple is None else schema.select(simple)
         row_filter = None if isinstance(plan.row_filter, AlwaysTrue) else self._filter
@@ -64,21 +65,21 @@ class EncryptedTableScan:
     def narrowed(
         self, columns: Sequence[str] | None = None, row_filter: Any = None, limit: int | None = None
     ) -> EncryptedTableScan:
-        """A scan of some of these rows and columns.
+        """Return a scan of some of these rows and columns.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            Of the scan's own, in this order.
+            Columns of this scan, in this order.
         row_filter : pyiceberg expression, optional
-            Beside the scan's own filter.
+            Applied in addition to the scan's own filter.
         limit : int, optional
-            No more rows than that.
+            Maximum number of rows.
         """
         plan = self.plan
         limits = [each for each in (plan.limit, limit) if each is not None]
         if row_filter is not None and plan.limit is not None:
-            raise ValueError("a scan with a limit cannot be filtered further: which rows it has is not known")
+            raise ValueError("a scan with a limit cannot be filtered further: its rows are not known before it is read")
         expression = plan.row_filter if row_filter is None else And(plan.row_filter, row_filter)
         metadata = plan.table_metadata
         made = EncryptedTableScan(
@@ -90,33 +91,33 @@ class EncryptedTableScan:
         return made
 
     def by_file(self, tasks: list[ScanTask]) -> Generator[FileRows, None, None]:
-        """Rows of each of the tasks, in their order, in bounded memory; `limit` does not count."""
+        """Return the rows of each task, in their order, in bounded memory; `limit` is not applied."""
         return self._arrow_scan().by_file(tasks)
 
     def to_arrow(self) -> pyarrow.Table:
-        """All rows."""
+        """Return all rows."""
         return self._arrow_scan().to_table(self.plan_files())
 
     def to_record_batches(self) -> pyarrow.RecordBatchReader:
-        """Rows batch by batch, in bounded memory: a few files are read at a time, in order."""
+        """Return the rows batch by batch, in bounded memory: a few files are read at a time, in order."""
         schema = schema_to_pyarrow(self.schema, include_field_ids=False)
         batches: Iterator[Any] = self._arrow_scan().to_record_batches(self.plan_files())
         return pyarrow.RecordBatchReader.from_batches(schema, batches)
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """All rows as a pandas DataFrame; `options` are those of ``pyarrow.Table.to_pandas``."""
+        """Return all rows as a pandas DataFrame; `options` are those of ``pyarrow.Table.to_pandas``."""
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> Any:
-        """A polars LazyFrame: nothing is read before it is collected, and then the columns and rows that it needs."""
+        """Return a polars LazyFrame. Only ``collect`` reads, and only the columns and rows that the query needs."""
         from ags1.iceberg._engines import polars_frame
 
         return polars_frame(self)
 
     def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
-        """Register the scan as a table of a DuckDB connection, which is returned.
+        """Register the scan as a table of a DuckDB connection, and return the connection.
 
-        Each query scans again, the columns and rows that it needs, in bounded memory.
+        Each query scans again, only the columns and rows that it needs, in bounded memory.
         """
         try:
             import duckdb
@@ -129,11 +130,11 @@ class EncryptedTableScan:
         return connection
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The rows batch by batch, for whatever reads Arrow's stream interface; each call scans again."""
+        """Return the rows batch by batch, for any reader of Arrow's stream interface; each call scans again."""
         return self.to_record_batches().__arrow_c_stream__(requested_schema)
 
     def count(self) -> int:
-        """How many rows there are; from metadata alone, where that is exact."""
+        """Return the number of rows; from metadata alone, where that is exact."""
         total: int = 0
         to_read = []
         for task in self.plan_files():
@@ -146,14 +147,14 @@ class EncryptedTableScan:
 
 
 def _in_order(plan: Any, columns: Sequence[str] | None, lineage: Collection[str]) -> Any:
-    """The schema of a scan, with its columns in the order in which they were asked for, lineage columns too."""
+    """Return the schema of a scan with its columns in the requested order, lineage columns too."""
     projected = plan.projection()
     if columns is None:
         return projected
     if "*" in columns:
         further = [LINEAGE[name] for name in dict.fromkeys(columns) if name in lineage]
         return Schema(*projected.fields, *further, schema_id=projected.schema_id)
-    # A column is where it was named first, in parts or as a whole.
+    # A column stands where it, or a part of it, is first named.
     places: dict[int, int] = {}
     fields = list(projected.fields)
     for place, name in enumerate(columns):

@@ -1,4 +1,4 @@
-"""A table as a tree that a person can read: keys, snapshots, manifests, files; keys only by their names.
+"""A table as a tree of text: keys (only their names), snapshots, manifests, files.
 
 metadata.json
 ├── keys       key encryption keys, and under each the entries that it wraps
@@ -19,27 +19,27 @@ from ags1.iceberg.table_walk import PLAINTEXT, TableFile, TableSnapshot, TableWa
 
 __all__ = ["TreeNode", "table_tree"]
 
-# Characters of the bar that shows how much of a snapshot is plaintext.
+# Width in characters of the bar that shows how much of a snapshot is plaintext.
 _BAR = 10
 
 
 @dataclass
 class TreeNode:
-    """A line of the tree, and what is under it.
+    """A line of the tree, and the lines below it.
 
     Attributes
     ----------
     kind : str
         "table", "keys", "key encryption key", "manifest list key", "snapshots", "snapshot", or a file's kind.
     name : str
-        Its path below the table's location, id or title.
+        Path below the table's location, id, or title.
     facts : list of str
-        What else the line says.
+        Further text of the line.
     problem : str or None
-        Why it could not be read, or is not as it should be.
+        Why it could not be read, or what is wrong with it.
     children : list of TreeNode
     path : str or None
-        A file's whole path.
+        Full path of a file.
     error : Exception or None
         Why it could not be read.
     """
@@ -72,7 +72,7 @@ class TreeNode:
         return "\n".join(self.lines())
 
     def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it: everything."""
+        """Return all attributes as JSON values."""
         found: dict[str, Any] = {name: getattr(self, name) for name in ("kind", "name", "path", "facts", "problem")}
         found["children"] = [each.to_dict() for each in self.children]
         return found
@@ -184,14 +184,14 @@ def _snapshot(
 
 
 def _share(files: list[TableFile]) -> list[str]:
-    """How much of a snapshot's data is plaintext, in an encrypted table: a bar, and the figures."""
+    """Return a bar and figures: how much of a snapshot's data is plaintext, in an encrypted table."""
     total = sum(each.length_hint or 0 for each in files)
     plain = [each for each in files if each.encryption == PLAINTEXT]
     if not plain:
         return ["all files encrypted"] if files else []
     nbytes = sum(each.length_hint or 0 for each in plain)
     share = nbytes / total if total else 1.0
-    # Neither full nor empty while there is some of both.
+    # Never full or empty if there is some of both.
     filled = min(_BAR - 1, max(1, round(_BAR * share))) if len(plain) < len(files) else _BAR
     bar = "#" * filled + "." * (_BAR - filled)
     text = f"plaintext [{bar}] {len(plain):,} of {counted(len(files), 'file')}, {nbytes:,} of {counted(total, 'byte')}"

@@ -1,6 +1,6 @@
-"""What is known of a column's values without reading them: of a manifest, a file, a partition, a Parquet row group.
+"""Known ranges of a column's values, without reading them: in a manifest, a file, a partition, a Parquet row group.
 
-Whatever is not known is possible. Nothing here may exclude a value that is there.
+Everything unknown is possible. Nothing here may exclude a value that is present.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["FilteredColumn", "ValueRange", "of_file", "of_partition", "of_row_gr
 _WHOLE: dict[type, tuple[int, ...]] = {
     types.BooleanType: (1,),
     types.IntegerType: (4,),
-    # A column that was promoted has the bounds of the type before.
+    # The bounds of a promoted column have the old type.
     types.LongType: (4, 8),
     types.DateType: (4,),
     types.TimeType: (8,),
@@ -31,7 +31,7 @@ _WHOLE: dict[type, tuple[int, ...]] = {
     types.TimestamptzNanoType: (8,),
 }
 _TIMES = (transforms.YearTransform, transforms.MonthTransform, transforms.DayTransform, transforms.HourTransform)
-# Of what a date or a timestamp counts.
+# Per unit of a date or a timestamp.
 _PER_DAY: dict[type, int] = {
     types.DateType: 1,
     types.TimestampType: 86_400_000_000,
@@ -58,11 +58,11 @@ class FilteredColumn:
 
 @dataclass(frozen=True)
 class ValueRange:
-    """What a column may have: whether nulls, values and NaN, and between which bounds.
+    """What a column may contain: nulls, values, NaN, and the bounds of the values.
 
-    The bounds are of what is neither null nor NaN, in the units of :mod:`ags1.iceberg._literal_values`; None if not
-    known. With a `transform`, they are of what this makes of the values, None from it if that is not known; `ordered`
-    says whether it keeps their order.
+    The bounds exclude null and NaN, and have the units of :mod:`ags1.iceberg._literal_values`; None if not known. With
+    a `transform`, they are bounds of its results; it returns None if the result is not known; `ordered` says whether it
+    keeps the order of values.
     """
 
     lower: Any = None
@@ -75,15 +75,15 @@ class ValueRange:
 
     @property
     def exact(self) -> bool:
-        """Whether the range is of the values themselves."""
+        """Whether the range describes the values themselves."""
         return self.transform is None
 
     def image(self, value: Any) -> Any:
-        """What a value becomes, to be compared with the bounds; None if that is not known."""
+        """Return a value as it is compared with the bounds; None if that is not known."""
         return value if self.transform is None else self.transform(value)
 
     def bounds(self, value: Any) -> tuple[Any, Any]:
-        """The bounds, to be compared with a value: whole numbers with a float are floats."""
+        """Return the bounds for comparison with a value: whole numbers become floats if it is a float."""
         if isinstance(value, float) and self.transform is None:
             lower, upper = (None if each is None else float(each) for each in (self.lower, self.upper))
             return lower, upper
@@ -94,7 +94,7 @@ class ValueRange:
 
 
 def of_file(column: FilteredColumn, file: Mapping[str, Any]) -> ValueRange:
-    """By the metrics in a manifest's entry of a data file."""
+    """Return the range from the metrics in a data file's manifest entry."""
     total, nulls, nans = (
         _metric(file, name, column) for name in ("value_counts", "null_value_counts", "nan_value_counts")
     )
@@ -104,7 +104,7 @@ def of_file(column: FilteredColumn, file: Mapping[str, Any]) -> ValueRange:
     return ValueRange(
         lower,
         upper,
-        # Writers do not agree on whether the null structs around a field count.
+        # Writers differ in whether null structs around a field count.
         nulls=column.nested or nulls != 0,
         values=total is None or nulls is None or nans is None or total > nulls + nans,
         nans=nans != 0,
@@ -112,7 +112,7 @@ def of_file(column: FilteredColumn, file: Mapping[str, Any]) -> ValueRange:
 
 
 def of_partition(column: FilteredColumn, fields: Any, partition: Mapping[int, Any]) -> list[ValueRange]:
-    """By the partition of a data file, which has values by field id as Avro has them; `fields` are the spec's."""
+    """Return ranges from the partition of a data file: Avro values by field id; `fields` are the spec's."""
     made = []
     for field in fields:
         if field.source_id != column.field_id or field.field_id not in partition:
@@ -121,7 +121,7 @@ def of_partition(column: FilteredColumn, fields: Any, partition: Mapping[int, An
             continue
         value = partition[field.field_id]
         if value is None:
-            # A null of what the field is now, or of the struct around it.
+            # The field itself may be null, or the struct around it.
             made.append(ValueRange(values=False, nans=False))
             continue
         if value != value:
@@ -133,7 +133,7 @@ def of_partition(column: FilteredColumn, fields: Any, partition: Mapping[int, An
 
 
 def of_summaries(column: FilteredColumn, fields: Any, summaries: Any, kinds: Any) -> list[ValueRange]:
-    """By what a manifest list says of the partitions in a manifest: one summary for each field of the spec."""
+    """Return ranges from a manifest list's partition summaries: one summary for each field of the spec."""
     made = []
     for field, summary, kind in zip(fields, summaries, kinds, strict=True):
         if field.source_id != column.field_id or (image := _image(field.transform, column.type)) is None:
@@ -146,18 +146,18 @@ def of_summaries(column: FilteredColumn, fields: Any, summaries: Any, kinds: Any
 
 
 def _metric(file: Mapping[str, Any], name: str, column: FilteredColumn) -> Any:
-    """What a map of the columns' metrics has for one; None if that is not known."""
+    """Return a column's value in a map of metrics; None if it is not known."""
     return next((each["value"] for each in file.get(name) or () if each["key"] == column.field_id), None)
 
 
 def _ends(lower: bytes | None, upper: bytes | None, kind: Any) -> tuple[Any, Any]:
-    """Bounds in the units that literals have; None for both where one is NaN."""
+    """Return bounds in the units of literals; None for both if one is NaN."""
     ends = _decoded(lower, kind), _decoded(upper, kind)
     return (None, None) if any(each != each for each in ends) else ends
 
 
 def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType) -> ValueRange | None:
-    """By the statistics of a column in a Parquet file; None where they are missing or of another type."""
+    """Return the range from a column's statistics in a Parquet file; None if they are missing or of another type."""
     if statistics is None:
         return None
     lower = upper = None
@@ -167,11 +167,11 @@ def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType
         elif isinstance(column.type, types.StringType) and kind in (pyarrow.string(), pyarrow.large_string()):
             lower, upper = _text(statistics.min_raw), _text(statistics.max_raw)
     nulls = not statistics.has_null_count or statistics.null_count != 0
-    # Nothing is said of NaN.
+    # The statistics do not count NaN.
     return ValueRange(lower, upper, nulls=nulls, nans=column.is_float)
 
 
-# Of int, which a long may have been, and of long.
+# Bounds of int, from before promotion to long, and of long.
 _LARGEST = ((1 << 31) - 1, (1 << 63) - 1)
 _MICROSECONDS = (pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC"))
 _RAW: dict[type, tuple[pyarrow.DataType, ...]] = {
@@ -189,7 +189,7 @@ def _transformed(
     if isinstance(transform, transforms.IdentityTransform):
         return ValueRange(lower, upper, nulls=nulls, nans=nans)
     if isinstance(transform, _TIMES) and lower is not None and lower <= 0:
-        # Old writers took what is before 1970 for one more.
+        # Old writers stored values before 1970 one too high.
         lower -= 1
     if (
         isinstance(transform, transforms.TruncateTransform)
@@ -197,13 +197,14 @@ def _transformed(
         and isinstance(upper, int)
         and any(lower <= largest < upper + transform.width for largest in _LARGEST)
     ):
-        # The smallest numbers have no multiple of the width below them: in Java it wraps around, to the largest ones.
+        # The smallest numbers have no multiple of the width below them: in Java the result wraps around to the largest
+        # ones.
         lower = None
     return ValueRange(lower, upper, nulls, True, nans, image, not isinstance(transform, transforms.BucketTransform))
 
 
 def _decoded(data: bytes | None, kind: Any) -> Any:
-    """A bound in the units that literals have; None for what is not there, of another type or of one without order."""
+    """Return a bound in the units of literals; None if it is missing, of another type, or of a type without order."""
     if data is None:
         return None
     size = len(data)
@@ -215,7 +216,7 @@ def _decoded(data: bytes | None, kind: Any) -> Any:
         return int.from_bytes(data, "big", signed=True)
     if isinstance(kind, types.StringType):
         return _text(data)
-    # Java has compared UUIDs as signed numbers.
+    # Java compared UUIDs as signed numbers in the past.
     return data if isinstance(kind, (types.BinaryType, types.FixedType)) else None
 
 
@@ -227,14 +228,14 @@ def _text(data: bytes) -> str | None:
 
 
 def _internal(value: Any, kind: Any) -> Any:
-    """A partition's value in the units that literals have; None for a type without order."""
+    """Return a partition value in the units of literals; None for a type without order."""
     if isinstance(kind, types.DecimalType) and isinstance(value, bytes):
         return Fraction(int.from_bytes(value, "big", signed=True))
     return None if isinstance(kind, types.UUIDType) else value
 
 
 def _image(transform: Any, kind: Any) -> Callable[[Any], Any] | None:
-    """What a transform makes of a literal's value; None for a transform that is not known."""
+    """Return a transform's result for a literal's value; None for an unknown transform."""
     if isinstance(transform, transforms.IdentityTransform):
         return lambda value: value
     if isinstance(transform, transforms.TruncateTransform):
@@ -287,7 +288,7 @@ def _bucket(value: Any, kind: Any, hashed: Callable[[Any], Any]) -> int | None:
     if isinstance(value, Fraction):
         value = int(value)
         if isinstance(kind, types.DecimalType):
-            # Not by arithmetic, which would round to the context's digits.
+            # Arithmetic would round to the digits of the decimal context.
             value = Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -kind.scale))
         elif not -(1 << 63) <= value < 1 << 63:
             return None

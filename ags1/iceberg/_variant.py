@@ -1,11 +1,11 @@
-"""Variant columns of format version 3, which PyIceberg does not have: structs of their two binaries.
+"""Variant columns of format version 3 as structs of their two binaries; PyIceberg does not support them.
 
     table     "type": "variant"                    -->  struct<metadata: binary not null, value: binary not null>
     Parquet   group v { metadata, value }          -->  the two by name: they have no field ids
     Avro      record v { metadata, value }         -->  the same
 
-A shredded variant has a further field, ``typed_value``, and what is there is not in ``value``: it is refused. The field
-ids of the two come from that of the variant, and are negative, which no field of a table is. Sources: Iceberg table
+A shredded variant has a further field, ``typed_value``, whose content is missing in ``value``: it is refused. The field
+ids of the two come from that of the variant; they are negative, unlike any field id of a table. Sources: Iceberg table
 spec, "Semi-structured Types" and "Appendix A"; Parquet's VariantShredding.md.
 """
 
@@ -31,7 +31,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 def _ids(field_id: int) -> dict[str, int]:
-    """Field ids of the two binaries."""
+    """Return the field ids of the two binaries."""
     return {name: -2 * field_id - place for place, name in enumerate(_NAMES)}
 
 
@@ -43,7 +43,7 @@ def is_variant(field_id: int, kind: Any) -> bool:
 
 
 def metadata_text(document: Document) -> str:
-    """The table's metadata as PyIceberg can parse it: text of its own if it has variants."""
+    """Return the table's metadata as PyIceberg can parse it; the text is changed if it has variants."""
     schemas = document.fields.get("schemas")
     made = _without_variants(schemas)
     return document.text if made == schemas else json.dumps({**document.fields, "schemas": made})
@@ -65,16 +65,16 @@ def _without_variants(schema: Any) -> Any:
     return made
 
 
-# Where a type stands, and the id of what has it.
+# Where a type stands, and the id of its field.
 _TYPES = {"type": "id", "element": "element-id", "value": "value-id"}
 _BELOW = frozenset(("fields", "key", *_TYPES))
 
 
 class ParquetVariants:
-    """The schema of a Parquet file, with ids for the fields of its variants, so that PyIceberg can use it."""
+    """The schema of a Parquet file with ids for the fields of its variants, for PyIceberg."""
 
     def __init__(self, physical: pyarrow.Schema, metadata: Any) -> None:
-        # Of all schemas: a file keeps a column that was dropped.
+        # From all schemas: a file keeps a column that was dropped.
         below = (each for schema in metadata.schemas for each in schema.field_ids if each < 0)
         self._variants = {-each // 2 for each in below}
         self._shredded: dict[int, str] = {}
@@ -83,7 +83,7 @@ class ParquetVariants:
             self.schema = pyarrow.schema([self._field(each, each.name) for each in physical], physical.metadata)
 
     def check(self, wanted: Schema) -> None:
-        """Raise an UnsupportedError if a shredded variant is among the fields that are wanted."""
+        """Raise an UnsupportedError if a shredded variant is among the requested fields."""
         for field_id in self._shredded.keys() & wanted.field_ids:
             raise UnsupportedError(
                 f"the variant column {self._shredded[field_id]}: only variants of metadata and value can be read, and "
@@ -120,7 +120,7 @@ class ParquetVariants:
 
 
 def avro_variants(avro: AvroType) -> AvroType:
-    """The schema of an Avro file, with ids for the fields of its variants."""
+    """Return the schema of an Avro file with ids for the fields of its variants."""
     fields = []
     for each in avro.fields:
         below = each.type

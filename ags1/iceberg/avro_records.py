@@ -1,4 +1,4 @@
-"""Records of a table's Avro files with the values that Avro has, for whoever looks at one file."""
+"""Records of a table's Avro files with Avro's own values, to inspect one file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["records"]
 
 
 def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
-    """The records of a plaintext file, one block of it in memory at a time; of a manifest or manifest list, read whole.
+    """Return the records of a plaintext file, one block in memory at a time; manifests and lists are read whole.
 
-    An UnsupportedError names a codec that is not there. Whatever else fastavro raises means that the file is damaged.
+    An UnsupportedError names a codec that is not installed. Any other fastavro exception means that the file is
+    damaged.
     """
     if is_manifest:
         file = io.BytesIO(readable(file.read()))
@@ -32,7 +33,7 @@ def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
 
 
 def _mark_local(schema: Any) -> None:
-    """Call timestamps without a zone by Avro's own name: Iceberg says it in a property that Avro lacks."""
+    """Give timestamps without a zone Avro's own type name: Iceberg marks them by a property that Avro lacks."""
     waiting = [schema]
     while waiting:
         each = waiting.pop()

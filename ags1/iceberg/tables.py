@@ -1,4 +1,4 @@
-"""Encrypted Iceberg tables, opened by catalog or metadata file: PyIceberg plans and reads, this supplies the keys."""
+"""Encrypted Iceberg tables, opened by catalog or metadata file: PyIceberg plans and reads, ags1 supplies the keys."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ def open_table(
     kms : object or str
         A client of :mod:`ags1.kms`, any object with ``unwrap_key``, or a URL for :func:`ags1.kms.load`.
     properties : mapping, optional
-        For the storage: endpoints, credentials, with PyIceberg's names, such as ``s3.endpoint``, or with those of
+        Endpoints and credentials of the storage, under PyIceberg's names, such as ``s3.endpoint``, or those of
         :mod:`ags1.storage`, such as ``endpoint``.
     length_policy : {"trusted", "metadata-hint", "file"}
-        What to do with AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them;
-        accept them where an authenticated file above agrees with their size; accept them with an
-        UntrustedLengthWarning each, unless a file above contradicts.
+        How to treat AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them; accept
+        them if an authenticated file above confirms their size; accept them, each with an UntrustedLengthWarning,
+        unless a file above contradicts their size.
     allow_plaintext : bool
         Read plaintext files of the encrypted table too, such as those from before it was encrypted.
     table_key_id : str, optional
-        The master key that must be at the top of the key hierarchy, if you know it from a trusted place. Nothing of
-        such a table is read as plaintext, whatever its metadata says, without `allow_plaintext`.
+        The master key that must be at the top of the key hierarchy, known from a trusted source. No plaintext file of
+        such a table is read without `allow_plaintext`, whatever the metadata says.
     metadata_hash : str, optional
-        What authenticates the metadata file, which nothing else does: standard base64 of the SHA-256 of its JSON text,
-        uncompressed, as Hive's table parameter ``metadata_hash`` has it.
+        Authenticates the metadata file, which is otherwise not authenticated: standard base64 of the SHA-256 of its
+        JSON text, uncompressed, as in Hive's table parameter ``metadata_hash``.
 
     Returns
     -------
@@ -78,11 +78,11 @@ def open_table(
     FormatError
         Not the metadata of a table.
     UnsupportedError
-        Of a version, or with a type, that PyIceberg does not read.
+        The table has a format version or a type that PyIceberg does not read.
     OSError
         It cannot be read.
     ValueError
-        `metadata_hash` is no hash; a property that would have no effect.
+        `metadata_hash` is not a hash; a property would have no effect.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def load_table(
     allow_plaintext: bool = False,
     table_key_id: str | None = None,
 ) -> EncryptedTable:
-    """Open an encrypted Iceberg table that a catalog has.
+    """Open an encrypted Iceberg table from a catalog.
 
     Parameters
     ----------
@@ -115,20 +115,20 @@ def load_table(
     identifier : str or tuple of str
         ``"db.table"``; without a catalog, path or URL of a metadata file or of the table's directory.
     properties : mapping, optional
-        As for :func:`open_table`, beside those of the catalog.
+        As for :func:`open_table`, in addition to those of the catalog.
     table_key_id : str, optional
-        As for :func:`open_table`, where the catalog keeps none: a Hive metastore does.
+        As for :func:`open_table`, for catalogs that do not store it; a Hive metastore does.
     kms, length_policy, allow_plaintext
         As for :func:`open_table`.
 
     Raises
     ------
     AuthenticationError
-        The metadata file is not the one that the catalog means.
+        The metadata file is not the one that the catalog names.
     FileNotFoundError
         The catalog has no such table.
     KeyAccessError
-        The catalog keeps another master key than `table_key_id`.
+        The catalog stores a master key other than `table_key_id`.
     FormatError, UnsupportedError, OSError, ValueError
         As for :func:`open_table`.
 
@@ -143,13 +143,13 @@ def load_table(
     state = found.load()
     said = state.table_key_id
     if table_key_id is not None and said is not None and table_key_id != said:
-        raise KeyAccessError(f"{found.name}: is under the master key {said!r} in the catalog, not {table_key_id!r}")
+        raise KeyAccessError(f"{found.name}: has the master key {said!r} in the catalog, not {table_key_id!r}")
     given = io_settings(found.io_properties, length_policy, allow_plaintext, table_key_id)
     return EncryptedTable(state.metadata_location, file_io_at(state, given, client_of(kms)), found)
 
 
 def client_of(kms: Any) -> Any:
-    """The KMS client that a URL names; a client as it is."""
+    """Return the KMS client that a URL names; a client is returned unchanged."""
     if not isinstance(kms, str):
         return kms
     from ags1.kms import load
@@ -168,9 +168,9 @@ class EncryptedTable(TableChanges):
     table : pyiceberg.table.StaticTable
         PyIceberg's own view of the table: schemas, snapshots, partition specs, and ``inspect``.
     document : Document
-        The table's metadata as it is in its file, with what PyIceberg's view leaves out.
+        The table's metadata as in its file, with the fields that PyIceberg's view leaves out.
     catalog_table : CatalogTable or None
-        The table in its catalog, which is needed for changes; None for one that was opened by its metadata file.
+        The table in its catalog, needed for changes; None if the table was opened by its metadata file.
     """
 
     def __init__(
@@ -197,14 +197,14 @@ class EncryptedTable(TableChanges):
         return f"<ags1.iceberg.EncryptedTable {self.metadata_location}>"
 
     def at(self, state: TableState) -> EncryptedTable:
-        """The table as it was at one moment, with the same KMS and properties.
+        """Return the table in a given state, with the same KMS and properties.
 
         Parameters
         ----------
         state : TableState
-            From its catalog, which may keep the master key and the hash of the metadata file.
+            From its catalog, which may store the master key and the hash of the metadata file.
         """
-        # A catalog gives out other credentials every time.
+        # A catalog issues new credentials every time.
         renewed = {} if self.catalog_table is None else self.catalog_table.io_properties
         file_io = file_io_at(state, {**self.io.properties, **renewed}, self.io.kms)
         return EncryptedTable(state.metadata_location, file_io, self.catalog_table)
@@ -215,12 +215,12 @@ class EncryptedTable(TableChanges):
         Parameters
         ----------
         state : TableState, optional
-            The newest state, if it is known.
+            The newest state, if already loaded.
 
         Raises
         ------
         ValueError
-            The table was opened by its metadata file: no catalog says what is newest.
+            The table was opened by its metadata file, so the newest state is unknown.
         FormatError, OSError
             The catalog or the metadata file cannot be read.
         """
@@ -234,16 +234,16 @@ class EncryptedTable(TableChanges):
 
     @property
     def refs(self) -> dict[str, int]:
-        """Snapshots of the branches and tags, by name."""
+        """Return the snapshots of the branches and tags, by name."""
         return {name: self._snapshots.of_ref(name) for name in self._snapshots.refs}
 
     @property
     def schema(self) -> Any:
-        """The current schema, as PyIceberg has it."""
+        """Return the current schema as PyIceberg's object."""
         return self.table.schema()
 
     def snapshots(self) -> list[Any]:
-        """All snapshots, as PyIceberg has them."""
+        """Return all snapshots as PyIceberg's objects."""
         return list(self.table.metadata.snapshots)
 
     def scan(
@@ -257,43 +257,43 @@ class EncryptedTable(TableChanges):
         case_sensitive: bool = True,
         limit: int | None = None,
     ) -> EncryptedTableScan:
-        """Choose rows and columns to read.
+        """Return a scan of the chosen rows and columns.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            In this order; by default all. A part of a struct comes as the struct with that part alone. Tables of format
-            version 3 have two more, ``_row_id`` and ``_last_updated_sequence_number``, and all have ``_pos``, the
-            position of the row in its file; they come only if they are named. In files from before version 3 the first
-            two are null. A variant is a struct of its two binaries, ``metadata`` and ``value``.
+            Columns in this order; by default all. A part of a struct is returned as the struct with only that part.
+            Tables of format version 3 also have ``_row_id`` and ``_last_updated_sequence_number``, and all tables have
+            ``_pos``, the position of the row in its file; these are returned only if named. In files from before
+            version 3 the first two are null. A variant is a struct of its two binaries, ``metadata`` and ``value``.
         row_filter : str or pyiceberg expression, optional
-            In the language that PyIceberg has: ``"amount > 10 and country = 'CH'"``. A name with other characters than
-            letters, digits and ``_`` stands in double quotes.
+            A text in PyIceberg's syntax: ``"amount > 10 and country = 'CH'"``. Put a name with characters other than
+            letters, digits and ``_`` in double quotes.
         snapshot_id : int, optional
             By default the current snapshot.
         as_of : datetime or int, optional
-            The snapshot that was current then: a datetime (naive ones are UTC), or milliseconds since 1970.
+            The snapshot that was current at this time: a datetime (UTC if naive), or milliseconds since 1970.
         ref : str, optional
-            The newest snapshot of a branch, or that of a tag.
+            The newest snapshot of a branch, or the snapshot of a tag.
         case_sensitive : bool
-            Whether names of columns are.
+            Whether column names are case-sensitive.
         limit : int, optional
-            No more rows than that.
+            Maximum number of rows.
 
         Raises
         ------
         ValueError
-            No such snapshot, branch or tag, or two ways of naming one; no such column; a filter that does not fit the
-            columns.
+            The snapshot, branch, tag or column does not exist; a snapshot was given in two ways; the filter does not
+            fit the columns.
 
         Notes
         -----
-        An older snapshot has the columns that it had then, under the names of then, in `row_filter` too; so has a tag.
-        A branch has the table's columns of now.
+        An older snapshot, or a tag, has the columns and names of its own schema, in `row_filter` too. A branch has the
+        table's current columns.
 
-        A filter means what it means to Spark, where PyIceberg differs from it: a comparison with null is null, and such
-        rows do not pass, those of ``not in`` and ``not like`` neither; NaN equals NaN and is more than any other
-        number; numbers are compared exactly, but with floats as floats of 64 bits, in which a float column has no 0.1.
+        Filters follow Spark where PyIceberg differs: a comparison with null is null, and such rows do not pass, also
+        for ``not in`` and ``not like``; NaN equals NaN and is greater than any other number; numbers are compared
+        exactly, but with floats as 64-bit floats, so no value of a 32-bit float column equals 0.1.
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit must not be negative, got {limit}")
@@ -324,11 +324,11 @@ class EncryptedTable(TableChanges):
             snapshot_id=snapshot_id,
             limit=limit,
         )
-        # Now, because what is wrong with the arguments is not to be taken for what is wrong with the table.
+        # Checked now, so that wrong arguments are not reported as a damaged table.
         return EncryptedTableScan(plan, RowFilter(plan.row_filter, metadata.schema(), case_sensitive), columns, lineage)
 
     def _metadata_of_branch(self, snapshot_id: int) -> Any:
-        """The table's metadata, with its schema of now for a snapshot."""
+        """Return the table's metadata, with the current schema for a snapshot."""
         metadata = self.table.metadata
         snapshots = [
             each.model_copy(update={"schema_id": metadata.current_schema_id})
@@ -339,7 +339,7 @@ class EncryptedTable(TableChanges):
         return metadata.model_copy(update={"snapshots": snapshots})
 
     def _metadata_at(self, snapshot_id: int | None) -> Any:
-        """The table's metadata with the schema of a snapshot, which PyIceberg selects columns by but not rows."""
+        """Return the table's metadata with a snapshot's schema, which PyIceberg uses to select columns but not rows."""
         metadata = self.table.metadata
         snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
         if snapshot is None or snapshot.schema_id not in {each.schema_id for each in metadata.schemas}:
@@ -347,32 +347,32 @@ class EncryptedTable(TableChanges):
         return metadata.model_copy(update={"current_schema_id": snapshot.schema_id})
 
     def files(self, snapshot_id: Snapshots = None, *, ref: str | None = None, sizes: bool = False) -> pyarrow.Table:
-        """List the table's files, one row each: how they are encrypted, how long they are, who needs them.
+        """List the table's files, one row each: their encryption, their length, and the snapshots that need them.
 
         Parameters
         ----------
         snapshot_id : int, "all" or None
             Files of one snapshot, of all, or of the current one.
         ref : str, optional
-            Files of a branch or a tag instead.
+            Files of a branch or a tag, instead of `snapshot_id`.
         sizes : bool
-            Ask for the size of every file, as it is stored now.
+            Request the current stored size of every file.
 
         Returns
         -------
         pyarrow.Table
             ``path``; ``kind`` ("manifest list", "manifest", "data", "position deletes", "equality deletes", "deletion
             vectors"); ``file_format``; ``encryption`` ("AGS1", "Parquet AES_GCM_V1 uniform", "plaintext");
-            ``key_bits``; ``stored_length``, the trusted one, from the key metadata; ``file_size``, as the file above
-            has it; ``physical_size``, if `sizes`, null for a missing file; ``record_count``, of manifests the number
-            of entries; ``key_id`` and ``kek_id``, of manifest lists; ``snapshot_ids``, of those that were asked for.
+            ``key_bits``; ``stored_length``, trusted, from the key metadata; ``file_size``, from the file above;
+            ``physical_size``, if `sizes`, null for a missing file; ``record_count``, for manifests the number of
+            entries; ``key_id`` and ``kek_id``, for manifest lists; ``snapshot_ids``, among the requested snapshots.
 
         Raises
         ------
         FormatError, KeyAccessError, AuthenticationError, OSError
-            The metadata file, a manifest list or a manifest cannot be read: nothing is left out silently.
+            The metadata file, a manifest list or a manifest cannot be read. No file is left out silently.
         ValueError
-            No such snapshot, branch or tag, or both ways of naming one.
+            The snapshot, branch or tag does not exist, or both `snapshot_id` and `ref` were given.
         """
         from ags1.iceberg.table_walk import files_table
 
@@ -383,7 +383,7 @@ class EncryptedTable(TableChanges):
         return files_table(self._walk(snapshot_id), self.io, sizes=sizes)
 
     def tree(self, snapshot_id: Snapshots = "all") -> TreeNode:
-        """The table as a tree to look at: keys by their names, snapshots, manifests, files, and what cannot be read.
+        """Return the table as a tree: names of keys, snapshots, manifests, files, and what cannot be read.
 
         Parameters
         ----------
@@ -402,14 +402,15 @@ class EncryptedTable(TableChanges):
         return table_tree(self._walk(snapshot_id))
 
     def audit(self, snapshot_id: Snapshots = "all") -> AuditReport:
-        """Look for what is wrong with the table's encryption, in its metadata and in what it says of its files.
+        """Find faults in the table's encryption, from its metadata and from the recorded facts about its files.
 
-        Data files are not read; :meth:`verify` does. What cannot be opened is named, and the rest is looked at.
+        Data files are not read; :meth:`verify` reads them. Files that cannot be opened are reported; the audit
+        continues.
 
         Parameters
         ----------
         snapshot_id : int, "all" or None
-            Files of one snapshot, of all, or of the current one. Keys are looked at in any case.
+            Files of one snapshot, of all, or of the current one. Keys are checked in any case.
 
         Raises
         ------
@@ -431,7 +432,7 @@ class EncryptedTable(TableChanges):
     ) -> TableVerifyReport:
         """Authenticate every block and every module of the table's files, each file once, in little memory.
 
-        A file that fails is named, and the others are checked.
+        A file that fails is reported, and the others are checked.
 
         Parameters
         ----------
@@ -448,7 +449,7 @@ class EncryptedTable(TableChanges):
         FormatError, OSError
             The metadata file cannot be read.
         ValueError
-            No such snapshot, or a number of threads below 1.
+            The snapshot does not exist, or `threads` is below 1.
         """
         from ags1.iceberg.table_verification import verify_table
 
@@ -473,11 +474,11 @@ class EncryptedTable(TableChanges):
 
 
 def _unreadable(location: str, error: Exception) -> FormatError:
-    """What PyIceberg does not like about metadata, without the metadata itself, which pydantic would repeat."""
+    """Return PyIceberg's reason for refusing metadata, without the metadata itself, which pydantic would repeat."""
     from pydantic import ValidationError
 
     kind: type[FormatError] = FormatError
-    # PyIceberg has an error of the same name, with pydantic's as its cause.
+    # PyIceberg has an error of the same name, whose cause is pydantic's error.
     invalid = error.__cause__
     if not isinstance(invalid, ValidationError):
         problem = f"{type(error).__name__}: {error}"
@@ -485,7 +486,7 @@ def _unreadable(location: str, error: Exception) -> FormatError:
         faults = invalid.errors(include_url=False, include_input=False)
         (first, *others) = faults
         if all(each["type"] == "union_tag_invalid" or "fields" in each["loc"] for each in faults):
-            # What it found may be known to a newer one.
+            # A newer PyIceberg may know the value.
             kind = UnsupportedError
         where = ".".join(map(str, first["loc"])) or "format-version"
         problem = f"{where}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")

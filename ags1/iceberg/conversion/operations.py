@@ -23,7 +23,7 @@ from ags1.iceberg.writing.table_files import TableFiles
 __all__ = ["decrypt_table", "encrypt_table", "plan_conversion", "rekey_table", "relocate_table"]
 
 STEPS = ("enable", "convert", "expire")
-"""What can be asked of :func:`encrypt_table`, in this order."""
+"""The steps of :func:`encrypt_table`, in this order."""
 
 
 def encrypt_table(
@@ -39,9 +39,9 @@ def encrypt_table(
 ) -> ConversionReport:
     """Encrypt a table in place, without decoding a page of its Parquet files.
 
-    Every branch and tag gets one new snapshot, whose files are new; row ids, sequence numbers and metrics stay.
-    A table of format version 2 is upgraded to version 3. Run it again to convert what others added as plaintext, or
-    to finish what a killed run began.
+    Every branch and tag gets one new snapshot with new files; row ids, sequence numbers and metrics stay. A table of
+    format version 2 is upgraded to version 3. Run it again to convert plaintext files that others added, or to finish
+    the work of a killed run.
 
     Parameters
     ----------
@@ -52,23 +52,23 @@ def encrypt_table(
     kms : object or str, optional
         A client, or a URL for :func:`ags1.kms.load`; by default the table's.
     data_key_length : int, optional
-        16, 24 or 32: bytes of the keys of files.
+        Length of the data keys in bytes: 16, 24 or 32.
     steps : collection of str
-        "enable": all that is written from now on is encrypted, and files stay as they are, which readers then have to
-        allow. "convert": the files of all branches and tags. "expire": the snapshots that none of them needs are
-        removed, with their files. Without "expire", the plaintext files stay until somebody expires their snapshots.
+        "enable": new files are encrypted, and existing files stay plaintext, which readers must then allow. "convert":
+        encrypt the files of all branches and tags. "expire": remove the snapshots that no branch or tag has, with their
+        files. Without "expire", the plaintext files stay until their snapshots are expired.
     threads : int, optional
-        Files that are converted at once; by default two for each usable CPU.
+        Number of files converted at once; by default two for each usable CPU.
     progress : callable, optional
         Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once. An exception from
         it stops the work.
     perform : callable, optional
-        Moves the files elsewhere than in this process, as :class:`~ags1.iceberg.conversion.engine.Conversion` says.
+        Moves the files outside this process; see :class:`~ags1.iceberg.conversion.engine.Conversion`.
 
     Returns
     -------
     ConversionReport
-        It says what is not encrypted yet.
+        It lists what is not encrypted yet.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def encrypt_table(
     ValueError
         The table is under another master key: see :func:`rekey_table`.
     ConflictError
-        Others committed during each of several attempts.
+        Another writer committed first at each of several attempts.
     KeyAccessError, AuthenticationError, OSError
         The KMS, the storage or the catalog failed. The table is as it was.
     """
@@ -105,14 +105,14 @@ def decrypt_table(
     progress: Progress | None = None,
     perform: Perform | None = None,
 ) -> ConversionReport:
-    """Make a plaintext table of an encrypted one, in place. It stays at format version 3.
+    """Decrypt a table in place. It stays at format version 3.
 
     Parameters
     ----------
     table, kms, threads, progress, perform
         As for :func:`encrypt_table`.
     expire : bool
-        Remove the snapshots that no branch or tag needs, with their encrypted files.
+        Remove the snapshots that no branch or tag has, with their encrypted files.
 
     Raises
     ------
@@ -141,29 +141,29 @@ def rekey_table(
     progress: Progress | None = None,
     perform: Perform | None = None,
 ) -> ConversionReport:
-    """Give a table another master key, or all its files new keys.
+    """Change the master key of a table, or the keys of all its files.
 
     Parameters
     ----------
     table, kms, threads, progress, perform
         As for :func:`encrypt_table`.
     key_id : str, optional
-        The new master key; by default the one that it has.
+        The new master key; by default the current one.
     data_keys : bool
-        Encrypt every file with a new key, under a new key encryption key: what to do where keys leaked. Without it
-        only key encryption keys are wrapped again, in one commit, and whoever has the key of a file keeps it. A run
-        that was killed is resumed under another master key, with the keys that it made; under the one that the table
-        has it starts over, because leaked keys could have forged its journal.
+        Encrypt every file with a new key, under a new key encryption key. Use this after a key leaked. Without it, only
+        key encryption keys are wrapped again, in one commit, and file keys stay the same. A killed run is resumed, with
+        the keys that it made, if the new master key is another one. Under the table's own master key it starts again,
+        because a journal could be forged with leaked keys.
     data_key_length : int, optional
-        Bytes of the new keys of files: 16, 24 or 32.
+        Length of the new data keys in bytes: 16, 24 or 32.
     expire : bool
-        Remove the snapshots that no branch or tag needs, with their files and key entries: only then those who have
-        the old keys are shut out.
+        Remove the snapshots that no branch or tag has, with their files and key entries. The old keys open data until
+        this is done.
 
     Raises
     ------
     ValueError
-        The table is not encrypted, or nothing was asked for.
+        The table is not encrypted, or no change was requested.
     Ags1Error, OSError
         As for :func:`encrypt_table`.
     """
@@ -192,9 +192,9 @@ def plan_conversion(
     target_location: str | None = None,
     kms: Any = None,
 ) -> ConversionPlan:
-    """What a conversion would do, and what forbids it. Nothing is written.
+    """Return what a conversion would do, and what prevents it. Nothing is written.
 
-    It holds the files of all branches and tags in memory, about 1 KiB for each.
+    The list of files of all branches and tags is held in memory, about 1 KiB per file.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def plan_conversion(
     Raises
     ------
     Ags1Error, OSError
-        The table cannot be read. What is wrong with single files is in the plan.
+        The table cannot be read. Faults of single files are in the plan.
     """
     opened, client = parts_of(table, kms)
     state = opened.load()
@@ -249,12 +249,12 @@ def relocate_table(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> ConversionReport:
-    """Make a copy of a table at another place, with the branches and tags that it has now.
+    """Copy a table to another location, with its current branches and tags.
 
     Encrypted data files are copied byte for byte and keep their keys; plaintext ones are encrypted if there is a
-    `key_id`. Manifests, lists and Puffin files are new, with new keys under a new key encryption key. History and
-    statistics files do not come along. The source stays as it is. The next run of the same kind resumes one that was
-    killed; one that is given up leaves files at `target_location` that no table names.
+    `key_id`. Manifests, manifest lists and Puffin files are new, with new keys under a new key encryption key. History
+    and statistics files are not copied. The source stays as it is. The next run of the same kind resumes a killed one;
+    an abandoned run leaves files at `target_location` that no table names.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def relocate_table(
     key_id : str, optional
         The new table's master key; by default the source's.
     target_properties : mapping, optional
-        How the new place is reached, as `properties` of :func:`load_table`; by default as the old one.
+        Properties for the new location, as `properties` of :func:`load_table`; by default those of the old one.
 
     Raises
     ------
@@ -306,7 +306,7 @@ def relocate_table(
             storage_options=io_properties_of(conversion.places.target, strict=False),
         )
     except OSError:
-        # The catalog may have made the table.
+        # The catalog may have created the table.
         raise
     except BaseException:
         files.discard()
@@ -338,7 +338,7 @@ def _relocation(state: TableState, target_location: str, key_id: str | None) -> 
     metadata = TableMetadata(state.document.fields)
     location = target_location.rstrip("/")
     if not location or location == metadata.location:
-        raise ValueError("target_location must be another directory than the table's own")
+        raise ValueError("target_location must differ from the table's own directory")
     return Change(RELOCATE, key_id or metadata.key_id, None, location)
 
 
@@ -352,7 +352,7 @@ def _refuse_other_key(state: TableState, key_id: str) -> None:
 
 
 def _changed_metadata(table: CatalogTable, kms: Any, change: Change) -> ConversionReport:
-    """Change what the metadata says, and wrap its key encryption keys again, without touching a file."""
+    """Change the metadata, and wrap its key encryption keys again, without touching a data file."""
     conversion = Conversion(table, kms, change)
 
     def attempt(state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:

@@ -1,4 +1,4 @@
-"""What a conversion would do, and what it did, for people and for programs. No report has a key."""
+"""Plans and reports of conversions, as text and as JSON values. No report contains a key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Report:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs, as JSON can hold it."""
+        """Return the report as JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -53,23 +53,23 @@ class ConversionPlan(_Report):
     key_id : str or None
         Master key of the result.
     format_version : int
-        Of the table as it is.
+        Current format version of the table.
     files, bytes : dict of str to int
-        What would be moved, by kind of file; bytes as they are stored.
+        Files to move, by kind, and their stored bytes.
     unchanged : int
         Files that stay as they are.
     finished : int
-        Files that an earlier run, which did not commit, has moved.
+        Files that an earlier run moved without a commit.
     refs : list of str
         Branches and tags that get a new snapshot.
     snapshots : list of int
-        Snapshots that stay as they are until they are expired, with all their files.
+        Old snapshots that stay, with all their files, until they are expired.
     statistics : list of str
-        Statistics files of these.
+        Statistics files of these snapshots.
     outside : int
-        Files outside the table's location. Their new form goes below it.
+        Files outside the table's location. Their new versions go below it.
     problems : list of str
-        What forbids the conversion.
+        Reasons that prevent the conversion.
     """
 
     change: str
@@ -88,7 +88,7 @@ class ConversionPlan(_Report):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing forbids the conversion."""
+        """Whether nothing prevents the conversion."""
         return not self.problems
 
     @property
@@ -132,18 +132,18 @@ class ConversionPlan(_Report):
 
 @dataclass
 class ExpiryReport(_Report):
-    """What expiring snapshots removed, or would remove.
+    """What expiring snapshots removed, or in a dry run would remove.
 
     Attributes
     ----------
     table : str
     snapshots : list of int
     files : dict of str to int
-        Files by kind that only these snapshots needed.
+        Number of files, by kind, that only these snapshots needed.
     paths : list of str
-        All of them.
+        Paths of these files.
     key_entries : int
-        Entries of ``encryption-keys`` that nothing needs any more.
+        Number of entries of ``encryption-keys`` that are no longer used.
     dry_run : bool
         Nothing was removed.
     """
@@ -175,21 +175,21 @@ class ConversionReport(_Report):
     change, table, key_id
         As of the plan.
     metadata_location : str
-        The table's metadata now.
+        The table's new metadata file.
     files, bytes : int
-        What was moved by this run; bytes as they were stored.
+        Files that this run moved, and their stored bytes.
     reused : int
-        Files that an earlier run had moved.
+        Files that an earlier run moved.
     snapshots : dict of str to int
         The new snapshot of each branch and tag; empty if there was nothing to do.
     attempts : int
-        Commits that were tried.
+        Number of commits that were tried.
     remaining : list of int
-        Old snapshots that are still there.
+        Old snapshots that still exist.
     statistics : list of str
         Statistics files of those.
     expired : ExpiryReport or None
-        What was removed after it.
+        What was removed after the conversion.
     """
 
     change: str
@@ -224,7 +224,7 @@ class ConversionReport(_Report):
     def _left(self) -> str:
         old = _old_snapshots(len(self.remaining))
         if self.change == "rekey":
-            return f"whoever has the old keys is NOT shut out yet: {old} are under them until {_EXPIRE}"
+            return f"the old keys STILL open data: {old} are under them until {_EXPIRE}"
         if self.change == "encrypt":
             return f"NOT all encrypted yet: {old} may be plaintext until {_EXPIRE}"
         return f"{old} stay encrypted, and need the KMS, until {_EXPIRE}"
@@ -240,7 +240,7 @@ class CleanReport(_Report):
     paths : list of str
     bytes : int
     recent : int
-        Further files that nothing names, too young to be taken for left behind.
+        Further files that nothing names, too recent to be removed.
     dry_run : bool
         Nothing was removed.
     """

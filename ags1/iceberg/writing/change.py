@@ -45,21 +45,21 @@ _READERS = 8
 
 @dataclass(frozen=True)
 class ChangeReport:
-    """What a change has done.
+    """The result of a change.
 
     Attributes
     ----------
     operation : str
-        As the snapshot has it: "append", "overwrite" or "delete".
+        As in the snapshot: "append", "overwrite" or "delete".
     snapshot_id : int or None
-        The new snapshot; None if there was nothing to do, and so no snapshot.
+        The new snapshot; None if there was nothing to do.
     added_files, added_rows, added_bytes : int
-        New data files, their rows, and their bytes as they are stored.
+        New data files, their rows, and their stored bytes.
     removed_files : int
-        Data files that are in the table no more.
+        Data files that are no longer in the table.
     deleted_rows : int
-        Rows that the table had before and has no more, in removed files or by deletion vectors. An upsert counts the
-        rows that it replaced.
+        Rows that are no longer in the table, in removed files or by deletion vectors. An upsert counts the rows that it
+        replaced.
     """
 
     operation: str
@@ -89,20 +89,20 @@ class ChangeReport:
 
 @dataclass
 class Change:
-    """What one snapshot is to change.
+    """The changes of one snapshot.
 
     Attributes
     ----------
     partitioning : Partitioning
-        Of the new files.
+        Partitioning of the new files.
     added : list of Entry
         New data files.
     removed : set of str
-        Paths of data files that go.
+        Paths of data files to remove.
     deleted : dict of str to pyroaring.BitMap64
-        All deleted positions of data files that stay, those deleted before too.
+        All deleted positions of data files that stay, including earlier deletes.
     deleted_rows : int
-        Rows that the table has and will have no more.
+        Number of rows that the change deletes.
     """
 
     partitioning: Partitioning
@@ -120,10 +120,10 @@ class Change:
 
 
 class WriteTarget:
-    """A branch of a table from a catalog that rows are to be changed in. The table has the new state after a commit.
+    """A branch of a table, for changes of its rows. The table object has the new state after a commit.
 
-    A ValueError says that the table was opened without a catalog, or that it has no such branch; an UnsupportedError
-    that the table is not encrypted, of an older format version, or in a catalog that cannot carry it.
+    A ValueError reports a table that was opened without a catalog, or a missing branch; an UnsupportedError, a table
+    that is not encrypted, has an older format version, or is in a catalog that cannot hold it.
     """
 
     def __init__(self, table: Any, ref: str = MAIN, snapshot_properties: Mapping[str, str] | None = None) -> None:
@@ -142,12 +142,12 @@ class WriteTarget:
         self._metadata(table)
 
     def layout(self, further: tuple[Any, ...] = ()) -> TableLayout:
-        """How new rows are laid out in files, as the table is now."""
+        """Return the current layout of new rows in files."""
         table = self._table.table
         return TableLayout(table.schema(), table.spec(), table.sort_order(), table.properties, further)
 
     def data_files(self) -> TableFiles:
-        """Names and keys for data files that are written before the commit."""
+        """Return names and keys for data files that are written before the commit."""
         return TableFiles(self._metadata(self._table), self._locate)
 
     def commit(
@@ -156,14 +156,14 @@ class WriteTarget:
         operation: str,
         written: TableFiles | None = None,
     ) -> ChangeReport:
-        """Commit what `plan` makes of the newest state of the table.
+        """Commit the change that `plan` returns for the newest state of the table.
 
-        `plan` gets the table as it is now, and TableFiles for what is of this attempt alone; it returns None if there
-        is nothing to do. What was `written` before is removed if the commit failed. A ConflictError says that others
-        committed each time, or changed the schema so that the new rows do not fit.
+        `plan` gets the current table, and TableFiles for the files of this attempt; it returns None if there is nothing
+        to do. Files in `written` are removed if the commit failed. A ConflictError reports that another writer
+        committed first at each attempt, or changed the schema so that the new rows do not fit.
         """
         report = ChangeReport(operation)
-        # Whether the catalog was asked: only it knows what became of the commit then.
+        # Whether the request was sent to the catalog: then only the catalog knows the result.
         swapping = False
 
         def attempt(state: Any, metadata: TableMetadata, files: TableFiles) -> bool:
@@ -254,7 +254,7 @@ class WriteTarget:
         writer: SnapshotWriter,
         change: Change,
     ) -> None:
-        """Write a manifest of the new files, and take over those of the parent, some of them merged."""
+        """Write a manifest of the new files, and keep those of the parent, some of them merged."""
         replaced = set[str]()
         new = change.partitioning.manifest(DATA, change.added)
         for manifest, paths in merged(new, listed, source, metadata.properties):
@@ -274,7 +274,7 @@ class WriteTarget:
         change: Change,
         summary: SnapshotSummary,
     ) -> None:
-        """Take over the manifests of the parent, without what is removed, and write the deletion vectors."""
+        """Keep the manifests of the parent, without removed files, and write the deletion vectors."""
         touched = change.removed | change.deleted.keys()
         left, owners = set(touched), dict[str, tuple[Manifest, Entry]]()
         for listed in manifests:
@@ -328,7 +328,7 @@ class WriteTarget:
 
 
 def _rewritten(manifest: Manifest, going: set[int]) -> Iterator[Entry]:
-    """The live entries of a manifest, some of them as deleted."""
+    """Return the live entries of a manifest, the removed ones marked as deleted."""
     for each in manifest.entries:
         if each.is_live:
             each.status = DELETED if id(each) in going else EXISTING
@@ -336,7 +336,7 @@ def _rewritten(manifest: Manifest, going: set[int]) -> Iterator[Entry]:
 
 
 def check_still_fits(table: Any, layout: TableLayout) -> None:
-    """Raise a ConflictError if the table has come to want a column that the new files lack."""
+    """Raise a ConflictError if the table now requires a column that the new files lack."""
     known = {each.field_id for each in layout.schema.fields}
     for each in table.schema.fields:
         if each.required and each.initial_default is None and each.field_id not in known:
@@ -354,7 +354,7 @@ def merged(
     Parameters
     ----------
     new : Manifest
-        Of the files that are appended.
+        Manifest of the appended files.
     listed : list of dict
         The manifests of the parent snapshot, the newest first.
     source : SnapshotFiles
@@ -365,7 +365,7 @@ def merged(
     Raises
     ------
     ValueError
-        A property is no number.
+        A property is not a number.
     """
     alike = [each for each in listed if each["content"] == DATA and each["partition_spec_id"] == new.spec_id]
     bins = _bins(alike, number_property(properties, _SIZE, _USUAL_SIZE))
@@ -375,7 +375,7 @@ def merged(
         entries, replaced = list(new.entries) if number == 0 else [], set[str]()
         if enabled and len(each) + (number == 0) >= least:
             for of, manifest in zip(each, in_parallel(source.manifest, each, _READERS), strict=True):
-                # A column that has got another type is written otherwise.
+                # A column with a changed type has another encoding.
                 if _shape(manifest.partition) == _shape(new.partition):
                     entries += _existing(manifest)
                     replaced.add(of["manifest_path"])
@@ -384,7 +384,7 @@ def merged(
 
 
 def _bins(listed: list[dict[str, Any]], target: int) -> list[list[dict[str, Any]]]:
-    """Neighbours that have the target size together; the newest are the last, and may have less."""
+    """Return groups of neighbours that together have the target size; the newest group is last, and may be smaller."""
     found: list[list[dict[str, Any]]] = [[]]
     size = 0
     for each in reversed(listed):
@@ -394,7 +394,7 @@ def _bins(listed: list[dict[str, Any]], target: int) -> list[list[dict[str, Any]
             size = 0
         found[-1].append(each)
         size += length
-    # What is written now comes on top.
+    # The new entries are added to the newest group.
     return [*found, []] if size >= target else found
 
 
@@ -406,7 +406,7 @@ def _existing(manifest: Manifest) -> Iterator[Entry]:
 
 
 def _shape(partition: Any) -> Any:
-    """A schema of Avro without what does not matter to values."""
+    """Return an Avro schema without the parts that do not affect values."""
     if isinstance(partition, list):
         return [_shape(each) for each in partition]
     if isinstance(partition, dict):

@@ -65,10 +65,10 @@ def new_metadata(
     given = dict(properties or {})
     for name in (KEY_ID, DATA_KEY_LENGTH):
         if name in given:
-            raise ValueError(f"the property {name} is an argument of its own: give key_id and data_key_length")
+            raise ValueError(f"the property {name} must not be given: use the arguments key_id and data_key_length")
     if given.pop(_FORMAT_VERSION, str(_VERSION)) != str(_VERSION):
         raise ValueError(f"encrypted tables have format version {_VERSION}: leave out the property {_FORMAT_VERSION}")
-    # PyIceberg's own conversion, which gives columns their ids in their order.
+    # PyIceberg's own conversion, which numbers columns in their order.
     wanted: Any = Catalog._convert_schema_if_needed(schema, _VERSION)
     if not wanted.fields:
         raise ValueError("a table needs at least one column")
@@ -79,7 +79,7 @@ def new_metadata(
     order = assign_fresh_sort_order_ids(_as_order(sort_order, wanted), wanted, fresh)
     order.check_compatible(fresh)
     given.setdefault(_CODEC, "zstd")
-    # What could not be written afterwards is not made.
+    # A table that could not be written to is not created.
     TableLayout(fresh, spec, order, given)
     shown = fresh.model_dump(mode="json", by_alias=True)
     if not shown.get("identifier-field-ids"):
@@ -146,7 +146,7 @@ def _as_order(given: SortOrder | Sequence[str] | None, schema: Schema) -> SortOr
         transform, name = _term(" ".join(words))
         direction = SortDirection.DESC if descending else SortDirection.ASC
         source = _source(schema, name, text)
-        # Without an order of nulls, PyIceberg chooses it by the direction, as Java does.
+        # Without a null order, PyIceberg derives it from the direction, as Java does.
         options = {} if nulls is None else {"null_order": nulls}
         fields.append(SortField(source, _parsed(transform, text), direction, **options))
     return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
@@ -159,7 +159,7 @@ def _texts(given: Sequence[str], what: str) -> Sequence[str]:
 
 
 def _term(text: str) -> tuple[str, str]:
-    """Transform, as Iceberg spells it, and column of ``bucket(16, id)``, ``day(ts)`` or ``country``."""
+    """Return the transform, as Iceberg spells it, and the column of ``bucket(16, id)``, ``day(ts)`` or ``country``."""
     found = _TERM.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no partition or sort field: write country, day(ts), bucket(16, id)")
@@ -167,7 +167,7 @@ def _term(text: str) -> tuple[str, str]:
     transform = _PLURALS.get(transform, transform)
     width = found["before"] or found["after"]
     if (transform in _WITH_WIDTH) != (width is not None):
-        raise ValueError(f"{text!r} is no partition or sort field: bucket and truncate have a number, others have none")
+        raise ValueError(f"{text!r} is no partition or sort field: only bucket and truncate take a number")
     return (f"{transform}[{width}]" if width else transform), found["name"]
 
 
@@ -201,7 +201,7 @@ def create_table(
     data_key_length: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> EncryptedTable:
-    """Make an empty encrypted table, of format version 3.
+    """Create an empty encrypted table of format version 3.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def create_table(
     identifier : str or tuple of str
         The new table's name; without a catalog, path or URL of its directory.
     schema : pyiceberg.schema.Schema or pyarrow.Schema
-        Columns get new ids, in their order.
+        Columns get new ids in their order.
     partition_spec : pyiceberg.partitioning.PartitionSpec or sequence of str, optional
         Or texts: ``["country", "day(ts)", "bucket(16, id)"]``.
     sort_order : pyiceberg.table.sorting.SortOrder or sequence of str, optional
@@ -218,13 +218,13 @@ def create_table(
     kms : object or str
         A client of :mod:`ags1.kms`, or a URL for :func:`ags1.kms.load`.
     key_id : str
-        The master key, as the KMS calls it.
+        Id of the master key in the KMS.
     location : str, optional
-        Directory of the table; by default where the catalog puts a table of this name.
+        Directory of the table; by default the catalog's location for this name.
     properties : mapping of str to str, optional
-        Of the table, such as ``write.target-file-size-bytes``.
+        Properties of the table, such as ``write.target-file-size-bytes``.
     data_key_length : {16, 24, 32}, optional
-        Bytes of the keys of its files; by default 16, as Iceberg has it.
+        Length of its data keys in bytes; by default 16, as in Iceberg.
     storage_options : mapping, optional
         As for :func:`ags1.iceberg.catalogs.catalog_table`.
 
@@ -237,9 +237,9 @@ def create_table(
     ConflictError
         The name is taken.
     UnsupportedError
-        The catalog cannot carry an encrypted table, or the schema has what cannot be written here.
+        The catalog cannot hold an encrypted table, or the schema has a type that cannot be written here.
     KeyAccessError
-        The KMS does not wrap with this master key. Nothing was made.
+        The KMS does not wrap with this master key. Nothing was created.
     ValueError
         A wrong argument.
 
@@ -261,7 +261,7 @@ def create_table(
         data_key_length=data_key_length,
         properties=properties,
     )
-    # Whoever may not use the master key learns it now, and not when there are rows.
+    # A caller without rights to the master key gets the error here, not at the first write.
     kms.wrap_key(random_bytes(16), key_id)
     target.create(fields)
     return load_table(catalog, identifier, kms=kms, properties=storage_options)
@@ -278,7 +278,7 @@ def _location(catalog: Any, identifier: str | tuple[str, ...]) -> str:
         catalog = load_catalog(catalog)
     *namespace, name = catalog.identifier_to_tuple(identifier)
     try:
-        # PyIceberg's catalogs do not say it to others.
+        # PyIceberg's catalogs have no public method for this.
         found: str = catalog._resolve_table_location(None, ".".join(namespace), name)
     except AttributeError:
         raise ValueError(f"{type(catalog).__name__} does not say where tables go: give a location") from None
