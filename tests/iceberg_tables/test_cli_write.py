@@ -147,7 +147,7 @@ def test_plaintext_that_only_old_snapshots_have_leads_to_expire(run: Run, named:
 def test_a_filter_that_makes_no_sense_says_how_it_is_written_and_which_columns_there_are(run: Run) -> None:
     run("create", "t", "--schema", "rows.parquet", "--key-id", "keyA", "-q")
     run("append", "t", "rows.csv", "-q")
-    quotes = "; a text stands in single quotes, a name in double ones"
+    quotes = "; put a text in single quotes, a name in double quotes"
     for action in (("delete", "t", "--yes"), ("scan", "t")):
         for text, said in (
             ('d = "x"', f"like and between{quotes}"),

@@ -24,7 +24,7 @@ from ags1.iceberg.locations import io_properties_of
 
 __all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table", "create_in"]
 
-# By their names, because their modules need what is not installed for other catalogs.
+# Catalog classes are matched by name: their modules need packages that may not be installed.
 _POINTERS = {
     "pyiceberg.catalog.hive.HiveCatalog": ("ags1.iceberg.catalogs._hive", "HiveTable"),
     "pyiceberg.catalog.glue.GlueCatalog": ("ags1.iceberg.catalogs._glue", "GlueTable"),
@@ -46,15 +46,15 @@ def catalog_table(
     identifier : str or tuple of str
         ``"db.table"``; without a catalog, path or URL of a metadata file or of the table's directory.
     storage_options : mapping, optional
-        For the storage, beside the properties of the catalog: with PyIceberg's names, such as ``s3.endpoint``, or with
-        those of :mod:`ags1.storage`, such as ``endpoint``.
+        Options of the storage, in addition to the catalog's properties, under PyIceberg's names, such as
+        ``s3.endpoint``, or those of :mod:`ags1.storage`, such as ``endpoint``.
 
     Raises
     ------
     UnsupportedError
-        A catalog of another kind.
+        Another kind of catalog.
     ValueError
-        `identifier` is no name of a table; a storage option that would have no effect.
+        `identifier` is not the name of a table; a storage option would have no effect.
     """
     properties = io_properties_of(storage_options)
     if catalog is None:
@@ -73,7 +73,7 @@ def create_in(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CatalogTable:
-    """Make a new table with this metadata.
+    """Create a table with this metadata.
 
     Parameters
     ----------
@@ -82,14 +82,14 @@ def create_in(
     identifier : str or tuple of str
         The new table's name; without a catalog, path or URL of its directory.
     fields : mapping
-        The whole metadata, which has the table's location.
+        The complete metadata, with the table's location.
 
     Raises
     ------
     ConflictError
         The name is taken. Nothing was changed.
     UnsupportedError
-        The catalog, or the storage, cannot carry the table.
+        The catalog or the storage cannot hold the table.
     OSError
         The catalog or the storage failed.
     """

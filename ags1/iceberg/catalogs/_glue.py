@@ -1,4 +1,4 @@
-"""AWS Glue: one update of the table, refused by Glue if the table has another version by then."""
+"""AWS Glue: a commit is one update of the table, which Glue refuses if the table's version has changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GlueTable(PointerTable):
         return read_state(self._now(), self.io_properties)
 
     def swap(self, base: TableState, new: TableState) -> None:
-        """Update the table, if it has the version that it had when its location was compared."""
+        """Update the table if its version is still the one at which the location was compared."""
         found = self._get()
         location = self._pointer(found.get("Parameters", {}))
         if location != base.metadata_location:
@@ -54,7 +54,7 @@ class GlueTable(PointerTable):
         changed["StorageDescriptor"] = {**descriptor, "Location": after.get("location")}
         version = found.get("VersionId")
         if not version:
-            raise RefusedError(f"{self.name}: Glue says no version of the table, so that it cannot be updated safely")
+            raise RefusedError(f"{self.name}: Glue returned no version of the table, so it cannot be updated safely")
         try:
             self._call(
                 "update_table",
@@ -64,7 +64,7 @@ class GlueTable(PointerTable):
                 VersionId=version,
             )
         except self._glue.exceptions.ConcurrentModificationException as error:
-            # The client repeats a request whose reply was lost: then it is its own commit that it met.
+            # The client repeats a request whose reply was lost: the conflict may then be with its own commit.
             location = self._now()
             if location != new.metadata_location:
                 raise self._conflict(base.metadata_location, location) from error

@@ -4,12 +4,12 @@
     metadata_location                    only if it is what the commit was made from
     previous_metadata_location
     encryption.key-id, ...               what readers trust, whatever the metadata file says
-    metadata_hash                        of the very file, or removed; never that of another one
+    metadata_hash                        of this very file, or removed; never of another file
 
-Two things guard a commit: Hive's lock, which everybody holds who commits without the second, and the expected value of
-metadata_location, which servers compare since Hive 2.3.10 and 4.0. Both are used, unless the table or the catalog has
-``engine.hive.lock-enabled=false``, as in Java. Sources: Iceberg Java's HiveTableOperations, MetastoreLock and
-HMSTablePropertyHelper.
+Two mechanisms guard a commit: Hive's lock, which every writer holds that does not use the second, and the expected
+value of metadata_location, which servers compare since Hive 2.3.10 and 4.0. Both are used, unless the table or the
+catalog has ``engine.hive.lock-enabled=false``, as in Java. Sources: Iceberg Java's HiveTableOperations, MetastoreLock
+and HMSTablePropertyHelper.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _HASH = "metadata_hash"
 _LOCKS = "engine.hive.lock-enabled"
 _LOCK_SECONDS = 180.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
-# The metastore's columns for values have this many characters in the databases that have the shortest.
+# Length in characters of the metastore's shortest value column, over the databases that it supports.
 _LONGEST_VALUE = 4000
-# Hive's statistics, by the names that Iceberg has for them in a snapshot's summary.
+# Hive's statistics by their names in the summary of an Iceberg snapshot.
 _STATISTICS = {"numFiles": "total-data-files", "numRows": "total-records", "totalSize": "total-files-size"}
 
 
@@ -59,7 +59,7 @@ class HiveTable(PointerTable):
         self._database, self._table = catalog.identifier_to_database_and_table(identifier)
 
     def load(self) -> TableState:
-        """Ask the metastore for the table, read the metadata file that it names, and compare that with its hash."""
+        """Request the table from the metastore, read its metadata file, and compare that with its hash."""
         with self._connected() as client:
             parameters = self._get(client).parameters
         key_id, metadata_hash = parameters.get(KEY_ID) or None, parameters.get(_HASH) or None
@@ -73,7 +73,7 @@ class HiveTable(PointerTable):
             )
         if metadata_hash is not None:
             check_hash(metadata_hash)
-            # Of the file, or of what Java makes of a file that another writer has written.
+            # The hash of the file, or of the text that Java would make of another writer's file.
             hashes = (text_hash(state.document.text), javas_hash(fields))
             if not any(each is not None and hmac.compare_digest(each, metadata_hash) for each in hashes):
                 raise AuthenticationError(
@@ -83,7 +83,7 @@ class HiveTable(PointerTable):
         return TableState(state.metadata_location, state.document, key_id, metadata_hash)
 
     def state_of(self, location: str, written: NewMetadata) -> TableState:
-        """The state with the master key and the hash that this catalog has from then on."""
+        """Return the state with the master key and the hash that this catalog stores."""
         key_id = properties_of(written.document.fields).get(KEY_ID) or None
         return TableState(location, written.document, key_id, None if key_id is None else written.metadata_hash)
 
@@ -109,7 +109,7 @@ class HiveTable(PointerTable):
             try:
                 client.alter_table_with_environment_context(self._database, self._table, table, context)
             except (MetaException, InvalidOperationException, NoSuchObjectException) as error:
-                # The metastore can fail after it has done it, in what it tells others.
+                # The metastore can fail after the change, in its notifications.
                 location = self._pointer(self._get(client).parameters)
                 if location == new.metadata_location:
                     return
@@ -189,7 +189,7 @@ class HiveTable(PointerTable):
 
 
 class _Lock:
-    """Hive's lock of a table. The metastore ends one that it has not heard of for some minutes."""
+    """Hive's lock of a table. The metastore ends a lock without a heartbeat for some minutes."""
 
     def __init__(self, client: Any, database: str, table: str) -> None:
         self._client = client
@@ -231,7 +231,7 @@ class _Lock:
             )
 
     def keep(self) -> None:
-        """Tell the metastore that the lock is still needed, just before it is; a RefusedError if it was ended."""
+        """Send a heartbeat for the lock just before its use; a RefusedError if the metastore ended it."""
         from hive_metastore.ttypes import HeartbeatRequest, NoSuchLockException, NoSuchTxnException, TxnAbortedException
 
         if self._id is None:
@@ -248,7 +248,7 @@ class _Lock:
         from thrift.Thrift import TException
 
         if self._id is not None:
-            # What was done is done; the metastore ends the lock by itself.
+            # The commit stays valid; the metastore ends the lock by itself.
             with contextlib.suppress(TException, OSError):
                 self._client.unlock(UnlockRequest(lockid=self._id))
             self._id = None
@@ -275,7 +275,7 @@ def _changed_parameters(found: Mapping[str, str], base: TableState | None, new: 
 
 
 def _summary_of_state(fields: Mapping[str, Any]) -> dict[str, str | None]:
-    """What Iceberg tells Hive's other users of a table; None for what is not to be said."""
+    """Return the parameters that describe a table to other users of Hive; None removes a parameter."""
     current = fields.get("current-snapshot-id")
     snapshots = fields.get("snapshots") or ()
     snapshot: Mapping[str, Any] = next((each for each in snapshots if each.get("snapshot-id") == current), {})
@@ -307,7 +307,7 @@ def _short(value: Any) -> str | None:
 
 
 def _describe(table: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Tell Hive's columns and location of the new metadata."""
+    """Set Hive's columns and location from the new metadata."""
     from hive_metastore.ttypes import FieldSchema
 
     table.sd.location = after.get("location")

@@ -1,12 +1,12 @@
-"""REST catalogs: the server writes the metadata, so what it would lose of the keys has to be found out first.
+"""REST catalogs: the server writes the metadata, so the client first checks that the server loses no keys.
 
-    1  version, schemas, key entries                  nothing that readers look at
-    2  the snapshots, without a ref                   nobody's snapshot yet
+    1  version, schemas, key entries                  nothing that readers use
+    2  the snapshots, without a ref                   not used by readers yet
        load: are key-id and encryption-keys there?    no: the snapshots and keys are removed, and the commit refused
     3  refs, properties, what is removed              the commit
 
-A server that drops a snapshot's ``key-id`` would leave a snapshot that nobody can ever read again. In this order the
-table never has one. A commit without encrypted snapshots is one request.
+A server that drops a snapshot's ``key-id`` would leave a snapshot that can never be read. In this order the table never
+has such a snapshot. A commit without encrypted snapshots is one request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ags1.iceberg.metadata_document import metadata_document
 __all__ = ["RestTable"]
 
 _REFUSED = range(400, 500)
-# What a reader of an encrypted snapshot cannot do without.
+# Fields that a reader of an encrypted snapshot needs.
 _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-number")
 
 
@@ -43,15 +43,15 @@ class RestTable(CatalogTable):
         return self._state(self._ask("GET", self._url("load_table"), params={"snapshots": "all"}))
 
     def check_can_encrypt(self) -> None:
-        """Refuse a server that loses entries of encryption-keys.
+        """Refuse a server that drops entries of encryption-keys.
 
-        A table of format version 3 that has none gets one for a moment. Whether the server keeps the ``key-id`` of
-        snapshots shows when it has one, and :meth:`commit` looks then.
+        A table of format version 3 without entries temporarily gets one. :meth:`commit` checks whether the server keeps
+        the ``key-id`` of the first encrypted snapshot.
         """
         try:
             state = self.load()
         except FileNotFoundError:
-            # A table that is to be made.
+            # A table that is yet to be created.
             return
         if state.document.fields.get("format-version", 0) >= 3 and not state.document.entries():
             self._try_keys(state)
@@ -65,7 +65,7 @@ class RestTable(CatalogTable):
         requirements = requirements_of(before, fields)
         if not any(each["snapshot"].get("key-id") for each in updates.snapshots):
             if any(each["action"] == "remove-encryption-key" for each in updates.first):
-                # A server that removes the old entry and loses the new one would lock everybody out.
+                # A server that removes the old entry and loses the new one would make the table unreadable.
                 found = self._try_keys(found)
             after = self._send(found, requirements, updates.all)
             self._check_keys(after, fields)
@@ -77,7 +77,7 @@ class RestTable(CatalogTable):
             if updates.first:
                 found = self._send(found, requirements[:1], updates.first)
             found = self._send(found, _requirements_now(requirements, found), updates.snapshots)
-            # Not what the server replied with: what others will find.
+            # Load again, because the reply may differ from the stored state.
             self._check_snapshots(self.load(), fields, added)
             return self._send(found, _requirements_now(requirements, found), updates.last)
         except (ConflictError, UnsupportedError, RefusedError):
@@ -85,7 +85,7 @@ class RestTable(CatalogTable):
             raise
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
-        """Create the table on the server, and commit the snapshots that it has, if any."""
+        """Create the table on the server, and commit its snapshots, if any."""
         fields = {name: value for name, value in fields.items() if value is not None}
         bare = {**fields, "snapshots": [], "refs": {}, "encryption-keys": []}
         bare.pop("current-snapshot-id", None)
@@ -99,7 +99,7 @@ class RestTable(CatalogTable):
             "properties": {**fields.get("properties", {}), "format-version": str(fields["format-version"])},
         }
         try:
-            # What the server says of storage and credentials comes with this.
+            # The reply has the server's settings for storage and credentials.
             self._learn(self._ask("POST", self._url("create_table"), staged), fields["location"])
             updates: list[Update] = [{"action": "assign-uuid", "uuid": fields["table-uuid"]}]
             updates += updates_of({"table-uuid": fields["table-uuid"]}, bare).all
@@ -136,9 +136,9 @@ class RestTable(CatalogTable):
         Raises
         ------
         ConflictError, FileNotFoundError, PermissionError, RefusedError
-            The server said no.
+            The server refused.
         OSError
-            Any other: there was no reply, or one that says nothing of what happened.
+            Any other failure: no reply, or a reply that leaves the result unknown.
         """
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         data = None if body is None else json.dumps(body)
@@ -166,7 +166,7 @@ class RestTable(CatalogTable):
         return TableState(location, metadata_document(location or self.name, text.encode("utf-8")))
 
     def _learn(self, found: Mapping[str, Any], location: str) -> None:
-        """Take what the server says of how the table's files are reached."""
+        """Take the server's settings for access to the table's files."""
         config = dict(found.get("config") or {})
         self._token = config.get("token", self._token)
         credentials = [
@@ -177,7 +177,7 @@ class RestTable(CatalogTable):
             self.io_properties = {**self._given, **config, **best.get("config", {})}
 
     def _send(self, found: TableState, requirements: list[Update], updates: list[Update]) -> TableState:
-        """Send updates; return the table as it is then."""
+        """Send updates; return the resulting table."""
         try:
             return self._state(self._ask("POST", self._url("update_table"), self._body(requirements, updates)))
         except (ConflictError, PermissionError):
@@ -185,7 +185,7 @@ class RestTable(CatalogTable):
         except RefusedError as error:
             now = self.load()
             if now.metadata_location != found.metadata_location:
-                # Such as a sequence number that somebody else has taken.
+                # Such as a sequence number that another writer has taken.
                 raise self._conflict(found.metadata_location, now.metadata_location) from error
             raise
         except OSError as error:
@@ -202,7 +202,7 @@ class RestTable(CatalogTable):
             ) from error
 
     def _try_keys(self, state: TableState) -> TableState:
-        """Find out, with an entry that nothing uses, whether the server keeps entries of encryption-keys."""
+        """Test, with an unused entry, whether the server keeps entries of encryption-keys."""
         uuid = [{"type": "assert-table-uuid", "uuid": state.document.fields["table-uuid"]}]
         entry = {"key-id": f"ags1-{secrets.token_hex(16)}", "encrypted-key-metadata": "AAAA", "encrypted-by-id": "none"}
         self._send(state, uuid, [{"action": "add-encryption-key", "encryption-key": entry}])
@@ -258,7 +258,7 @@ class RestTable(CatalogTable):
                 uuid = [{"type": "assert-table-uuid", "uuid": before["table-uuid"]}]
                 self._ask("POST", self._url("update_table"), self._body(uuid, updates))
         except (ConflictError, OSError):
-            # Harmless if they stay: no ref has them, and expiring snapshots removes them.
+            # They are harmless if they stay: no ref has them, and expiring snapshots removes them.
             pass
 
 
@@ -266,7 +266,7 @@ _CONTENT = ("snapshots", "refs", "encryption-keys", "current-snapshot-id", "snap
 
 
 def _requirements_now(requirements: list[Update], now: TableState) -> list[Update]:
-    """The requirements, with the schema and the like that an earlier step has set itself."""
+    """Return the requirements, with the schema and similar values that an earlier step of this commit has set."""
     fields = now.document.fields
     names = {
         "assert-current-schema-id": "current-schema-id",
@@ -280,7 +280,7 @@ def _requirements_now(requirements: list[Update], now: TableState) -> list[Updat
 
 
 def _is_done(fields: Mapping[str, Any], updates: list[Update]) -> bool:
-    """Whether the table has what the updates would have made of it."""
+    """Return whether the table already has the result of the updates."""
     snapshots = keyed(fields, "snapshots", "snapshot-id")
     keys = keyed(fields, "encryption-keys", "key-id")
     refs, properties = refs_of(fields), fields.get("properties") or {}

@@ -1,4 +1,4 @@
-"""PyIceberg's SQL catalog: one row with the location of the metadata file, replaced where it is the old one still."""
+"""PyIceberg's SQL catalog: one row with the metadata file's location, replaced if it still has the old value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SqlTable(PointerTable):
             try:
                 found = connection.execute(statement).rowcount
             except SQLAlchemyError as error:
-                # Nothing is done before the commit.
+                # Nothing changes before the database's commit.
                 raise RefusedError(f"{self.name}: the catalog's database refused the commit: {error}") from error
             if found == 1:
                 self.sending()

@@ -1,4 +1,4 @@
-"""What every catalog gives: a table's state, and one commit of a new one; and what their commits share."""
+"""The interface of every catalog: load a table's state, commit a new one; and the shared parts of commits."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 LOCATION, PREVIOUS = "metadata_location", "previous_metadata_location"
-"""What the catalogs of Hive and Glue call the metadata file of a table, and the one before."""
-# Of columns, as the catalogs of Hive and Glue list them for whoever looks there; Iceberg itself does not.
+"""Parameters of Hive and Glue for the location of a table's metadata file, and of the previous one."""
+# Column types as Hive and Glue show them; Iceberg itself does not use them.
 _NAMES = {
     "boolean": "boolean",
     "int": "int",
@@ -52,18 +52,18 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class TableState:
-    """A table as it was at one moment.
+    """The state of a table at one moment.
 
     Attributes
     ----------
     metadata_location : str
-        Of its metadata file.
+        Location of its metadata file.
     document : Document
         Its metadata.
     table_key_id : str or None
-        The master key that the catalog itself keeps; None if it keeps none.
+        The master key that the catalog itself stores; None if it stores none.
     metadata_hash : str or None
-        What the catalog says that the hash of the metadata file is, which was compared.
+        The catalog's hash of the metadata file, already compared with the file.
     """
 
     metadata_location: str
@@ -73,14 +73,14 @@ class TableState:
 
 
 class CatalogTable(abc.ABC):
-    """A table in a catalog. Not safe to share between threads; each thread can make its own.
+    """A table in a catalog. Not safe to share between threads; each thread can create its own.
 
     Attributes
     ----------
     name : str
         For messages.
     io_properties : mapping
-        Properties of the catalog, and those that it gave out for the table, for PyIceberg's FileIO.
+        Properties for PyIceberg's FileIO: those of the catalog, and those that it issued for the table.
     """
 
     name: str
@@ -95,35 +95,35 @@ class CatalogTable(abc.ABC):
         FileNotFoundError
             The catalog has no such table.
         AuthenticationError
-            The metadata file is not the one that the catalog means.
+            The metadata file is not the one that the catalog names.
         FormatError, OSError
             The metadata file, or the catalog, cannot be read.
         """
 
     @abc.abstractmethod
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
-        """Make `fields` the table's metadata, if nobody has committed since `base`.
+        """Make `fields` the table's metadata, if no other commit was made since `base`.
 
         Parameters
         ----------
         base : TableState
             From :meth:`load` or an earlier commit.
         fields : mapping
-            The whole new metadata, made from that of `base`. The metadata log and the time of the update are added.
+            The complete new metadata, made from that of `base`. The metadata log and the time of the update are added.
 
         Raises
         ------
         ConflictError
-            Somebody has committed since. What was written for this commit is removed.
+            Another writer has committed since. The files of this commit are removed.
         UnsupportedError
-            The catalog would lose a part of it. The table is as it was.
+            The catalog would lose a part of it. The table is unchanged.
         OSError
-            The catalog or the storage failed. The message says if it is not known whether the commit was made.
+            The catalog or the storage failed. The message says if it is unknown whether the commit was made.
         """
 
     @abc.abstractmethod
     def create(self, fields: Mapping[str, Any]) -> TableState:
-        """Make a new table of this name with this metadata.
+        """Create a table of this name with this metadata.
 
         Raises
         ------
@@ -135,15 +135,15 @@ class CatalogTable(abc.ABC):
 
     @abc.abstractmethod
     def check_can_encrypt(self) -> None:
-        """Raise an UnsupportedError, which says what to do, where this catalog cannot carry an encrypted table."""
+        """Raise an UnsupportedError, which says what to do, if this catalog cannot hold an encrypted table."""
 
     def check_newest(self, state: TableState) -> None:  # noqa: B027
-        """Refuse a state that may not be the table's newest: what only newer ones name must not be removed.
+        """Refuse a state that may not be the newest: files that only a newer state names must not be removed.
 
         Raises
         ------
         ConflictError
-            There is a newer one. A catalog knows which is the newest.
+            There is a newer state. A catalog knows the newest one.
         """
 
     def _conflict(self, base: str, found: str) -> ConflictError:
@@ -162,11 +162,11 @@ class CatalogTable(abc.ABC):
 
 
 class RefusedError(OSError):
-    """A catalog said no to a commit, so nothing of it was done."""
+    """A catalog refused a commit, so nothing was changed."""
 
 
 class PointerTable(CatalogTable):
-    """A table in a catalog that has the location of its metadata file: the file is written first, then the location."""
+    """A table in a catalog that stores the metadata file's location: the file is written first, then the location."""
 
     _sent = False
 
@@ -177,20 +177,20 @@ class PointerTable(CatalogTable):
         self.io_properties = io_properties
 
     def check_can_encrypt(self) -> None:
-        """Return: the metadata file has all that an encrypted table needs."""
+        """Do nothing: the metadata file has everything that an encrypted table needs."""
 
     @abc.abstractmethod
     def swap(self, base: TableState, new: TableState) -> None:
-        """Replace the location in the catalog by a new one, if it is the old one still.
+        """Replace the location in the catalog by a new one, if it is still the old one.
 
         Raises
         ------
         ConflictError
-            It is another one. Nothing was changed.
+            The catalog has another location. Nothing was changed.
         RefusedError
-            The catalog said no. Nothing was changed.
+            The catalog refused. Nothing was changed.
         Exception
-            Any other: it is not known what happened.
+            Any other: it is unknown what happened.
         """
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
@@ -200,7 +200,7 @@ class PointerTable(CatalogTable):
 
     @abc.abstractmethod
     def insert(self, new: TableState) -> None:
-        """Put a new table into the catalog; raises as :meth:`swap`, a ConflictError where the name is taken."""
+        """Put a new table into the catalog; raises as :meth:`swap`, a ConflictError if the name is taken."""
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
         with self._written(fields, first(fields)) as new:
@@ -208,26 +208,26 @@ class PointerTable(CatalogTable):
         return new
 
     def _pointer(self, parameters: Mapping[str, Any]) -> str:
-        """The location of the metadata file among the parameters that a catalog has for a table."""
+        """Return the location of the metadata file from a catalog's parameters of a table."""
         location = parameters.get(LOCATION)
         if str(parameters.get("table_type", "")).upper() != "ICEBERG" or not location:
             raise FormatError(f"{self.name}: the catalog has something of this name that is no Iceberg table")
         return str(location)
 
     def sending(self) -> None:
-        """Note that the request which makes the commit goes out now."""
+        """Note that the request for the commit is sent now."""
         self._sent = True
 
     def state_of(self, location: str, written: NewMetadata) -> TableState:
-        """The state that a commit makes; the catalog adds the master key and hash that it keeps."""
+        """Return the state after a commit; the catalog adds the master key and hash that it stores."""
         return TableState(location, written.document)
 
     @contextlib.contextmanager
     def _written(self, fields: Mapping[str, Any], metadata: NewMetadata) -> Iterator[TableState]:
-        """Have a metadata file while it is made the table's. It is removed if that was not tried, or refused.
+        """Write a metadata file for a commit in the body. It is removed if the commit was refused, or not tried.
 
-        After a failure that says nothing of what happened, the catalog is asked. A file that is not the table's then is
-        kept, because the request may still be under way, and an OSError says so.
+        After a failure with an unknown result, the table is loaded from the catalog. If the file is not the table's, it
+        is kept, because the request may still be under way, and an OSError says so.
         """
         location = f"{metadata_directory(fields)}/{metadata.name}"
         write_metadata(location, metadata.data, self.io_properties)
@@ -237,7 +237,7 @@ class PointerTable(CatalogTable):
         except BaseException as error:
             if not self._sent or isinstance(error, (ConflictError, RefusedError)):
                 with contextlib.suppress(OSError):
-                    # Harmless if it stays: nothing names it.
+                    # It is harmless if it stays: nothing names it.
                     remove([location_of(location, self.io_properties)])
                 raise
             if not isinstance(error, Exception):
@@ -255,7 +255,7 @@ class PointerTable(CatalogTable):
             ) from error
 
     def _became(self, location: str) -> bool:
-        """Whether a metadata file is the table's, or was."""
+        """Return whether a metadata file is or was the table's."""
         try:
             found = self.load()
         except FileNotFoundError:
@@ -273,7 +273,7 @@ def read_state(location: str, io_properties: Mapping[str, str]) -> TableState:
 
 
 def write_metadata(location: str, data: bytes, io_properties: Mapping[str, str]) -> None:
-    """Write a metadata file under a name that nobody else has; an OSError if there is one."""
+    """Write a metadata file under a unique name; an OSError if the file exists."""
     where = location_of(location, io_properties)
     make_parent(where)
     if can_create(where):
@@ -290,7 +290,7 @@ def _said(error: BaseException) -> str:
 
 
 def current_schema(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema that new rows have."""
+    """Return the schema of new rows."""
     wanted = fields.get("current-schema-id")
     for schema in fields.get("schemas") or ():
         if isinstance(schema, dict) and schema.get("schema-id") == wanted:
@@ -299,7 +299,7 @@ def current_schema(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def hive_columns(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None]]:
-    """Name, type in Hive's words, and comment of each column."""
+    """Return name, Hive type and comment of each column."""
     for field in schema.get("fields") or ():
         yield str(field["name"]), _hive_type(field["type"]), field.get("doc")
 
@@ -308,7 +308,7 @@ def _hive_type(kind: Any) -> str:
     if isinstance(kind, str):
         if kind.startswith("decimal"):
             return kind.replace(" ", "")
-        # Of what Hive has no word for, the bytes are what can be said.
+        # Types that Hive lacks are shown as binary.
         return _NAMES.get(kind, "binary")
     if kind["type"] == "list":
         return f"array<{_hive_type(kind['element'])}>"

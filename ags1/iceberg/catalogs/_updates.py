@@ -1,4 +1,4 @@
-"""What changes between two versions of a table's metadata, as the updates of Iceberg's REST protocol.
+"""The difference between two versions of a table's metadata, as updates of Iceberg's REST protocol.
 
 Sources: Iceberg's rest-catalog-open-api.yaml; Iceberg Java's MetadataUpdateParser and UpdateRequirementParser.
 """
@@ -15,7 +15,7 @@ Update: TypeAlias = dict[str, Any]
 
 __all__ = ["Updates", "keyed", "refs_of", "requirements_of", "updates_of"]
 
-# What the server makes of the updates by itself.
+# Fields that the server derives from the updates.
 _DERIVED = frozenset(
     (
         "last-sequence-number", "last-updated-ms", "last-column-id", "last-partition-id", "next-row-id",
@@ -29,17 +29,16 @@ _EXPRESSED = frozenset(
         "partition-statistics",
     )
 )  # fmt: skip
-# A ref's fields besides these are the same in an update.
+# All other fields of a ref are the same in an update.
 _MAIN = "main"
 
 
 @dataclass(frozen=True)
 class Updates:
-    """Updates in the order in which they can be made safely.
+    """Updates in a safe order.
 
-    `first` is what the rest builds on, and what says nothing to readers: version, schemas, specs, new key entries.
-    `snapshots` are new ones, which no ref has yet. `last` is what readers see: refs, properties, and what is taken
-    away.
+    `first` has the base of the rest, without effect on readers: version, schemas, specs, new key entries. `snapshots`
+    are new snapshots, which no ref has yet. `last` has the changes that readers see: refs, properties and removals.
     """
 
     first: list[Update]
@@ -52,7 +51,7 @@ class Updates:
 
 
 def updates_of(base: Mapping[str, Any], fields: Mapping[str, Any]) -> Updates:
-    """The updates that make `fields` of `base`; an UnsupportedError where there is none for a change."""
+    """Return the updates that change `base` into `fields`; an UnsupportedError if a change has no update."""
     for name in base.keys() | fields.keys():
         if name not in _DERIVED and name not in _EXPRESSED and base.get(name) != fields.get(name):
             raise UnsupportedError(f"REST catalogs have no update for a change of {name}")
@@ -73,7 +72,7 @@ def updates_of(base: Mapping[str, Any], fields: Mapping[str, Any]) -> Updates:
 
 
 def requirements_of(base: Mapping[str, Any], fields: Mapping[str, Any]) -> list[Update]:
-    """What the server has to find unchanged since `base`."""
+    """Return what the server must find unchanged since `base`."""
     found: list[Update] = [{"type": "assert-table-uuid", "uuid": base["table-uuid"]}]
     before, after = refs_of(base), refs_of(fields)
     for name in sorted(
@@ -92,7 +91,7 @@ def requirements_of(base: Mapping[str, Any], fields: Mapping[str, Any]) -> list[
 
 
 def refs_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The refs by name; ``main`` also where only the current snapshot says it."""
+    """Return the refs by name; ``main`` also if only the current snapshot defines it."""
     refs = dict(fields.get("refs") or {})
     current = fields.get("current-snapshot-id")
     if _MAIN not in refs and current not in (None, -1):
@@ -101,7 +100,7 @@ def refs_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def keyed(fields: Mapping[str, Any], name: str, key: str) -> dict[Any, dict[str, Any]]:
-    """The entries of a list by one of their fields, without what is null."""
+    """Return the entries of a list by one of their fields, without null fields."""
     return {
         each[key]: {field: value for field, value in each.items() if value not in (None, {})}
         for each in fields.get(name) or ()
@@ -109,7 +108,7 @@ def keyed(fields: Mapping[str, Any], name: str, key: str) -> dict[Any, dict[str,
 
 
 def _changes(base: Mapping[str, Any], fields: Mapping[str, Any], name: str, key: str) -> tuple[list[Any], list[Any]]:
-    """Entries that are new, and keys of those that are gone; none may have changed."""
+    """Return new entries, and the keys of removed ones; none may have changed."""
     before, after = keyed(base, name, key), keyed(fields, name, key)
     different = [each for each in before.keys() & after.keys() if before[each] != after[each]]
     if different:
@@ -148,7 +147,7 @@ def _keys(base: Mapping[str, Any], fields: Mapping[str, Any], first: list[Update
         if before.get(key_id) == entry:
             continue
         if key_id in before:
-            # An entry of a known id would be taken for the known one.
+            # The server would ignore an entry with a known id.
             first.append({"action": "remove-encryption-key", "key-id": key_id})
         first.append({"action": "add-encryption-key", "encryption-key": entry})
     last += [{"action": "remove-encryption-key", "key-id": key_id} for key_id in before if key_id not in after]

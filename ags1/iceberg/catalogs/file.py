@@ -1,9 +1,9 @@
-"""A table without a catalog: its newest metadata file is the table, and creating the next one is the commit.
+"""A table without a catalog: the newest metadata file is its state, and a commit creates the next one.
 
     00007-UUID.metadata.json  -->  00008-UUIDv5(name of the file before).metadata.json      v7  -->  v8
 
-The name of the next file follows from the name of the file before, so two commits of one state want one name, and
-create-if-absent gives it to one of them. A Hadoop catalog's names have that property by themselves.
+The name of the next file follows from the name of the file before, so two commits from one state use the same name, and
+create-if-absent lets only one succeed. A Hadoop catalog's names have the same property.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
 
 
 class FileTable(CatalogTable):
-    """A table of which the path or URL of a metadata file, or of the directory, is known.
+    """A table given by the path or URL of a metadata file or of its directory.
 
-    By a file, its state is that file, or what was committed on top of it from here. By the directory, the state is the
-    file with the highest number; a FormatError if there are two.
+    Given a file, the state is that file, or the last commit on top of it by this object. Given a directory, the state
+    is the file with the highest number; a FormatError if there are two.
     """
 
     def __init__(self, identifier: str, io_properties: Mapping[str, str]) -> None:
@@ -80,13 +80,13 @@ class FileTable(CatalogTable):
         return TableState(location, written.document)
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
-        """Write the first metadata file, where there is none."""
+        """Write the first metadata file, if there is none."""
         if self._start is not None:
             raise ValueError(f"{self.name}: a new table is made in a directory, not in a metadata file")
         place = f"{self.name.rstrip('/')}/metadata"
         if any(version_of(name) is not None for name in _names(place, self.io_properties)):
             raise ConflictError(f"{self.name}: there is a table already: choose another directory")
-        # The same name for everybody who makes a table here: only one of them can.
+        # Every writer uses the same name here, so only one can create the table.
         written = NewMetadata(fields, _named(0, "", METADATA_SUFFIX))
         location = f"{place}/{written.name}"
         where = location_of(location, self.io_properties)
@@ -101,7 +101,7 @@ class FileTable(CatalogTable):
         return TableState(location, written.document)
 
     def check_can_encrypt(self) -> None:
-        """Refuse storage that cannot create a file only if it is absent."""
+        """Refuse storage without create-if-absent."""
         _require_create(location_of(self._start or self.name, self.io_properties))
 
     def check_newest(self, state: TableState) -> None:
@@ -118,13 +118,13 @@ class FileTable(CatalogTable):
             )
 
     def _look_after(self, error: OSError, where: Location, data: bytes, old: str) -> None:
-        """Return if a creation that failed was done nevertheless."""
+        """Return if a failed creation succeeded nevertheless."""
         try:
             if bytes(read_whole(where, MAX_DOCUMENT)) == data:
                 return
         except FileNotFoundError:
             if where.is_local:
-                # Nothing is there, so what was written for it may go.
+                # The file does not exist, so the files of this commit may be removed.
                 raise RefusedError(error.errno, error.strerror, where.path) from error
         except (OSError, FormatError):
             pass
@@ -142,19 +142,19 @@ class FileTable(CatalogTable):
                 output.write(str(version_of(name)).encode("ascii"))
                 output.commit()
         except OSError:
-            # Readers look for higher numbers than the hint's.
+            # Readers also look for numbers above the hint's.
             pass
 
 
 def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = None) -> str:
-    """The metadata file with the highest number, in the directory of a table or in ``metadata/`` below it.
+    """Return the metadata file with the highest number, in a table's directory or in ``metadata/`` below it.
 
     Raises
     ------
     FileNotFoundError
-        There is no such directory, or no metadata file in it.
+        The directory does not exist, or has no metadata file.
     FormatError
-        Two files have that number, as after a commit to a catalog that lost against another.
+        Two files have this number, as after two commits at once to a catalog, of which one lost.
     """
     properties = io_properties or {}
     place = directory.rstrip("/") or "/"
@@ -198,13 +198,13 @@ def _names(directory: str, io_properties: Mapping[str, str]) -> list[str]:
         return list_names(location)
     except (FileNotFoundError, NotADirectoryError):
         if location.is_object:
-            # It is the bucket that is not there.
+            # The bucket does not exist.
             raise
         return []
 
 
 def next_name(location: str) -> str:
-    """The name of the metadata file that follows another one; a FormatError if that one's name has no number."""
+    """Return the name of the metadata file after another one; a FormatError if that name has no number."""
     name = location.rpartition("/")[2]
     version = version_of(name)
     if version is None:
@@ -222,12 +222,12 @@ def _named(version: int, before: str, like: str) -> str:
 
 
 def _suffix(name: str) -> str:
-    # Of the file before: two commits that differ in compression would have two names.
+    # The suffix of the file before: otherwise commits with different compression would have different names.
     return f".gz{METADATA_SUFFIX}" if name.endswith(f".gz{METADATA_SUFFIX}") else METADATA_SUFFIX
 
 
 def as_the_table_spells_it(location: str, fields: Mapping[str, Any]) -> str:
-    """The location in the words of the table: a path may stand for what its metadata calls ``file:/...``."""
+    """Return the location as the table's metadata spells it: a path may be ``file:/...`` there."""
     path = local_path(location)
     if path is None:
         return location

@@ -5,8 +5,9 @@
 As Iceberg does it: ``last-updated-ms`` is now, and ``metadata-log`` gets the old file with the time of its own last
 update and loses the oldest ones beyond ``write.metadata.previous-versions-max``. The text is that of Iceberg Java:
 compact, in its order of fields, with characters as they are. Java compares the hash of the text that it would write
-with the one in a Hive metastore, so only a text in that very form has a hash here. Sources: Iceberg table spec, "Table
-Metadata Fields"; Iceberg Java's TableMetadataParser, SnapshotParser, SchemaParser and BaseMetastoreTableOperations.
+with the one in a Hive metastore, so only a text in exactly that form has a hash here. Sources: Iceberg table spec,
+"Table Metadata Fields"; Iceberg Java's TableMetadataParser, SnapshotParser, SchemaParser and
+BaseMetastoreTableOperations.
 """
 
 from __future__ import annotations
@@ -82,18 +83,18 @@ _TOP = (
     "default-sort-order-id", "sort-orders", "properties", "current-snapshot-id", "next-row-id", "encryption-keys",
     "refs", "snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log",
 )  # fmt: skip
-# Written by Java although it is null; and not written if they are empty.
+# Java writes the first although it is null, and omits the others if they are empty.
 _NULLABLE = "current-snapshot-id"
 _NEVER_EMPTY = ("encryption-keys", "identifier-field-ids")
-# Numbers with a fraction, which these may be, have several spellings.
+# These may be fractions, which have several spellings.
 _DEFAULTS = ("initial-default", "write-default")
 
 
 class NewMetadata:
-    """A metadata file to be written.
+    """A metadata file to write.
 
-    `data` is what is stored: the text, or the text compressed by gzip. `metadata_hash` is the base64 of the SHA-256 of
-    the text; None if Iceberg Java would write the same metadata in another way.
+    `data` is the stored text, possibly compressed by gzip. `metadata_hash` is the base64 of the SHA-256 of the text;
+    None if Iceberg Java would write the same metadata differently.
     """
 
     def __init__(self, fields: Mapping[str, Any], name: str) -> None:
@@ -117,10 +118,10 @@ def successor(
     name: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> NewMetadata:
-    """Make the metadata file that follows the one at `location`, which has `base` in it.
+    """Make the metadata file after the one at `location`, whose content is `base`.
 
-    The log and the time in `fields` are new. Without a `name`, it is the next number with a random UUID. A
-    FormatError says that the base has no time of its last update, or a log that is none.
+    The log and the time in `fields` are set. Without a `name`, it is the next number with a random UUID. A FormatError
+    reports a base without the time of its last update, or with a wrong log.
     """
     before = _milliseconds(base, "last-updated-ms")
     log = base.get("metadata-log")
@@ -145,33 +146,33 @@ def first(fields: Mapping[str, Any]) -> NewMetadata:
 
 
 def version_of(location: str) -> int | None:
-    """The number in a metadata file's name; None if its name has none."""
+    """Return the number in a metadata file's name; None if it has none."""
     match = _NAME.fullmatch(location.rpartition("/")[2])
     return None if match is None else int(match[1] or match[2])
 
 
 def directory_of(location: str) -> str:
-    """The directory that a metadata file is in."""
+    """Return the directory of a metadata file."""
     directory, slash, _ = location.rpartition("/")
     return directory if slash else "."
 
 
 def javas_hash(fields: Mapping[str, Any]) -> str | None:
-    """The hash of metadata as Iceberg Java writes it; None if that is not known of all that it has."""
+    """Return the hash of metadata as Iceberg Java writes it; None if Java's form of a part is not known."""
     ordered, is_javas = java_form(fields)
     return _hash(_json(ordered).encode("utf-8")) if is_javas else None
 
 
 def text_hash(text: str) -> str:
-    """The hash of a metadata file's text, as the Hive parameter metadata_hash has it."""
+    """Return the hash of a metadata file's text, in the form of the Hive parameter metadata_hash."""
     return _hash(text.encode("utf-8"))
 
 
 def java_form(fields: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Metadata in Iceberg Java's order of fields, and whether Java would write it like this.
+    """Return metadata in Iceberg Java's order of fields, and whether Java would write it like this.
 
-    Nothing is left out but what stands for nothing: nulls, and empty lists of identifier fields, which Java does not
-    write. What Java does not know comes last, and makes the second value False.
+    Only nulls and empty lists of identifier fields are left out, as Java does. Fields that Java does not know come
+    last, and make the second value False.
     """
     form = _Form()
     return form.top(fields), form.is_javas

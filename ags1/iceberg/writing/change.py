@@ -341,7 +341,7 @@ def check_still_fits(table: Any, layout: TableLayout) -> None:
     for each in table.schema.fields:
         if each.required and each.initial_default is None and each.field_id not in known:
             raise ConflictError(
-                f"the table has got the required column {each.name} while the rows were written: write them again, "
+                f"the table now has the required column {each.name} while the rows were written: write them again, "
                 "with it"
             )
 
