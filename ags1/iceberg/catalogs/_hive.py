@@ -255,7 +255,7 @@ class _Lock:
 
 
 def _changed_parameters(found: Mapping[str, str], base: TableState | None, new: TableState) -> dict[str, str]:
-    """The Hive table's parameters with the new state's, and with nothing of the old one's that it does not have."""
+    """Return the Hive table's parameters with those of the new state; parameters of only the old state are removed."""
     fields = new.document.fields
     properties = properties_of(fields)
     obsolete = {_HASH, KEY_ID, DATA_KEY_LENGTH, *_summary_of_state({})}

@@ -1,4 +1,4 @@
-"""What a conversion is to make of a table, and of each of its files."""
+"""The target of a conversion, for the table and for each file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DECRYPT", "ENCRYPT", "REKEY", "RELOCATE", "Change"]
 
 ENCRYPT, DECRYPT, REKEY, RELOCATE = "encrypt", "decrypt", "rekey", "relocate"
 
-# Where the old table had its files is not where the new one has them.
+# The new table's files are not where the old table's are.
 _PATH_PROPERTIES = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
 
 
@@ -20,8 +20,8 @@ _PATH_PROPERTIES = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "writ
 class Change:
     """A conversion: "encrypt", "decrypt", "rekey" or "relocate".
 
-    `key_id` is the master key of the result, None for a plaintext table; `data_key_length` counts bytes, None for what
-    the table has; `location` is where the table goes.
+    `key_id` is the master key of the result, None for a plaintext table; `data_key_length` counts bytes, None for the
+    table's current length; `location` is the target directory.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Change:
 
     @property
     def purpose(self) -> dict[str, Any]:
-        """What two runs have in common that can use each other's files, as JSON values."""
+        """Return JSON values that are equal for two runs that can use each other's files."""
         return {"change": self.name, "key-id": self.key_id, "data-key-length": self.data_key_length}
 
     def is_done(self, key_metadata: bytes | None) -> bool:
@@ -41,11 +41,11 @@ class Change:
         return self.name == DECRYPT and key_metadata is None
 
     def copies(self, key_metadata: bytes | None) -> bool:
-        """Whether the bytes of a file stay as they are, at another place."""
+        """Whether a file is copied byte for byte to another place."""
         return self.name == RELOCATE and (key_metadata is not None or self.key_id is None)
 
     def apply(self, metadata: TableMetadata) -> None:
-        """Change what the table's metadata says of encryption and of places; snapshots come after that."""
+        """Change encryption and locations in the table's metadata; snapshots come after that."""
         metadata.upgrade()
         metadata.set_encryption(self.key_id, self.data_key_length)
         if self.location is not None:

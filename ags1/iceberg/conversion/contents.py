@@ -1,4 +1,4 @@
-"""What the branches and tags of a table have: their snapshots, manifests and live files, each read once.
+"""The snapshots, manifests and live files of a table's branches and tags, each read once.
 
 refs --> snapshots, each once --> manifests, each once --> live entries
 """
@@ -24,7 +24,7 @@ _READERS = 8
 
 @dataclass
 class RefSnapshot:
-    """A snapshot that branches or tags have: their names, main first; its JSON; the entries of its manifest list."""
+    """A snapshot of branches or tags: their names, main first; its JSON; the entries of its manifest list."""
 
     refs: list[str]
     fields: dict[str, Any]
@@ -34,8 +34,8 @@ class RefSnapshot:
 class Contents:
     """The current files of a table. Manifests that are read are added to `kept`, and not read again.
 
-    `snapshots` are in the order of the refs, with that of main first. `manifests` has them by path with live entries
-    only, and these without the metrics of columns, which are most of them; `listed` has what a manifest list says of
+    `snapshots` are in the order of the refs, with that of main first. `manifests` has them by path, with live entries
+    only and without the metrics of columns, which are most of the bytes; `listed` has the manifest list's entry of
     each.
     """
 
@@ -52,7 +52,7 @@ class Contents:
             for each in found:
                 other = self.listed.setdefault(each["manifest_path"], each)
                 if other.get("first_row_id") is None:
-                    # An old snapshot gives its rows no numbers, and a newer one that has the same manifest does.
+                    # An old snapshot assigns no row ids, but a newer one with the same manifest does.
                     self.listed[each["manifest_path"]] = each
         known = {} if kept is None else kept
         unread = [each for each in self.listed.values() if _name(each) not in known]
@@ -63,19 +63,19 @@ class Contents:
         self.manifests = {path: known[_name(each)] for path, each in self.listed.items()}
 
     def entries(self) -> Iterator[Entry]:
-        """Live entries of all manifests."""
+        """Return the live entries of all manifests."""
         for manifest in self.manifests.values():
             yield from manifest.entries
 
     def of(self, snapshot: RefSnapshot) -> Iterator[tuple[dict[str, Any], Manifest]]:
-        """The manifests of a snapshot, with what a list says of them; those of data first."""
+        """Return the manifests of a snapshot with their entries in the list, data manifests first."""
         for each in sorted(snapshot.manifests, key=lambda each: each["content"]):
             path = each["manifest_path"]
             yield self.listed[path], self.manifests[path]
 
 
 def _name(listed: Mapping[str, Any]) -> tuple[str, int | None]:
-    """What a manifest is kept under: an upgrade of the table gives its rows numbers."""
+    """Return the key of a manifest in `manifests`: an upgrade of the table assigns row ids."""
     return listed["manifest_path"], listed.get("first_row_id")
 
 
@@ -85,10 +85,10 @@ def is_vector(entry: Entry) -> bool:
 
 
 def is_position_delete(entry: Entry) -> bool:
-    """Whether an entry is a file of position deletes, which holds paths."""
+    """Whether an entry is a position delete file, which contains paths."""
     return kind_of(entry.file) == "position deletes"
 
 
 def is_moved(entry: Entry) -> bool:
-    """Whether a file is moved as it is: data, and equality deletes."""
+    """Whether a file is moved with its content: data files and equality delete files."""
     return entry.file["content"] in (DATA, EQUALITY_DELETES)

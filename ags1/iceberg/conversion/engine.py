@@ -1,10 +1,10 @@
 """One engine for all conversions: look at the table, move its files, write new snapshots, commit.
 
     look --> plan, refuse --> move files (journal) --> commit: look again, move what is new, write manifests
-                                                       ^------- somebody else was faster -------+
+                                                       ^------- another writer was faster ------+
 
-Every file goes to a new path, and the commit is the last thing, so until then the table is as it was. A run that was
-killed is resumed by the next one of the same purpose.
+Every file goes to a new path, and the commit is the last step, so until then the table is unchanged. The next run with
+the same purpose resumes a killed one.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class Conversion:
     Parameters
     ----------
     threads : int, optional
-        Files that are moved at once; by default two for each usable CPU.
+        Number of files moved at once; by default two for each usable CPU.
     progress : callable, optional
         Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once.
     target_properties : mapping, optional
-        How the new place is reached; by default as the old one.
+        Properties for the new location; by default those of the old one.
     perform : callable, optional
-        Moves files elsewhere than in threads of this process. It is called as ``perform(tasks, work_key, places,
-        directory)`` with a list of :class:`FileTask` and what opens their keys, records each file that is moved with
-        :class:`Records` in `directory`, and returns the results in any order.
+        Moves files outside this process. It is called as ``perform(tasks, work_key, places, directory)`` with a list of
+        :class:`FileTask` and the key that opens their keys. It records each moved file with :class:`Records` in
+        `directory`, and returns the results in any order.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Conversion:
     # -- what is there -------------------------------------------------------------------------------------------
 
     def look(self, state: TableState | None = None) -> View:
-        """The table as it is now, or in a state."""
+        """Return the table in its current state, or in a given one."""
         return View(state or self.table.load(), self.kms, self.table.io_properties, self._manifests)
 
     def plan(self, view: View) -> ConversionPlan:
-        """What would be done. Nothing is written."""
+        """Return the plan. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
         plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
         self._take_over(view)
@@ -123,13 +123,13 @@ class Conversion:
         }
         plan.snapshots = [each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in kept]
         plan.statistics = statistics_of(metadata.fields)
-        # A key service that refuses does so for every file, in the same words.
+        # A key service refuses every file with the same message.
         self._faults = list({_said(each): each for each in self._problems(view, todo)}.values())
         plan.problems = [_said(each) for each in self._faults]
         return plan
 
     def refuse(self) -> None:
-        """Raise what the plan found: a file that cannot be moved, is missing, or is not what its manifest says."""
+        """Raise the first fault of the plan: a file that cannot be moved, is missing, or contradicts its manifest."""
         if not self._faults:
             return
         first = self._faults[0]
@@ -161,7 +161,7 @@ class Conversion:
                     "as Parquet (Spark: rewrite_data_files after 'write.format.default'='parquet'), then convert"
                 )
             if self.perform is None:
-                # Elsewhere each file is looked at where it is moved, and not all of them from here.
+                # With `perform`, each file is checked where it is moved, not from here.
                 check(self._task(view, entry), self._seal(view), self.places)
             return
         size = status(self.places.of_source(entry.path)).size
@@ -173,7 +173,7 @@ class Conversion:
     # -- moving files --------------------------------------------------------------------------------------------
 
     def move(self, view: View) -> None:
-        """Move all files that are not moved yet. If one cannot be, what was moved before is in the journal."""
+        """Move all files that are not moved yet. If one fails, the journal has the files moved before."""
         entries = {
             each.path: each
             for each in view.contents.entries()
@@ -214,7 +214,7 @@ class Conversion:
     def _workers(self, tasks: list[FileTask]) -> tuple[int, int]:
         cpus = self.threads or usable_cpus()
         ends = self.places.of_source(tasks[0].source), self.places.of_target(tasks[0].target)
-        # While some wait for the disk, others are encrypted; a store lets them wait longer.
+        # Some threads wait for the disk while others encrypt; a store has a higher latency.
         usual = 2 * cpus if all(each.is_local for each in ends) else max(2 * cpus, _REMOTE_FILES)
         at_once = min(len(tasks), self.threads or usual)
         return at_once, max(1, cpus // at_once)
@@ -238,7 +238,7 @@ class Conversion:
         )
 
     def _target(self, view: View, path: str) -> str:
-        """A new path for a file, in the directory of its partition."""
+        """Return a new path for a file, in the directory of its partition."""
         known = self._targets.get(path)
         if known is None:
             directory, _, name = path.rpartition("/")
@@ -252,7 +252,7 @@ class Conversion:
         return known
 
     def _names(self, view: View) -> TableFiles:
-        """Makes names as the changed table has them."""
+        """Return a maker of file names for the changed table."""
         metadata = TableMetadata({**view.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
         self.change.apply(metadata)
         return TableFiles(metadata, self.places.of_target)
@@ -262,7 +262,7 @@ class Conversion:
         if key_id is None:
             return None
         with self._lock:
-            # Files are looked at by many threads, and all of a run have one key.
+            # Many threads check files, and all files of a run have one key.
             if self._own_seal is None:
                 self._work_key = WorkKey.make(self.kms, key_id)
                 self._own_seal = self._work_key.open(self.kms)
@@ -278,10 +278,10 @@ class Conversion:
         return {**self.change.purpose, "key-bits": bits, "table": view.metadata.fields.get("table-uuid")}
 
     def _take_over(self, view: View) -> None:
-        """Take in what runs of the same purpose did that were not committed."""
+        """Take over the files of runs with the same purpose that were not committed."""
         key_id = self.change.key_id or view.metadata.key_id
         if self.change.name == REKEY and key_id == view.metadata.key_id:
-            # Whoever has a leaked key encryption key, and can write here, could have written a journal under it.
+            # An attacker with a leaked key encryption key and write access could have forged a journal under it.
             return
         wanted = {each.path for each in view.contents.entries() if is_moved(each) and not self._is_done(each)}
         purpose = self._purpose(view)
@@ -302,21 +302,21 @@ class Conversion:
             return False
 
     def forget(self) -> None:
-        """Remove the journals: what they name is part of the table."""
+        """Remove the journals: their files are now part of the table."""
         journals: list[Run | Journal] = [*self._taken]
         if self._journal is not None:
             journals.append(self._journal)
         for each in journals:
-            # The table is committed, and a journal that stays has nothing that is wanted.
+            # The table is committed, so a journal that stays is not needed.
             with contextlib.suppress(OSError):
                 each.remove()
 
     # -- the commit ----------------------------------------------------------------------------------------------
 
     def run(self) -> ConversionReport:
-        """Do it. Before the commit, and after one that was lost, the table is as it was.
+        """Run the conversion. Before the commit, and after a lost one, the table is unchanged.
 
-        A ConflictError says that others committed each time; running again converts what is left.
+        A ConflictError reports that another writer committed first each time; another run converts the rest.
         """
         view = self.look()
         self.plan(view)
@@ -341,10 +341,10 @@ class Conversion:
         change, contents = self.change, view.contents
         old = EncryptionKeys.from_table_metadata(metadata.fields)
         if change.name in (REKEY, RELOCATE):
-            # Nothing new goes below a key encryption key that others have.
+            # A key encryption key that others have must not wrap new keys.
             metadata.fields["encryption-keys"] = []
         if change.name == REKEY and change.key_id is not None and change.key_id != metadata.key_id:
-            # Iceberg Java unwraps every key by the master key that the table names.
+            # Iceberg Java unwraps every key with the master key that the table names.
             old = old.rewrap(self.kms, change.key_id)
         change.apply(metadata)
         conversion = SnapshotConversion(change, contents, self.moved, view.source, metadata, files, self.kms)
@@ -361,7 +361,7 @@ class Conversion:
         return made
 
     def prove(self, state: TableState) -> None:
-        """Open what was committed, from its metadata down, and count; a FormatError if a snapshot has lost rows."""
+        """Open the committed table, from its metadata down, and count; a FormatError if a snapshot has lost rows."""
         view = View(state, self.kms, self.places.target, {})
         for snapshot in view.contents.snapshots:
             rows = sum(
@@ -378,7 +378,7 @@ class Conversion:
                 )
 
     def finished(self, state: TableState | None) -> ConversionReport:
-        """The report, of a table in this state."""
+        """Return the report for a table in this state."""
         state = state or self.table.load()
         metadata = TableMetadata(state.document.fields)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
@@ -392,7 +392,7 @@ class Conversion:
 
 
 def statistics_of(fields: Mapping[str, Any]) -> list[str]:
-    """Paths of the statistics files that metadata names."""
+    """Return the paths of the statistics files that metadata names."""
     return [
         each["statistics-path"] for name in ("statistics", "partition-statistics") for each in fields.get(name) or ()
     ]

@@ -1,4 +1,4 @@
-"""Removing what a table needs no more: old snapshots with their files and keys, and files that nothing names.
+"""Removal of what a table no longer needs: old snapshots with their files and keys, and files that nothing names.
 
 expire   snapshots that no ref has --> out of the metadata (one commit) --> files that only they named
 clean    files below the table --> that neither its metadata nor a snapshot nor a live journal names
@@ -45,27 +45,27 @@ _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
 def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> ExpiryReport:
     """Remove all snapshots that no branch or tag has, the files that only they need, and their key entries.
 
-    Every branch keeps its newest snapshot alone: time travel to before it ends. Properties that keep snapshots for a
-    while are not asked.
+    Every branch keeps only its newest snapshot: time travel to earlier ones ends. Table properties that keep snapshots
+    for some time are ignored.
 
     Parameters
     ----------
     table : EncryptedTable or CatalogTable
     kms : object or str, optional
-        By default the table's.
+        The KMS; by default the table's.
     dry_run : bool
-        Say what would be removed, and remove nothing.
+        Only report what would be removed.
 
     Raises
     ------
     UnsupportedError
-        The table's property gc.enabled is false: others may need its files. Or a table in an object store names files
-        of this machine.
+        The table's property gc.enabled is false: other tables may need its files. Or a table in an object store names
+        local files.
     ConflictError
-        Others committed during each of several attempts.
+        Another writer committed first at each of several attempts.
     Ags1Error, OSError
-        The table cannot be read, or the catalog or the storage failed. A file is removed only after the commit: if the
-        message says that snapshots are expired and files are left, :func:`clean` removes them later.
+        The table cannot be read, or the catalog or the storage failed. Files are removed only after the commit: if the
+        message says that snapshots are expired and files remain, :func:`clean` removes them later.
     """
     opened, client = parts_of(table, kms)
     report = ExpiryReport(opened.name, dry_run=dry_run)
@@ -82,10 +82,10 @@ def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> E
         report.snapshots = [each["snapshot-id"] for each in old]
         source = SnapshotFiles.of(state, client, opened.io_properties)
         kept = [each for each in metadata.snapshots if each["snapshot-id"] in current]
-        # Those that are kept are read first: if one of their manifests cannot be read, nothing is removed.
+        # The kept snapshots are read first: if one of their manifests cannot be read, nothing is removed.
         needed = {_identity(located(path)) for path, _ in _files_of(source, kept)}
         going = dict(_files_of(source, old))
-        # Nobody reads a file that is deleted in what is kept, and nobody would name it again.
+        # A file that is deleted in all kept snapshots is not read, and no snapshot will name it again.
         gone = {path: kind for path, kind in _files_of(source, kept, deleted=True) if path not in going}
         there = in_parallel(lambda path: _is_there(located(path)), gone, _READERS)
         going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found}
@@ -119,25 +119,25 @@ def clean(
     older_than: datetime.timedelta = _OLD,
     dry_run: bool = False,
 ) -> CleanReport:
-    """Remove files below a table that nothing names: what a conversion that was given up left, and other orphans.
+    """Remove files below a table that nothing names: the rest of an abandoned conversion, and other orphans.
 
     Parameters
     ----------
     table, kms, dry_run
         As for :func:`expire_snapshots`.
     older_than : timedelta
-        Files that are younger are left alone, and what a conversion has done that wrote its journal since: somebody
-        may be about to commit them. With less than the longest commit takes, no other writer may be at work.
+        Younger files are kept, and so are the files of a conversion with a younger journal: a commit may be under way.
+        If this is shorter than the longest commit, no other writer may be active.
 
     Raises
     ------
     Ags1Error, OSError
-        The table cannot be read: nothing is removed then.
+        The table cannot be read. Nothing is removed then.
     UnsupportedError
-        Another table lies in this one's location, the location is not where its metadata is, or the table's property
+        Another table is inside this one's location, the location is not where its metadata is, or the table's property
         gc.enabled is false.
     ConflictError
-        The table was named by a metadata file that is not its newest.
+        The table was given by a metadata file that is not its newest.
     """
     opened, client = parts_of(table, kms)
     limit = time.time_ns() - int(older_than.total_seconds() * 1_000_000_000)
@@ -152,7 +152,7 @@ def clean(
     names = TableFiles(metadata, located)
     own = [located(metadata_directory(metadata.fields)), located(f"{metadata.location}/metadata")]
     _refuse_other_places(located(metadata.location), located(state.metadata_location), own, opened.name)
-    # The listing comes before the state that names files: what is committed meanwhile is not in it, or is named.
+    # List files before loading the state: a file committed meanwhile is either not listed, or named.
     listed = {_identity(each.location): each for each in _listed(located(metadata.location))}
     journals = located(names.new_metadata_path(DIRECTORY))
     data = f"{_identity(located(names.new_data_path(''))).rpartition('/')[0]}/"
@@ -195,7 +195,7 @@ def clean(
 
 
 def _refuse_other_places(location: Location, metadata: Location, own: Iterable[Location], name: str) -> None:
-    """Everything below the location that nothing names goes, so it must be a directory, and this table's."""
+    """Refuse a location that is not a directory of this table alone: every unnamed file below it is removed."""
     directories = tuple(f"{_identity(each)}/" for each in (location, *own))
     if not location.path.strip("/") or not _identity(metadata).startswith(directories):
         raise UnsupportedError(
@@ -237,7 +237,7 @@ def _refuse_shared_files(metadata: TableMetadata, name: str) -> None:
 
 
 def _refuse_local_files(metadata: str, paths: Iterable[str], located: Callable[[str], Location]) -> None:
-    """Whoever can write to a bucket must not have files of this machine removed."""
+    """Write access to a bucket must not be enough to remove files of this machine."""
     if located(metadata).is_local:
         return
     for path in paths:
@@ -251,7 +251,7 @@ def _refuse_local_files(metadata: str, paths: Iterable[str], located: Callable[[
 def _files_of(
     source: SnapshotFiles, snapshots: list[dict[str, Any]], *, deleted: bool = False
 ) -> Iterable[tuple[str, str]]:
-    """The files that snapshots need, with their kinds; or those that their manifests call deleted."""
+    """Return the files that snapshots need, with their kinds; or those that their manifests mark as deleted."""
     listed: dict[str, dict[str, Any]] = {}
     for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, _READERS), strict=True):
         if not deleted:
@@ -268,7 +268,7 @@ def _files_of(
 
 
 def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
-    """All that a table's metadata names."""
+    """Return all files that a table's metadata names."""
     fields: Mapping[str, Any] = state.document.fields
     yield state.metadata_location
     for each in fields.get("metadata-log") or ():
@@ -279,7 +279,7 @@ def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
 
 
 def _remove(locations: list[Location], state: str) -> None:
-    """Remove what can be removed, and say of the rest that it is there."""
+    """Remove the files that can be removed, and raise an OSError that counts the rest."""
     try:
         remove(locations)
         return
@@ -314,13 +314,13 @@ def _real(directory: str) -> str:
 
 
 def _identity(location: Location) -> str:
-    """One text for a file, however it is spelled: through a link to a directory, too."""
+    """Return one text per file, however its path is spelled, also through a link to a directory."""
     path = location.path
     if location.is_local:
         directory, name = os.path.split(os.path.abspath(path))
         path = os.path.join(_real(directory), name)
     elif location.scheme in _NAME_NODES:
-        # A name node has several names, with a port and without. Of two files too few are removed.
+        # A name node has several names, with and without a port. So two files may look equal: too few are removed.
         path = urlparse(path).path
     return f"{location.scheme}:{location.container}:{path}"
 

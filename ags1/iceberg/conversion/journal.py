@@ -1,10 +1,10 @@
-"""What a conversion has done so far, so that one that was killed goes on where it was.
+"""Finished work of a conversion, so that the next run resumes a killed one.
 
     <metadata directory>/ags1-conversion/<run>/run.json      what the run does, and its wrapped key
     <metadata directory>/ags1-conversion/<run>/<uuid>.json   files that are moved and durable, their keys sealed
 
-Each object is written once and never changed. A record is written after the files that it names are durable, so every
-file in it is whole. No plaintext key is in it.
+Each object is written once and never changed. A record is written after its files are durable, so every file in it is
+complete. It contains no plaintext key.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _VERSION = 1
 
 
 class Run:
-    """A run that a journal tells of.
+    """A run that a journal describes.
 
-    `names` are those of its objects; `modified` is the time of the newest, in nanoseconds since 1970.
+    `names` are its objects; `modified` is the time of the newest, in nanoseconds since 1970.
     """
 
     def __init__(self, directory: Location, names: list[str], modified: int) -> None:
@@ -50,21 +50,21 @@ class Run:
                 self.work_key = WorkKey(str(fields["key-id"]), base64.b64decode(fields["key"]))
 
     def results(self) -> Iterator[FileResult]:
-        """Files that it moved; a FormatError if a record cannot be read."""
+        """Return the files that it moved; a FormatError if a record cannot be read."""
         for name in self.names:
             if name != _RUN:
                 for each in _read(self.directory.join(name)).get("files", ()):
                     yield _result(each)
 
     def remove(self) -> None:
-        """Remove its objects, the one that says what it is at last."""
+        """Remove its objects, the one that describes the run last."""
         remove(self.directory.join(name) for name in self.names if name != _RUN)
         remove([self.directory.join(_RUN)])
         _remove_directory(self.directory)
 
 
 def runs(directory: Location) -> list[Run]:
-    """The runs that a table's journal tells of; `directory` is the one of all journals."""
+    """Return the runs in a table's journals; `directory` contains all journals."""
     try:
         entries = list_files(directory)
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def runs(directory: Location) -> list[Run]:
 
 
 class Records:
-    """Writes which files are moved into the directory of a run, as others may at once. Safe to share."""
+    """Writes records of moved files into the directory of a run; others may write there too. Safe to share."""
 
     def __init__(self, directory: Location, *, at_once: int = 16) -> None:
         self.directory = directory
@@ -89,14 +89,14 @@ class Records:
         self._lock = threading.Lock()
 
     def add(self, result: FileResult) -> None:
-        """Note a file that is moved."""
+        """Add a moved file."""
         with self._lock:
             self._waiting.append(result)
             if len(self._waiting) >= self._at_once:
                 self._flush()
 
     def flush(self) -> None:
-        """Write down all that was noted."""
+        """Write all added files."""
         with self._lock:
             self._flush()
 
@@ -107,9 +107,9 @@ class Records:
 
 
 class Journal(Records):
-    """What one run does: begun by this process, which may give its directory to others.
+    """The journal of one run, started by this process, which may pass its directory to others.
 
-    `directory` is the one of all journals of the table. A later run of the same purpose takes over what this one did.
+    `directory` contains all journals of the table. A later run with the same purpose takes over the files of this one.
     """
 
     def __init__(self, directory: Location, purpose: Mapping[str, Any], work_key: WorkKey | None) -> None:
@@ -120,7 +120,7 @@ class Journal(Records):
         _write(self.directory.join(_RUN), fields)
 
     def remove(self) -> None:
-        """Remove it: what it names is part of the table now."""
+        """Remove it: its files are now part of the table."""
         Run(self.directory, list_names(self.directory), 0).remove()
 
 
@@ -136,7 +136,7 @@ def _result(fields: Iterable[Any]) -> FileResult:
         starts = None if offsets is None else tuple(map(int, offsets))
         return FileResult(str(source), str(target), int(length), sealed, starts)
     except (ValueError, TypeError) as error:
-        raise FormatError(f"a record of the journal names a file in a way that is not known here: {error}") from None
+        raise FormatError(f"a record of the journal has an unknown form: {error}") from None
 
 
 def _read(location: Location) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _write(location: Location, fields: Mapping[str, Any]) -> None:
 
 
 def _remove_directory(location: Location) -> None:
-    """Remove the empty directories of a run and of all runs, where there are such things."""
+    """Remove the empty directories of a run and of all runs, if the storage has directories."""
     import os
 
     if location.is_local:

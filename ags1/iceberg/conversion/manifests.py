@@ -1,7 +1,7 @@
 """New snapshots for the branches and tags of a table, whose files have new paths and keys.
 
-old manifest --> entries, all EXISTING, with the numbers that they had --> new manifest, once for all refs
-position delete files --> vectors, of each snapshot for itself
+old manifest --> entries, all EXISTING, with their old numbers --> new manifest, once for all refs
+position delete files --> vectors, separately for each snapshot
 each ref's snapshot --> one `replace` snapshot on top of it
 """
 
@@ -26,7 +26,7 @@ __all__ = ["SnapshotConversion", "is_finished"]
 
 
 def is_finished(change: Change, contents: Contents, snapshot: RefSnapshot) -> bool:
-    """Whether a snapshot is as the change would make it."""
+    """Whether a snapshot already is as the change would make it."""
     listed = change.is_done(b"" if snapshot.fields.get("key-id") is not None else None)
     return listed and all(
         change.is_done(each.get("key_metadata")) and all(change.is_done(e.file.get("key_metadata")) for e in m.entries)
@@ -37,8 +37,8 @@ def is_finished(change: Change, contents: Contents, snapshot: RefSnapshot) -> bo
 class SnapshotConversion:
     """Writes the new snapshots of one commit.
 
-    `moved` has the files that were moved by their old paths, with what opens their keys; `source` opens old files. The
-    change is applied to `metadata` already.
+    `moved` has the moved files by their old paths, with the seal that opens their keys; `source` opens old files. The
+    change is already applied to `metadata`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SnapshotConversion:
     ) -> None:
         self._change, self._contents, self._moved = change, contents, moved
         self._source, self._metadata, self._files, self._kms = source, metadata, files, kms
-        # Where data files are now, also those that stay where they are.
+        # Current paths of data files, also of those that stay.
         self._paths = {
             each.path: moved[each.path][0].target if each.path in moved else each.path
             for each in contents.entries()
@@ -63,7 +63,7 @@ class SnapshotConversion:
         self._counts: dict[str, SnapshotSummary] = {}
 
     def write(self, snapshot: RefSnapshot) -> dict[str, Any]:
-        """Write one snapshot on top of another, and give it to all refs of that; return its JSON."""
+        """Write one snapshot on top of another, and move all its refs to the new one; return its JSON."""
         writer = SnapshotWriter(self._metadata, self._files, self._kms, snapshot.refs[0])
         summary = SnapshotSummary()
         manifests = []
@@ -81,7 +81,7 @@ class SnapshotConversion:
         return made
 
     def _add(self, writer: SnapshotWriter, listed: dict[str, Any], manifest: Manifest) -> SnapshotSummary:
-        """Add the new form of a manifest to a snapshot; return what it has."""
+        """Add the new form of a manifest to a snapshot; return its entries."""
         path = listed["manifest_path"]
         if path in self._made:
             made = self._made[path]
@@ -94,7 +94,7 @@ class SnapshotConversion:
             made, entries = listed, manifest.entries
             writer.keep(made)
         else:
-            # With the metrics of columns, which only one manifest after the other has in memory.
+            # With the metrics of columns, for one manifest in memory at a time.
             live = [each for each in self._source.manifest(listed).entries if each.is_live]
             entries = [self._converted(each) for each in live if is_moved(each)]
             entries += self._vectors([each for each in live if is_vector(each)])
@@ -106,7 +106,7 @@ class SnapshotConversion:
         return self._counts[path]
 
     def _stays(self, entry: Entry) -> bool:
-        """Whether a file needs no change because of others' new paths."""
+        """Whether a file stays valid after other files got new paths."""
         if is_position_delete(entry):
             return False
         if is_vector(entry):
@@ -124,7 +124,7 @@ class SnapshotConversion:
         return [replace(each, status=EXISTING) for each in kept] + moved
 
     def _converted(self, entry: Entry) -> Entry:
-        """The entry of a data file or equality delete file at its new place."""
+        """Return the entry of a data file or equality delete file at its new place."""
         if self._change.is_done(entry.file.get("key_metadata")):
             return replace(entry, status=EXISTING)
         try:

@@ -1,9 +1,9 @@
-"""Deletes by position, for data files that have new paths: deletion vectors, one for each data file.
+"""Deletes by position for data files with new paths: deletion vectors, one for each data file.
 
     deletion vector          its positions, in a new Puffin file under the new path
     position delete files    those that apply to a data file by sequence number and partition, merged into a vector
 
-A data file that has a vector has no other deletes by position. Source: Iceberg table spec, "Deletion Vectors",
+A data file with a vector has no other deletes by position. Source: Iceberg table spec, "Deletion Vectors",
 "Position Delete Files" and "Scan Planning".
 """
 
@@ -29,7 +29,7 @@ def move_vectors(
 ) -> list[Entry]:
     """Write the vectors of a manifest into a new Puffin file.
 
-    `paths` has the new paths of data files by their old ones; vectors of others are dangling, and left out.
+    `paths` has the new paths of data files by their old ones; vectors of other files are dangling, and left out.
     """
     vectors: dict[str, list[tuple[DeletionVector, Entry]]] = {}
     for entry in entries:
@@ -59,20 +59,20 @@ class _Deletes:
         if number < least:
             return False
         if self.entry.file.get("referenced_data_file") is not None or len(self.positions) == 1:
-            # It is for one data file, wherever that is.
+            # It applies to one data file, in any partition.
             return True
         return self.spec_id == spec_id and _comparable(self.entry) == _comparable(data)
 
 
 def _comparable(entry: Entry) -> dict[int, Any]:
-    """The partition of a file, in which a NaN is equal to another."""
+    """Return the partition of a file in a form in which NaN equals NaN."""
     return {number: value if value == value else "NaN" for number, value in entry.file["partition"].items()}
 
 
 def merge_position_deletes(
     manifests: list[Manifest], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles
 ) -> dict[int, list[Entry]]:
-    """Make vectors of the position delete files of one snapshot, by partition spec, which is that of the data file."""
+    """Make vectors of the position delete files of one snapshot, grouped by the data file's partition spec."""
     deletes = [
         _Deletes(entry, manifest.spec_id, positions_in(entry, source))
         for manifest in manifests
@@ -112,7 +112,7 @@ def merge_position_deletes(
 
 
 def _like(delete: Entry, data: Entry) -> Entry:
-    """The entry of a vector that is as old as a delete file, in the partition of a data file."""
+    """Return a vector's entry with the age of a delete file and the partition of a data file."""
     return Entry(
         EXISTING,
         delete.snapshot_id,
@@ -123,7 +123,7 @@ def _like(delete: Entry, data: Entry) -> Entry:
 
 
 def _written(found: list[tuple[str, Any, Entry]], files: TableFiles) -> list[Entry]:
-    """Write vectors; return the entries with what is new in them."""
+    """Write vectors; return the entries with their new fields."""
     if not found:
         return []
     made = vector_files(((path, positions) for path, positions, _ in found), files)
@@ -134,7 +134,7 @@ def _written(found: list[tuple[str, Any, Entry]], files: TableFiles) -> list[Ent
 
 
 def positions_in(entry: Entry, source: SnapshotFiles) -> dict[str, Any]:
-    """Deleted positions of a position delete file, as bitmaps by path of the data file."""
+    """Return the deleted positions of a position delete file, as bitmaps by path of the data file."""
     form = entry.file["file_format"].lower()
     if form not in ("parquet", "avro"):
         raise UnsupportedError(f"{entry.path}: position delete files of the format {form} are not read")

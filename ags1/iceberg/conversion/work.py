@@ -1,10 +1,10 @@
-"""Moving one file of a table: encrypted, decrypted, re-keyed or copied, to a path that nobody has.
+"""Moving one file of a table: encrypted, decrypted, re-keyed or copied, to a new, unique path.
 
     FileTask (key sealed) --> run --> FileResult (key sealed)
 
 Pages of Parquet files are moved, not decoded; Avro files go through AGS1. Tasks and results hold no plaintext key, so
-they can go to other processes and into a journal. A result is returned only when its file is durable, and was opened
-again with its new key and has the rows that the manifest promises.
+they can go to other processes and into a journal. A result is returned only after its file is durable, was opened again
+with its new key, and has the number of rows in the manifest.
 
     master key (KMS) --wraps--> WorkKey --seals--> key metadata of a file
                                                    nonce (12) || ciphertext || tag (16); AAD: the file's path
@@ -44,36 +44,36 @@ _NAME = "conversion"
 
 @dataclass(frozen=True)
 class Places:
-    """How to reach the files: properties with PyIceberg's names, of where they are and of where they go."""
+    """Properties, under PyIceberg's names, of the source and the target storage."""
 
     source: Mapping[str, str] = field(default_factory=dict)
     target: Mapping[str, str] = field(default_factory=dict)
 
     def of_source(self, path: str) -> Location:
-        """Location of a file that is there."""
+        """Return the location of a source file."""
         return location_of(path, self.source)
 
     def of_target(self, path: str) -> Location:
-        """Location of a file that is written."""
+        """Return the location of a target file."""
         return location_of(path, self.target)
 
 
 @dataclass(frozen=True)
 class FileTask:
-    """A file to be moved.
+    """A file to move.
 
     Attributes
     ----------
     kind : str
         "data" or "equality deletes", for messages.
     length, records : int
-        Stored bytes and rows, as the manifest has them.
+        Stored bytes and rows, from the manifest.
     source_key : bytes or None
         Sealed key metadata; None for a plaintext file.
     key_bits : int
-        Of the new key; 0 for a plaintext target.
+        Length of the new key; 0 for a plaintext target.
     copy : bool
-        Leave the bytes and the key as they are.
+        Keep the bytes and the key.
     """
 
     source: str
@@ -89,9 +89,9 @@ class FileTask:
 
 @dataclass(frozen=True)
 class FileResult:
-    """A file that was moved: its stored bytes, its sealed key metadata, and where its row groups start.
+    """A moved file: its stored bytes, its sealed key metadata, and the start offsets of its row groups.
 
-    `split_offsets` is None where these are as before.
+    `split_offsets` is None if the offsets are unchanged.
     """
 
     source: str
@@ -102,14 +102,14 @@ class FileResult:
 
 
 def check(task: FileTask, seal: Seal | None, places: Places) -> None:
-    """Look whether a file is what its manifest says, without writing anything.
+    """Compare a file with its manifest, without writing anything.
 
     Raises
     ------
     FileNotFoundError, OSError
-        It is not there, or cannot be read.
+        The file is missing, or cannot be read.
     TruncatedError, FormatError
-        Its length or its rows are not those of the manifest, or it is encrypted with a key that the table has not.
+        Its length or rows differ from the manifest, or it is encrypted with a key that the table does not have.
     AuthenticationError
         Its key does not open it.
     """
@@ -139,9 +139,9 @@ def run(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> FileResult:
-    """Move one file. Nothing is left of one that fails; raises as :func:`check`.
+    """Move one file. A failed target is removed; raises as :func:`check`.
 
-    `progress` is called as ``progress(done, total)``, in units of its own.
+    `progress` is called as ``progress(done, total)``, in arbitrary units.
     """
     check(task, seal, places)
     source, target = places.of_source(task.source), places.of_target(task.target)
@@ -244,7 +244,7 @@ def _sync(target: Location) -> None:
 
 
 def _verify(task: FileTask, target: Location, key: KeyMetadata | None, length: int) -> tuple[int, ...] | None:
-    """Open what was written, and count its rows; return the starts of its row groups."""
+    """Open the written file, and count its rows; return the starts of its row groups."""
     if task.form == "parquet":
         footer = _footer(target, key)
         assert footer.metadata is not None
@@ -306,8 +306,8 @@ def _check_magic(location: Location, form: str) -> None:
     finally:
         opened.close()
     if magic != _MAGIC[form]:
-        known = " It is an AGS1 stream, whose key the table has not." if magic == b"AGS1" else ""
-        raise FormatError(f"does not begin as a file of the format {form}.{known}")
+        known = " It is an AGS1 stream, and the table does not have its key." if magic == b"AGS1" else ""
+        raise FormatError(f"does not start as a file of the format {form}.{known}")
 
 
 def _footer(location: Location, key: KeyMetadata | None) -> Footer:
@@ -340,21 +340,21 @@ def _naming(error: Ags1Error, path: str) -> Ags1Error:
 
 @dataclass(frozen=True)
 class WorkKey:
-    """A wrapped key, which can be pickled and stored, and the id of the master key that wrapped it."""
+    """A wrapped key, and the id of the master key that wrapped it. It can be pickled and stored."""
 
     key_id: str
     wrapped: bytes
 
     @classmethod
     def make(cls, kms: Any, key_id: str) -> WorkKey:
-        """Make a new one; a KeyAccessError if the KMS refused."""
+        """Make a new key; a KeyAccessError if the KMS refused."""
         check_kms(kms)
         key, wrapped = make_kek(kms, key_id, _NAME, _KEY_LENGTH)
         keep_kek(kms, wrapped, key_id, key)
         return cls(key_id, wrapped)
 
     def open(self, kms: Any) -> Seal:
-        """Have it unwrapped; a KeyAccessError if the KMS refused."""
+        """Unwrap the key by the KMS; a KeyAccessError if the KMS refused."""
         check_kms(kms)
         return Seal(kept_kek(kms, self.wrapped, self.key_id, _NAME))
 
@@ -371,12 +371,12 @@ class Seal:
         raise TypeError("a Seal cannot be pickled: it holds a key; send its WorkKey")
 
     def seal(self, metadata: KeyMetadata, path: str) -> bytes:
-        """Key metadata of the file of this path, sealed."""
+        """Return the sealed key metadata of the file of this path."""
         nonce = random_bytes(_NONCE)
         return nonce + seal_message(metadata.encode(), self._key, nonce, _LABEL + path.encode())
 
     def open(self, sealed: bytes, path: str) -> KeyMetadata:
-        """The key metadata again; an AuthenticationError if it was sealed otherwise, or for another file."""
+        """Return the key metadata; an AuthenticationError if it was sealed under another key or for another file."""
         plain = open_message(sealed[_NONCE:], self._key, sealed[:_NONCE], _LABEL + path.encode())
         if plain is None:
             raise AuthenticationError(f"{path}: the sealed key of this file does not open: another key, or changed")
