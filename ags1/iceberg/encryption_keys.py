@@ -43,7 +43,7 @@ KEY_ID_BYTES = 16
 
 @dataclass(frozen=True)
 class RewrapReport:
-    """What a change of the master key did, or in a dry run would have done.
+    """Result of a change of the master key, or in a dry run what it would be.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class RewrapReport:
     untouched : tuple of str
         Ids of entries that are neither a key encryption key nor wrapped by one in the list.
     dry_run : bool
-        Every call was made and every check passed, and the result was thrown away.
+        All calls were made and all checks passed, and the result was discarded.
     """
 
     rewrapped: tuple[str, ...]
@@ -93,7 +93,7 @@ class PruneReport:
 
 @dataclass(frozen=True)
 class MergeReport:
-    """What came from where.
+    """Origin of the entries of a merged list.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class EncryptionKeys:
     Attributes
     ----------
     report : RewrapReport, PruneReport, MergeReport or None
-        What the call did that made this object.
+        Report of the call that made this object.
 
     Raises
     ------
@@ -179,7 +179,7 @@ class EncryptionKeys:
         ------
         FormatError
             Not table metadata, or entries with missing or wrong fields, bad base64, or one id twice. A list whose
-            entries do not fit each other is read: :meth:`unwrap` says what is wrong with the one that it is asked for.
+            entries do not fit each other is read: :meth:`unwrap` reports a faulty entry when it is requested.
         OSError
             The file cannot be read.
         """
@@ -251,8 +251,8 @@ class EncryptionKeys:
             A client of :mod:`ags1.kms`, or any object with ``wrap_key`` and ``unwrap_key``. It is asked once per key
             encryption key, for as long as its cache keeps that (an hour, unless its `cache_seconds` says otherwise).
         table_key_id : str, optional
-            The master key that must be at the top of the hierarchy. Give it if you know it from a trusted place:
-            whoever can change the metadata could otherwise bring a hierarchy of their own, under any master key that
+            The master key that must be at the top of the hierarchy. Give it if you know it from a trusted source.
+            Otherwise, anyone who can change the metadata could insert another hierarchy, under any master key that
             `kms` can use.
 
         Raises
@@ -260,7 +260,7 @@ class EncryptionKeys:
         KeyAccessError
             An entry is missing, the KMS refused, or another master key is at the top.
         FormatError
-            The hierarchy is not one: no timestamp, a cycle, no or an unknown encrypted-by-id, damaged key metadata.
+            The hierarchy is malformed: no timestamp, a cycle, no or an unknown encrypted-by-id, damaged key metadata.
         AuthenticationError
             The entry does not open under its key encryption key.
         """
@@ -357,7 +357,7 @@ class EncryptionKeys:
         length = len(key_metadata.encryption_key) if data_key_length is None else data_key_length
         if length not in (16, 24, 32):
             raise ValueError(f"data_key_length must be 16, 24 or 32 bytes, got {data_key_length}")
-        # Held during calls to the KMS: threads that add at once shall share one new key encryption key.
+        # The lock is held during calls to the KMS, so that threads that add at once share one new key encryption key.
         with self._lock.lock:
             if table_key_id in self._entries:
                 raise ValueError(f"table_key_id {shown(table_key_id)} is the id of an entry, not of a master key")
@@ -391,7 +391,7 @@ class EncryptionKeys:
                 return key_id
 
     def _prove(self, kek_entry: EncryptedKey, kek: Key) -> None:
-        """Refuse a key that opens none of the entries that are there: what it sealed, nobody else could open."""
+        """Refuse a key that opens none of the existing entries: no reader could open what it seals."""
         name = (kek_entry.key_id, kek_entry.encrypted_key_metadata)
         if name in self._proven:
             return

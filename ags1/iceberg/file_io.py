@@ -7,8 +7,8 @@
                 Parquet                the plaintext view (Parquet Modular Encryption)
                 Avro, Puffin           an ags1 Reader (AGS1)
 
-So PyIceberg plans and reads encrypted tables without knowing it. Writing goes to the FileIO underneath, as plaintext
-files: PyIceberg has no way to record their keys, so writes to an encrypted table are refused.
+So PyIceberg plans and reads encrypted tables unchanged. PyIceberg cannot record the keys of new files, so writes to an
+encrypted table are refused.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class EncryptedFileIO(FileIO):
 
     Notes
     -----
-    Keys are learned as PyIceberg goes from the metadata file to manifest lists, manifests and data files, so a data
-    file can be opened only after its manifest was. Safe to share between threads. A pickled copy starts without keys.
+    Keys are learned while PyIceberg reads metadata file, manifest lists and manifests, so a data file can be opened
+    only after its manifest. Safe to share between threads. A pickled copy starts without keys.
 
     What PyIceberg 0.12 reads by itself through it, such as ``StaticTable.scan()``, has PyIceberg's own limits: it binds
     deletion vectors by the footers of their files. :func:`open_table` binds them by the manifests.
@@ -125,7 +125,7 @@ class EncryptedFileIO(FileIO):
         return found
 
     def stored(self, location: str) -> Any:
-        """The file as it is stored, to be read through the FileIO underneath.
+        """Return the stored file, for reading through the FileIO underneath.
 
         Raises
         ------
@@ -138,18 +138,18 @@ class EncryptedFileIO(FileIO):
         return self.inner(location).new_input(location)
 
     def hold_metadata(self, location: str, document: Document) -> None:
-        """Take what a catalog has loaded for the metadata file of this location, instead of reading it."""
+        """Use metadata that a catalog has loaded, instead of reading the file at this location."""
         self._loaded[location] = document
 
     def read_metadata(self, location: str) -> Document:
-        """Read the metadata file of a table; the keys in it are known from now on.
+        """Read the metadata file of a table, and learn its keys.
 
         Raises
         ------
         AuthenticationError
             It is not the one that the metadata hash names.
         FormatError
-            It is no metadata of a table, or sets how tables are read.
+            It is not the metadata of a table, or its properties set how tables are read.
         """
         document = self._loaded.get(location)
         if document is None:
@@ -173,7 +173,7 @@ class EncryptedFileIO(FileIO):
         )
 
     def new_output(self, location: str) -> OutputFile:
-        """Refused: PyIceberg could not record the key of an encrypted file."""
+        """Always raises: PyIceberg cannot record the key of an encrypted file."""
         raise PermissionError(
             f"{location}: PyIceberg cannot write to encrypted tables, because it has nowhere to put the keys of new "
             "files; write with Spark, or to another table"
@@ -196,7 +196,7 @@ class EncryptedInputFile(InputFile):
         return self._io.stored(self.location)
 
     def __len__(self) -> int:
-        """Bytes as they are stored."""
+        """Stored bytes."""
         size: int | None = self._raw().__len__()
         if size is None:
             raise IsADirectoryError(errno.EISDIR, "is a directory, and no file of a table", self.location)
@@ -214,7 +214,7 @@ class EncryptedInputFile(InputFile):
         KeyAccessError
             Its key is not known, or the KMS refused.
         AuthenticationError, FormatError, TruncatedError
-            The file is not the one that the file above it means, or damaged.
+            The file is damaged, or not the one that the file above it names.
         """
         location = self.location
         if location.endswith(METADATA_SUFFIX):
@@ -227,7 +227,7 @@ class EncryptedInputFile(InputFile):
         return self.plaintext(known)
 
     def learn(self, known: KnownFile) -> bytes:
-        """Plaintext of a manifest list or manifest; the keys in it are known from now on."""
+        """Return the plaintext of a manifest list or manifest, and learn the keys in it."""
         with self.plaintext(known) as file:
             data: bytes = file.read()
         with naming(known.path):
@@ -239,9 +239,9 @@ class EncryptedInputFile(InputFile):
         return data
 
     def plaintext(self, known: KnownFile, *, any_block_length: bool = False) -> Any:
-        """The file as a plaintext one, decrypted where it is read.
+        """Return the file as plaintext, decrypted where it is read.
 
-        Whoever looks at what is wrong with AGS1 files opens those with other blocks than Iceberg's too.
+        To inspect faults of AGS1 files, those with block lengths other than Iceberg's are opened too.
         """
         if known.key_metadata is None:
             return self._plain(known)
@@ -332,7 +332,7 @@ class EncryptedInputFile(InputFile):
 
     def _metadata(self) -> io.BytesIO:
         text = self._io.read_metadata(self.location).text.encode("utf-8")
-        # By this name alone PyIceberg knows that it has to decompress.
+        # PyIceberg decides by this name alone whether to decompress.
         return io.BytesIO(gzip.compress(text, mtime=0) if self.location.endswith(f".gz{METADATA_SUFFIX}") else text)
 
     def _unknown(self, seekable: bool) -> Any:
@@ -340,7 +340,7 @@ class EncryptedInputFile(InputFile):
         magic = bytes(file.read(4))
         file.seek(0)
         if magic[:2] == _GZIP or magic.lstrip(_BLANK)[:1] == b"{":
-            # Whatever its name is, an object in JSON is metadata of a table.
+            # A JSON object is table metadata, whatever its name.
             file.close()
             return self._metadata()
         if self._io.keys.promised and not self._io.allow_plaintext and magic not in _MAGICS:
@@ -359,7 +359,7 @@ class EncryptedInputFile(InputFile):
 
 
 def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any) -> EncryptedFileIO:
-    """The FileIO of a table at a state, which its catalog has read and compared with the hash that it keeps."""
+    """Return the FileIO of a table in a state that its catalog has read and compared with its stored hash."""
     given = {name: text for name, text in properties.items() if name != METADATA_HASH}
     if state.table_key_id is not None:
         given[TABLE_KEY_ID] = state.table_key_id
@@ -377,7 +377,7 @@ def io_settings(
 
 
 def plaintext_length_of(size: int) -> int | None:
-    """Bytes of the plaintext of an AGS1 stream of so many; None if there is none of that size."""
+    """Return the plaintext length of an AGS1 stream of this many bytes; None if no stream has this length."""
     try:
         return layout.plaintext_length(size)
     except (FormatError, ValueError):
@@ -388,7 +388,7 @@ def _refuse_special(path: str) -> None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        # Whoever opens it says so.
+        # Opening it raises the error.
         return
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "is no regular file", path)
@@ -402,7 +402,7 @@ def _as_flag(value: object, name: str) -> bool:
 
 
 class SnapshotFiles:
-    """Opens what a snapshot has, by a FileIO that has read the table's metadata. Safe to share between threads.
+    """Opens the files of a snapshot by a FileIO that has read the table's metadata. Safe to share between threads.
 
     All methods raise FormatError, AuthenticationError, KeyAccessError or OSError if the file cannot be read, or is
     another than the one above it means.
@@ -413,13 +413,13 @@ class SnapshotFiles:
 
     @classmethod
     def of(cls, state: TableState, kms: Any, io_properties: Mapping[str, str]) -> SnapshotFiles:
-        """For a table in a state, also if some of its files are plaintext."""
+        """Open a table in a state, also if some of its files are plaintext."""
         file_io = file_io_at(state, {**io_properties, ALLOW_PLAINTEXT: "true"}, kms)
         file_io.read_metadata(state.metadata_location)
         return cls(file_io)
 
     def manifests(self, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The entries of a snapshot's manifest list; the keys of its manifests are known to the FileIO from now on."""
+        """Return the entries of a snapshot's manifest list; the FileIO learns the keys of its manifests."""
         path = snapshot["manifest-list"]
         known = self._io.keys.find(path)
         if known is None:
@@ -427,7 +427,7 @@ class SnapshotFiles:
         return self._io.keys.learn_manifest_list(known, self._read(known))
 
     def manifest(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Manifest:
-        """A manifest that a list has, in memory; with or without the metrics of its files."""
+        """Return a manifest of a list, in memory; with or without the metrics of its files."""
         data = self._read(known_manifest(listed, self._io.keys.promised))
         with naming(listed["manifest_path"]):
             return read_manifest(data, listed, metrics=metrics)
@@ -439,11 +439,11 @@ class SnapshotFiles:
             yield from read_entries(data, listed, metrics=metrics)
 
     def known(self, file: Mapping[str, Any]) -> KnownFile:
-        """What a manifest says of a data or delete file."""
+        """Return a manifest's facts about a data or delete file."""
         return known_file(file, self._io.keys.promised)
 
     def open(self, file: Mapping[str, Any]) -> Any:
-        """Plaintext of a data or delete file, decrypted where it is read."""
+        """Return the plaintext of a data or delete file, decrypted where it is read."""
         known = self.known(file)
         return self._io.new_input(known.path).plaintext(known)
 

@@ -4,10 +4,10 @@
     manifest list    key_metadata (field 519) of each entry       -->  keys of manifests
     manifest         key_metadata (field 131) of each data file   -->  keys of data and delete files
 
-A file below is known once the file above it was read, which is the order in which every reader goes. What is learned
-from metadata.json is wrapped, and kept for the process, because PyIceberg makes another FileIO for the same table after
-it has read the metadata. What is learned below that are keys, and they stay with the object.
-Source: Iceberg table spec, "Manifest Lists" and "Manifests"; FileIO of PyIceberg.
+A file is known after the file above it was read, which is the order of every reader. The wrapped keys of metadata.json
+are kept for the process, because PyIceberg makes another FileIO for the same table after it has read the metadata.
+Plaintext keys from the files below stay with the object. Source: Iceberg table spec, "Manifest Lists" and "Manifests";
+FileIO of PyIceberg.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OURS = "ags1.iceberg.EncryptedFileIO"
 
 @dataclass(slots=True, eq=False, repr=False)
 class KnownFile:
-    """What the file above it says of a file.
+    """Facts about a file from the file above it.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class KnownFile:
 
 
 class _Table:
-    """What the metadata of a table says of keys: all of it wrapped."""
+    """The keys in a table's metadata, all wrapped."""
 
     __slots__ = ("encrypted", "keys", "manifest_lists")
 
@@ -125,12 +125,12 @@ class FileKeys:
 
     @property
     def promised(self) -> bool:
-        """Whether what is read here must be encrypted: by the master key that was named, or by the table itself."""
+        """Whether files must be encrypted: a master key was given, or the table promises it."""
         with self._lock.lock:
             return self._promised or any(each.encrypted for each in self._own.values())
 
     def learn_metadata(self, location: str, metadata: bytes | Document) -> None:
-        """Take in a metadata file."""
+        """Learn the keys of a metadata file."""
         try:
             table = _Table(metadata if isinstance(metadata, Document) else Document(metadata))
         except Ags1Error as error:
@@ -145,7 +145,7 @@ class FileKeys:
                 _tables.popitem(last=False)
 
     def find(self, path: str) -> KnownFile | None:
-        """What is known of a file; None for one that no file above has named.
+        """Return the facts about a file; None if no file above has named it.
 
         If the key of a manifest list cannot be unwrapped, the error names the snapshot and the key.
         """
@@ -153,7 +153,7 @@ class FileKeys:
             known = self._files.get(path)
             if known is not None:
                 return known
-            # What was learned here comes first: another copy of the table's metadata may have other keys.
+            # Facts of this object come first: another copy of the table's metadata may have other keys.
             tables = list(reversed(self._own.values()))
         with _tables_lock.lock:
             tables += reversed(_tables.values())
@@ -180,13 +180,13 @@ class FileKeys:
         return known
 
     def learn(self, found: Iterable[KnownFile]) -> None:
-        """Take in what files above say of files; what was learned first stays."""
+        """Learn facts about files; the first facts stay."""
         with self._lock.lock:
             for known in found:
                 self._files.setdefault(known.path, known)
 
     def learn_manifest_list(self, above: KnownFile, data: bytes) -> list[dict[str, Any]]:
-        """Take in the plaintext of a manifest list; return its entries."""
+        """Learn the keys in the plaintext of a manifest list; return its entries."""
         with naming(above.path):
             check_list(list_header(data), above.snapshots)
             listed = read_list(data)
@@ -194,7 +194,7 @@ class FileKeys:
         return listed
 
     def learn_manifest(self, above: KnownFile, data: bytes) -> list[KnownFile]:
-        """Take in the plaintext of a manifest; return its files, those that were deleted too."""
+        """Learn the keys in the plaintext of a manifest; return its files, including deleted ones."""
         with naming(above.path):
             entries = read_entries(data, {}, metrics=False)
             found = [known_file(each.file, above.encrypted_table) for each in entries]
@@ -203,13 +203,13 @@ class FileKeys:
 
 
 def known_manifest(listed: Mapping[str, Any], encrypted_table: bool) -> KnownFile:
-    """What a manifest list says of a manifest."""
+    """Return a manifest list's facts about a manifest."""
     path, key = listed["manifest_path"], listed.get("key_metadata")
     return KnownFile(path, "manifest", "avro", _key_metadata(key, path), listed.get("manifest_length"), encrypted_table)
 
 
 def known_file(file: Mapping[str, Any], encrypted_table: bool) -> KnownFile:
-    """What a manifest says of a data or delete file."""
+    """Return a manifest's facts about a data or delete file."""
     path, key = file["file_path"], _key_metadata(file.get("key_metadata"), file["file_path"])
     size, rows = file.get("file_size_in_bytes"), file["record_count"]
     return KnownFile(path, kind_of(file), file["file_format"].lower(), key, size, encrypted_table, rows)

@@ -1,10 +1,10 @@
-"""What is wrong, or soon will be, with the encryption of a table: its key hierarchy, and what it says of its files.
+"""Present and coming faults of a table's encryption: in its key hierarchy, and in the facts about its files.
 
     metadata.json       format version, properties, encryption-keys, key-id of each snapshot
     key hierarchy       does each entry open, is it used, whose master key is it under, how old is it
     every file          encrypted, with a trusted length and a key as long as asked for, there, and of that length
 
-An audit reads metadata and asks for the sizes of files; it does not read data files, as
+An audit reads metadata and requests the sizes of files; it does not read data files, unlike
 :mod:`ags1.iceberg.table_verification` does. Sources: Iceberg table spec, "Encryption Keys"; Iceberg Java's
 EncryptionUtil and StandardEncryptionManager.
 """
@@ -171,9 +171,9 @@ class _Audit:
         self._error, self._warning, self._note = (partial(report.add, each) for each in (ERROR, WARNING, NOTE))
         self._now_ms = now_ms
         self._data_key_length = _DEFAULT_KEY_LENGTH
-        # Who opens the table with allow_plaintext=True knows that there are such files.
+        # A caller with allow_plaintext=True expects such files.
         self._plain = self._warning if file_io.allow_plaintext else self._error
-        # Ids of keys of which it was said that they do not open.
+        # Ids of keys that were reported as not opening.
         self._shut: set[str | None] = set()
 
     def run(self) -> None:
@@ -262,7 +262,7 @@ class _Audit:
         try:
             pruned = self._found.keys.prune(self._found.document.fields).report
         except FormatError as error:
-            self._warning("keys-not-judged", "encryption-keys", f"nobody can say which keys are unused: {error}")
+            self._warning("keys-not-judged", "encryption-keys", f"it is not known which keys are unused: {error}")
             return set()
         return set(getattr(pruned, "dropped", ()))
 
@@ -332,7 +332,7 @@ class _Audit:
         if unused:
             self._note("key-unused", key_id, f"no snapshot uses entry {shown(key_id)}; prune would drop it")
         if by in closed:
-            # Said once, of the key encryption key.
+            # Reported once, for the key encryption key.
             self._shut.add(key_id)
             return
         try:
@@ -363,7 +363,7 @@ class _Audit:
             self._error("file-conflict", path, f"{path}: {file.conflict}")
         if file.error is not None:
             self._report.unread += 1
-            # That its key is missing or does not open was said of the key; that it is missing, comes below.
+            # A missing or wrong key was reported for the key itself; a missing file is reported below.
             if not (file.key_id in self._shut or isinstance(file.error, FileNotFoundError)):
                 self._error("file-unreadable", path, _naming(path, file.error))
             return
@@ -385,7 +385,7 @@ class _Audit:
         if file.trusted_length is None:
             text = f"{path}: the key metadata of this {file.what} has no file length"
             if file.file_format == "parquet":
-                # It ends with its footer, which is authenticated; an AGS1 stream ends anywhere.
+                # Parquet ends with an authenticated footer; an AGS1 stream can end at any block.
                 self._warning("file-without-length", path, text)
             else:
                 self._error("file-without-length", path, f"{text}: a cut at its end could not be noticed")

@@ -4,8 +4,8 @@
     Avro, Puffin                 every block of the AGS1 stream
     Parquet                      every module, and whether they agree with each other
 
-Several files are checked at once, the largest first, each in little memory. A file that fails ends nothing but what
-only it could name.
+Several files are checked at once, the largest first, each in little memory. A failed file stops only the check of files
+that it alone names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMED_IN_FILE = 5
 
 
 def _not_protected(error: Exception) -> Exception:
-    """Mark an error as one about what should be encrypted and authenticated, and is not."""
+    """Mark an error as "not protected": the file should be encrypted and authenticated, and is not."""
     error.not_protected = True  # type: ignore[attr-defined]
     return error
 
@@ -259,7 +259,7 @@ class FileChecker:
         )
 
     def read(self, file: TableFile) -> Checked:
-        """What is to be said of a manifest list or manifest, which the walk has read whole and so authenticated."""
+        """Return the result for a manifest list or manifest, which the walk has read whole and so authenticated."""
         fault = file.error or foreign_blocks(file.path, file.block_length)
         if fault is None and file.encryption == PLAINTEXT:
             fault = self.refusal(file)
@@ -273,7 +273,7 @@ class FileChecker:
         Raises
         ------
         Ags1Error, OSError, ValueError, EOFError
-            It cannot be checked, or is not what its table says. What does not authenticate in it, the result says.
+            The file cannot be checked, or contradicts its table. Parts that do not authenticate are in the result.
         """
         known = file.known
         input_file = self._io.new_input(file.path)
@@ -364,7 +364,7 @@ class FileChecker:
 
 
 def table_faults(found: TableWalk, allow_plaintext: bool) -> Iterator[tuple[Exception, tuple[int, ...]]]:
-    """What is wrong with a table as a whole, with the snapshots that it is of."""
+    """Return the faults of the table as a whole, each with its snapshots."""
     if not found.encrypted and not allow_plaintext:
         text = (
             f"{found.location}: the table is not encrypted, so nothing in it can be authenticated; open it with "

@@ -3,10 +3,10 @@
     metadata.json  -->  manifest lists  -->  manifests  -->  data files, delete files, deletion vectors
                         read in parallel     read in parallel, each one once
 
-What cannot be read is kept with its error, and the walk goes on: whoever lists, audits, verifies or draws the table
-decides what that means. Entries of files that a snapshot deleted are left out: nobody reads them, and nobody promises
-that they still exist. A plaintext manifest is read too, so that its files can be named; they are no more trustworthy
-than it is. Source: Iceberg table spec, "Snapshots", "Manifest Lists" and "Manifests".
+A file that cannot be read is kept with its error, and the walk continues: the caller (list, audit, verify, tree)
+decides what that means. Entries of files that a snapshot deleted are left out: they are not read, and may no longer
+exist. A plaintext manifest is read too, so that its files can be named; they are as untrusted as the manifest. Source:
+Iceberg table spec, "Snapshots", "Manifest Lists" and "Manifests".
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 FAULTS = (Ags1Error, OSError, ValueError, EOFError)
-"""What says something about a file, not about this program."""
+"""Exceptions that describe a file, not an error of this program."""
 
 AGS1, PARQUET, PLAINTEXT, UNSUPPORTED = "AGS1", "Parquet AES_GCM_V1 uniform", "plaintext", "unsupported"
 KINDS = ("manifest list", "manifest", "data", "position deletes", "equality deletes", "deletion vectors")
@@ -71,7 +71,7 @@ STAT_THREADS = 32
 
 
 class TableFile:
-    """A file of a table, and what its table says of it. It is small: a table has any number of them.
+    """A file of a table, and the table's facts about it. It is small, because a table may have many files.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class TableFile:
     above : tuple of ReadFile
         The files that name it; empty for a manifest list.
     conflict : str or None
-        How two files contradict each other about it.
+        How two files contradict each other about this one.
     vectors : tuple of DeletionVector
         Of a Puffin file: those that manifests name, each once.
     error, block_length, key_id, kek_id, nameless
@@ -150,7 +150,7 @@ class TableFile:
 
     @property
     def size(self) -> int:
-        """Stored bytes, as far as anybody says."""
+        """Stored bytes, as far as known."""
         return self.trusted_length or self.length_hint or 0
 
     @property
@@ -177,7 +177,7 @@ class ReadFile(TableFile):
     error : Exception or None
         Why it could not be read.
     block_length : int or None
-        Of one that was read, as the header of its stream has it, where nothing protects it.
+        From the header of a stream that was read; it is not authenticated.
     key_id, kek_id : str or None
         For a manifest list, ids of the entries of ``encryption-keys`` that its key comes from.
     nameless : bool
@@ -240,7 +240,7 @@ class TableSnapshot:
 
 
 class TableWalk:
-    """What a walk found.
+    """The result of a walk.
 
     Attributes
     ----------
@@ -331,9 +331,9 @@ def walk(location: str, file_io: EncryptedFileIO, snapshot_id: Snapshots = "all"
 
 
 def foreign_blocks(path: str, block_length: int | None) -> FormatError | None:
-    """What is wrong with the block length in a stream's header.
+    """Return the fault of the block length in a stream's header, if any.
 
-    A stream of one block opens with any that is long enough, so that nobody else would notice a changed header.
+    A stream of one block opens with any block length that is large enough, so only this check finds a changed header.
     """
     if block_length is None or block_length == BLOCK_LENGTH:
         return None
@@ -400,7 +400,7 @@ def _read_all(
     files: Iterable[ReadFile],
     parse: Callable[[ReadFile, bytes], list[Result]],
 ) -> Iterator[tuple[ReadFile, list[Result]]]:
-    """Each file that can be read, with what it names; the others keep their error."""
+    """Read all files; yield each readable one with the files that it names. The others keep their error."""
 
     def read(file: ReadFile) -> list[Result] | Exception:
         try:
@@ -440,7 +440,7 @@ def _manifests(above: ReadFile, data: bytes) -> list[ReadFile]:
 
 
 def _files(above: ReadFile, data: bytes) -> list[tuple[TableFile, int | None, DeletionVector | FormatError | None]]:
-    """Files that are in the table, with their data sequence numbers, and deletion vectors, or why they are none."""
+    """Return live files with their data sequence numbers, and their deletion vectors or the error of a wrong one."""
     found: list[tuple[TableFile, int | None, DeletionVector | FormatError | None]] = []
     count = 0
     for each in read_entries(data, above.listed, metrics=False):

@@ -1,4 +1,4 @@
-"""What can be done to the rows of a table: add some, delete some, replace some by others."""
+"""Operations on the rows of a table: append, delete, overwrite."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POSITION_NAME = next(name for name, each in LINEAGE.items() if each.field_id == 
 
 
 def append(target: WriteTarget, data: Any) -> ChangeReport:
-    """Add rows. Whatever others commit meanwhile, they are added to it."""
+    """Add rows, also after commits that others made meanwhile."""
     return _added(target, data, "append", lambda change, table: None)
 
 
@@ -66,7 +66,7 @@ def overwrite_partitions(target: WriteTarget, data: Any) -> ChangeReport:
 
 
 def _added(target: WriteTarget, data: Any, operation: str, take: Callable[[Change, Any], None]) -> ChangeReport:
-    """Write rows to files that no snapshot has yet, and commit them with what `take` makes go of the table."""
+    """Write rows to new files, and commit them together with the removals of `take`."""
     layout = target.layout()
     schema, batches = batches_of(data)
     layout.shape.check(schema)
@@ -107,9 +107,9 @@ def _visible_rows(table: Any, ref: str, paths: set[str]) -> int:
 
 
 def take_away(change: Change, table: Any, ref: str, row_filter: Any = None) -> None:
-    """Put into a change that the rows of a branch which pass a filter go; without one, all rows.
+    """Add to a change the removal of a branch's rows that pass a filter; without one, all rows.
 
-    They are found by the scan itself, so that a change of them is about exactly the rows that a scan shows.
+    The scan itself finds them, so a change affects exactly the rows that a scan returns.
     """
     scan = table.scan(columns=[POSITION_NAME], row_filter=row_filter, ref=ref if ref in table.refs else None)
     partly = []

@@ -1,7 +1,7 @@
 """The small files that a commit writes: manifests, manifest lists, Puffin files. Each has a key of its own.
 
-They are written under names that nobody has, before the commit, so a commit that fails removes them and a reader never
-sees half of one. Source: Iceberg table spec, "Encryption Keys"; AES GCM Stream specification.
+They are written under new, unique names before the commit, so a failed commit removes them and a reader never sees a
+partial file. Source: Iceberg table spec, "Encryption Keys"; AES GCM Stream specification.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["TableFiles", "vector_files"]
 class TableFiles:
     """Writes small files of a table. Safe to share between threads that do not change the metadata.
 
-    The metadata says, whenever a file is written, where it goes, and whether and with what keys it is encrypted.
+    At each write, the metadata determines the file's location, whether it is encrypted, and with which keys.
     `locate` makes a Location of a path or URL as metadata has it; `written` has the paths of all that was written.
     """
 
@@ -39,7 +39,7 @@ class TableFiles:
         return f"{metadata_directory(self._metadata.fields)}/{name}"
 
     def new_data_path(self, suffix: str, partition: str = "") -> str:
-        """Path of a data or delete file with a name that nobody has; `partition` is its directory, if any."""
+        """Return a unique path for a data or delete file; `partition` is its directory, if any."""
         metadata = self._metadata
         directory = (metadata.properties.get(DATA_PATH) or f"{metadata.location}/data").rstrip("/")
         return "/".join(part for part in (directory, partition, f"{uuid.uuid4()}{suffix}") if part)
@@ -50,7 +50,7 @@ class TableFiles:
         return None if metadata.key_id is None else KeyMetadata.generate(8 * metadata.data_key_length)
 
     def new_data_file(self, suffix: str) -> tuple[str, Location, KeyMetadata | None]:
-        """Path, place and key of a data file that the caller writes; it is among those that :meth:`discard` removes."""
+        """Return path, location and key of a data file that the caller writes; :meth:`discard` removes it too."""
         path = self.new_data_path(suffix)
         location = self._locate(path)
         make_parent(location)
@@ -75,7 +75,7 @@ class TableFiles:
     def discard(self) -> None:
         """Remove all that was written: the commit failed."""
         for path in self.written:
-            # Harmless if it stays: nothing names it.
+            # It is harmless if it stays: nothing names it.
             with contextlib.suppress(OSError):
                 remove([self._locate(path)])
         self.written.clear()
