@@ -143,7 +143,7 @@ def load_table(
     state = found.load()
     said = state.table_key_id
     if table_key_id is not None and said is not None and table_key_id != said:
-        raise KeyAccessError(f"{found.name}: has the master key {said!r} in the catalog, not {table_key_id!r}")
+        raise KeyAccessError(f"{found.name}: is under the master key {said!r} in the catalog, not {table_key_id!r}")
     given = io_settings(found.io_properties, length_policy, allow_plaintext, table_key_id)
     return EncryptedTable(state.metadata_location, file_io_at(state, given, client_of(kms)), found)
 

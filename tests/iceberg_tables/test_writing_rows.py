@@ -446,7 +446,7 @@ def test_a_table_that_is_not_encrypted_is_not_changed(simple: EncryptedTable, tm
     ("arguments", "error", "message"),
     [
         ({"partition_spec": ["nothing"]}, ValueError, "no column nothing"),
-        ({"partition_spec": ["bucket(c)"]}, ValueError, "bucket and truncate have a number"),
+        ({"partition_spec": ["bucket(c)"]}, ValueError, "only bucket and truncate take a number"),
         ({"partition_spec": ["half(c)"]}, ValueError, "no transform half"),
         ({"partition_spec": ["day(c)"]}, Exception, "c"),
         ({"sort_order": ["nothing desc"]}, ValueError, "no column nothing"),
