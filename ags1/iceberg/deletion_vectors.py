@@ -44,19 +44,19 @@ _TYPE = "deletion-vector-v1"
 # Java reads a vector into one array.
 _LARGEST = (1 << 31) - 1
 _FOOTER_END = 12
-# Some hundred bytes for each vector. What is longer is no list of them.
+# A vector takes some hundred bytes in the footer, so a longer footer is not valid.
 _LARGEST_FOOTER = 64 << 20
 _MOST_POSITIONS = 1 << 63
 _POSITION_DELETES = {2147483546: "file_path", 2147483545: "pos"}
 # A run of a million rows that are alike has a few bytes. Of rows that differ, as positions do, no writer has many more.
 _FREE_ROWS, _ROWS_PER_BYTE = 1 << 24, 16
-# Of the column _pos, which a vector is about.
+# Field id of the column _pos, which a vector lists.
 _ROW_POSITION = 2147483645
 
 
 @dataclass(frozen=True)
 class DeletionVector:
-    """A vector, as a manifest has it.
+    """A deletion vector, from a manifest.
 
     Attributes
     ----------
@@ -97,14 +97,14 @@ class DeletionVector:
 def read_vector(file: Any, vector: DeletionVector, end: int) -> BitMap64:
     """The deleted positions of a vector, read from its range alone; the plaintext has `end` bytes.
 
-    They stay a bitmap: a few bytes of one can have 2^48 positions, and the manifest can say so too.
+    They stay a bitmap: a few bytes can encode 2^48 positions, and the manifest can claim as many.
 
     Raises
     ------
     TruncatedError
         The range is not inside the file.
     FormatError
-        There is no such vector: other magic bytes, length, checksum or number of rows.
+        The range is not this vector: magic bytes, length, checksum or number of rows differ.
     """
     where = f"{vector.path}: the deletion vector of {vector.data_file}, at offset {vector.offset},"
     if vector.offset > end - vector.size:
@@ -167,7 +167,7 @@ def _footer(file: Any, end: int) -> list[Any]:
     if len(tail) != _FOOTER_END or tail[8:] != _PUFFIN:
         raise FormatError("it does not end as a Puffin file")
     if tail[4] & 1:
-        # Compressed. Iceberg does not write it so, and nothing depends on it.
+        # A compressed footer: Iceberg does not write one, and nothing depends on it.
         return []
     length = int.from_bytes(tail[:4], "little")
     if length > end - _FOOTER_END:
@@ -280,7 +280,7 @@ def _of_parquet(file: Any) -> list[Any]:
 def _refuse_bomb(metadata: Any, size: int) -> None:
     """Refuse more rows than positions in so many bytes can be."""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    # Memory is taken for the values that the columns claim, whatever the row groups do.
+    # Memory is allocated for the number of values that the columns claim, not the row groups.
     rows = sum(
         max((group.column(each).num_values for each in range(metadata.num_columns)), default=0) for group in groups
     )

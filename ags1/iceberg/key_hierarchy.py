@@ -1,4 +1,4 @@
-"""How the entries of ``encryption-keys`` hang together, and what AES-GCM does between two of them.
+"""The links between entries of ``encryption-keys``, and the AES-GCM encryption of one entry by another.
 
     entry below a key encryption key:  nonce (12) || ciphertext || tag (16)
     AAD:                               UTF-8 of the key encryption key's timestamp, exactly as it is stored
@@ -35,7 +35,7 @@ MAX_CLOCK_SKEW_MS = 86_400_000
 
 
 class MissingKekError(KeyAccessError, FormatError):
-    """The list lacks the key encryption key that an entry names: it was lost, and the list is malformed."""
+    """The list lacks the key encryption key that an entry names: the list is damaged."""
 
 
 def kek_above(entries: Mapping[str, EncryptedKey], entry: EncryptedKey) -> EncryptedKey:
@@ -46,7 +46,7 @@ def kek_above(entries: Mapping[str, EncryptedKey], entry: EncryptedKey) -> Encry
     MissingKekError
         The list lacks it.
     FormatError
-        There is no such hierarchy: no encrypted-by-id, no timestamp, a circle, more levels than there are.
+        The hierarchy is malformed: no encrypted-by-id, no timestamp, a cycle, or too many levels.
     """
     by = entry.encrypted_by_id
     if by is None:
@@ -63,7 +63,7 @@ def kek_above(entries: Mapping[str, EncryptedKey], entry: EncryptedKey) -> Encry
         )
     above = kek.encrypted_by_id
     if above is not None and above in entries:
-        # Nobody has more than two levels: what lies further up is not looked at.
+        # No writer makes more than two levels, so higher levels are not read.
         path = [entry.key_id, by, above]
         if above in path[:2] or entries[above].encrypted_by_id in path:
             names = " -> ".join(map(shown, path))
@@ -126,7 +126,7 @@ def open_entry(entry: EncryptedKey, kek_entry: EncryptedKey, kek: Key) -> KeyMet
                 "wrong or rotated key, changed timestamp, or damaged entry"
             ),
         )
-    # Raised out here, without the frames in which the decrypted bytes stand.
+    # Raised here, outside the frames that hold the decrypted bytes.
     raise kind(message)
 
 
@@ -160,7 +160,7 @@ def opening(kek_entry: EncryptedKey, kek: Key, entries: Iterable[EncryptedKey]) 
 
 
 def closure(entries: Mapping[str, EncryptedKey], key_ids: Iterable[str]) -> set[str]:
-    """These entries and all that they are encrypted by; ids without an entry are left out."""
+    """Return these entries and all entries that they are encrypted by; ids without an entry are left out."""
     found: set[str] = set()
     waiting = list(key_ids)
     while waiting:
@@ -173,6 +173,6 @@ def closure(entries: Mapping[str, EncryptedKey], key_ids: Iterable[str]) -> set[
 
 
 def has_unknown_properties(entry: EncryptedKey) -> bool:
-    """Whether an entry has what this version knows nothing about, so that something unknown may use it."""
+    """Return whether an entry has unknown fields or properties, so that an unknown feature may use it."""
     foreign = entry.properties.keys() - {KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP}
     return entry.encrypted_by_id is None or bool(entry.unknown) or bool(foreign)

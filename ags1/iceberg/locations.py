@@ -1,4 +1,4 @@
-"""What tables call their files, and how PyIceberg's properties say to reach them, in the words of :mod:`ags1.storage`.
+"""Locations in table metadata, and PyIceberg's storage properties as the options of :mod:`ags1.storage`.
 
 properties of a catalog          storage_options
 s3.endpoint                      endpoint
@@ -62,7 +62,7 @@ _ONE_SLASH = re.compile(r"^(hdfs|viewfs):(?=/(?!/))")
 _FAMILY = {"s3": "s3", "gs": "gs", "az": "abfss", "abfss": "abfss"}
 _OPTIONS = {option for names in _NAMES.values() for option in names}
 _OWN = ("ags1.", "py-", "adls.sas-token.")
-# Without these, requests would be made in the name of somebody else.
+# Without these, requests would use another identity.
 _UNUSABLE = {
     "s3": ("s3.role-arn", "client.role-arn", "s3.signer"),
     "gs": (),
@@ -108,7 +108,7 @@ def io_properties_of(options: Mapping[str, Any] | None, *, strict: bool = True) 
     Raises
     ------
     ValueError
-        There is such an option; says what it may be called.
+        An option would have no effect; the message suggests a valid name.
     """
     given = {name: _text(value) for name, value in (options or {}).items() if value is not None}
     secure = given.pop("fs.s3a.connection.ssl.enabled", "true").lower() == "true"
@@ -151,7 +151,7 @@ def check_catalog_properties(properties: Mapping[str, str]) -> None:
     Raises
     ------
     ValueError
-        There is such a property; says what it may be called.
+        A property would have no effect; the message suggests a valid name.
     """
     if _CATALOG_IMPLEMENTATION in properties or IO_IMPLEMENTATION in properties:
         return
@@ -189,7 +189,7 @@ def local_path(location: str) -> str | None:
     """The path that a location means on this machine, if it means one."""
     parsed = urlparse(location)
     if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
-        # Hadoop writes file:/path, and escapes nothing in it.
+        # Hadoop writes file:/path, without escapes.
         path = location[len("file:") :]
         if path.startswith("//"):
             path = path[2:].removeprefix("localhost")
@@ -234,7 +234,7 @@ def _options_of(properties: Mapping[str, Any], family: str, host: str) -> dict[s
                 options[option] = given[name]
                 break
     if family == "abfss":
-        # As catalogs give them out: a token for each account.
+        # Catalogs issue a token for each account.
         vended = {name: given[name] for name in given if name.startswith("adls.sas-token.")}
         for name, value in vended.items():
             account = name.removeprefix("adls.sas-token.")

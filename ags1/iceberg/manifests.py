@@ -6,9 +6,9 @@
     manifest          manifest_entry   status, snapshot, sequence numbers, data_file
                       data_file        path, partition, counts, bounds, key_metadata, first_row_id, ...
 
-Values stay as Avro has them: a date is a number, a decimal is bytes. So an entry that is read and written again has the
-same bytes, whatever type a partition has. Fields are found by their ids, and have the types that Iceberg has for them.
-Source: Iceberg table spec, "Manifests", "Manifest Lists", "First Row ID Inheritance".
+Values keep their Avro types: a date is a number, a decimal is bytes. So an entry that is read and written again has the
+same bytes, whatever the type of its partition. Fields are found by their ids, and must have Iceberg's types. Source:
+Iceberg table spec, "Manifests", "Manifest Lists", "First Row ID Inheritance".
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ _AVRO_KINDS = {
     "map": ("array",),
     "struct": ("record",),
 }
-# An entry names a file that no other does, which no codec makes shorter than these stored bytes.
+# Each entry has a unique path, which no codec stores in fewer bytes than this.
 _FREE_ENTRIES, _BYTES_PER_ENTRY = 1 << 16, 2
 
 
 @dataclass(slots=True)
 class Entry:
-    """An entry of a manifest, with what it inherits.
+    """An entry of a manifest, with its inherited values.
 
     Attributes
     ----------
     status : int
         EXISTING, ADDED or DELETED.
     snapshot_id : int
-        Of the snapshot that added the file, or deleted it.
+        Id of the snapshot that added or deleted the file.
     sequence_number, file_sequence_number : int or None
         Of its rows, and of the file. None for what the snapshot adds that is being written: it is inherited.
     file : dict
@@ -146,7 +146,7 @@ def kind_of(file: Mapping[str, Any]) -> str:
 def read_list(data: bytes) -> list[dict[str, Any]]:
     """The entries of a plaintext manifest list: fields by the names in the specification, without those that are null.
 
-    Any exception means that it is damaged, or no manifest list: fastavro raises what wrong bytes lead it to.
+    Any exception means that the file is damaged, or not a manifest list: fastavro has no single error type.
     """
     from pyiceberg.manifest import MANIFEST_LIST_FILE_STRUCTS
 
@@ -155,7 +155,7 @@ def read_list(data: bytes) -> list[dict[str, Any]]:
         if "manifest_path" not in record:
             raise FormatError("the file is no manifest list: an entry has no manifest_path")
         if record["manifest_path"] in paths:
-            # Its rows would count twice; and a short list could have a long manifest read without end.
+            # Its rows would count twice, and a short list could name a long manifest very often.
             raise FormatError(f"has the manifest {record['manifest_path']} twice")
         paths.add(record["manifest_path"])
         # Files of format version 1 have none of these.
@@ -285,7 +285,7 @@ def _is_as_declared(data: bytes) -> bool:
         for _ in _rows(data, _declared_schema(data)):
             pass
     except Exception:
-        # Whatever the wrong bytes lead fastavro to.
+        # fastavro has no single error type for wrong bytes.
         return False
     return True
 

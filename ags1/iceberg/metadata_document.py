@@ -1,4 +1,4 @@
-"""A table's metadata file, as every reader of it here has to see it: the same snapshots, and nothing exchanged.
+"""Checks of a table's metadata file, so that all readers here see the same snapshots, and none was exchanged.
 
 Nothing in the file protects it. Its catalog may keep its hash, and what a manifest list says of its own
 snapshot is authenticated with the list. PyIceberg takes a field under its Python name too, ``manifest_list`` for
@@ -115,7 +115,7 @@ def metadata_directory(fields: Mapping[str, Any]) -> str:
 
 
 def claims_encryption(fields: Mapping[str, Any]) -> bool:
-    """Whether a table says that it is encrypted: by its property, its keys, or any of its snapshots."""
+    """Return whether the table is declared as encrypted: by its property, its keys, or any of its snapshots."""
     if properties_of(fields).get(KEY_ID):
         return True
     snapshots = fields.get("snapshots")
@@ -124,7 +124,7 @@ def claims_encryption(fields: Mapping[str, Any]) -> bool:
 
 
 def list_header(data: bytes) -> tuple[int | None, int | None]:
-    """The snapshot id and the sequence number that a manifest list says it is of; None for what it does not say."""
+    """Return the snapshot id and sequence number in a manifest list's header; None for a missing one."""
     from ags1.avro import read_header
 
     metadata = read_header(io.BytesIO(data)).metadata
@@ -132,7 +132,7 @@ def list_header(data: bytes) -> tuple[int | None, int | None]:
 
 
 def check_list(header: tuple[int | None, int | None], snapshots: Iterable[tuple[int, int | None]]) -> None:
-    """Refuse a manifest list of another snapshot than those that the metadata has it for, by the list's own header.
+    """Refuse a manifest list whose header names a snapshot other than those that the metadata uses it for.
 
     Raises
     ------

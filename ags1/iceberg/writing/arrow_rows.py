@@ -1,8 +1,8 @@
-"""Rows to be written: taken from whatever has Arrow's interface, checked against the table's schema, and cast to it.
+"""Rows to write: read through Arrow's interface, checked against the table's schema, and cast to it.
 
     data --> batches --checked: names, types--> cast --checked: nulls--> batches as the table's files have them
 
-Names and types are checked before anything is written. Source: Iceberg table spec, "Schema Evolution" for what is
+Names and types are checked before any write. Source: Iceberg table spec, "Schema Evolution" for what is
 promoted, "Column Projection" and "Default values" for columns that are missing.
 """
 

@@ -1,4 +1,4 @@
-"""One optimistic commit: load, build the next metadata, commit; again, when somebody else was faster.
+"""One optimistic commit: load, build the next metadata, commit; again, if another writer was faster.
 
 load --> attempt(state, metadata) --> catalog.commit --+--> done
   ^                                                    |
@@ -18,7 +18,7 @@ from ags1.storage import Location
 __all__ = ["ATTEMPTS", "commit"]
 
 ATTEMPTS = 4
-"""How often a commit is tried before it is given up."""
+"""Number of attempts before a commit fails."""
 
 
 def commit(
@@ -28,7 +28,7 @@ def commit(
     *,
     attempts: int = ATTEMPTS,
 ) -> TableState | None:
-    """Commit what `attempt` makes of the table's newest state; return the new state, None if there is nothing to do.
+    """Commit the change of `attempt` to the table's newest state; return the new state, None if there is nothing to do.
 
     `attempt` changes the metadata, and writes manifests through the TableFiles. It is called again after each lost
     race, with the newest state. False means that there is nothing to commit.
@@ -36,7 +36,7 @@ def commit(
     Raises
     ------
     ConflictError
-        Others committed each time. Nothing was changed, and nothing of this is left.
+        Another writer committed first each time. Nothing was changed, and all files of the attempts are removed.
     Exception
         What `attempt` and the catalog raise. Where the catalog cannot say whether it committed, which is an OSError but
         no RefusedError, what was written stays.
@@ -61,7 +61,7 @@ def commit(
                     f"{table.name}: others committed during each of {attempts} attempts; try again, or stop its writers"
                 ) from error
         except (Ags1Error, RefusedError):
-            # The catalog refused, so nobody has what was written.
+            # The catalog refused, so nothing names the written files.
             files.discard()
             raise
     raise AssertionError("unreachable")

@@ -3,8 +3,8 @@
     batches --partitions--> buffers --sorted--> row groups --ParquetWriter--> files of the target size
                                                               footer, pages, key metadata --> entries of a manifest
 
-Memory holds the rows of a few row groups for each core, however many partitions there are. Names of files say nothing
-of their rows: Iceberg's usual names have the values of partitions in them, which an encrypted table hides.
+Memory holds the rows of a few row groups for each core, however many partitions there are. File names reveal nothing
+about their rows: Iceberg's usual names contain partition values, which an encrypted table hides.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 128 << 20, 1 << 20
 # Arrow's bytes of rows that wait for their row group, over all partitions.
 _BUFFERED = 256 << 20
 _OPEN_FILES = 64
-# What is not worth a row group of its own, for the sake of the target size.
+# A smaller rest does not justify another row group to reach the target size.
 _SMALL_GROUP = 8 << 20
 
 
@@ -139,7 +139,7 @@ class DataFiles:
     def _add(self, values: tuple[Any, ...], rows: pyarrow.RecordBatch) -> None:
         if not rows.num_rows:
             return
-        # A NaN is no key: it is not equal to itself.
+        # NaN cannot be a key: it does not equal itself.
         key = tuple("NaN" if each != each else (type(each), repr(each)) for each in values)
         file = self._open.get(key)
         if file is None:

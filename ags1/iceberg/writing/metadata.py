@@ -1,4 +1,4 @@
-"""A table's metadata, edited as JSON: what nobody here knows stays where it is.
+"""A table's metadata, edited as JSON: unknown fields are kept.
 
     {"format-version": 3, ..., "next-row-id": n, "encryption-keys": [...], "refs": {...}, "snapshots": [...], ...}
 

@@ -1,6 +1,6 @@
 """Metrics of a data file: sizes, counts and bounds of its columns, from what PyArrow says of each row group.
 
-Which columns have them is the table's to say, in properties that PyIceberg reads. The bounds are computed here:
+Table properties, which PyIceberg reads, choose the columns. The bounds are computed here:
 PyIceberg 0.12 takes a row group without bounds for one without values, and its files have no counts of NaN. Source:
 Iceberg table spec, "Manifests", and "Column Bounds" in "Appendix D".
 """

@@ -26,7 +26,7 @@ __all__ = ["SnapshotSummary", "SnapshotWriter"]
 
 _COUNTED = ("data-files", "records", "delete-files", "position-deletes", "equality-deletes", "files-size")
 _TOTALS = {
-    # Of what is not counted from the manifests: what adds, and what removes.
+    # Summary fields that are not counted from the manifests: for additions, and for removals.
     "total-files-size": ("added-files-size", "removed-files-size"),
     "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
     "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
@@ -173,7 +173,7 @@ class SnapshotSummary:
     def fields(self, parent: Mapping[str, Any] | None, manifests: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         """The fields, without the operation; `manifests` are all of the new snapshot, as their list has them.
 
-        A total that the parent snapshot does not have, it does not give on.
+        A total that the parent snapshot lacks is left out.
         """
         found = {name: str(count) for name, count in self._counts.items() if count}
         found["changed-partition-count"] = str(len(self._partitions))

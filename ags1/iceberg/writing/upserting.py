@@ -1,4 +1,4 @@
-"""Rows replaced by others with the same key, and new ones added, in one snapshot.
+"""Upsert: replace rows with the same key, and add new ones, in one snapshot.
 
     source keys --range--> files of the table --join by key--> replaced: deletion vector, and a new row with its _row_id
                                                                not there: a new row
@@ -29,7 +29,7 @@ _ROW_ID_FIELD = next(each for each in LINEAGE.values() if each.field_id == ROW_I
 _PLACE = "source"
 # Their annotations are those of bound predicates.
 written: Any = expressions
-# Beyond so many values a range says it as well.
+# Above this number of values a range is as selective.
 _LISTED = 200
 _COMPARED = (iceberg.IntegerType, iceberg.LongType, iceberg.StringType)
 
