@@ -30,12 +30,12 @@ _SPECIAL = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark takes a file for no data: a part of its name begins with a point, or with _ and has no =."""
+    """Whether Spark ignores a file: a part of its name begins with a point, or with _ and has no =."""
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
 
 
 def values_of(name: str) -> dict[str, str | None]:
-    """What the directories of a relative path say; None is null."""
+    """Names and values in the directories of a relative path; None is null."""
     found: dict[str, str | None] = {}
     for part in name.split("/")[:-1]:
         key, equals, value = part.partition("=")
@@ -45,7 +45,7 @@ def values_of(name: str) -> dict[str, str | None]:
 
 
 def inferred(names: Iterable[str]) -> list[tuple[str, pa.DataType]]:
-    """Columns that the directories of some files make, in the order in which they appear, with their types."""
+    """The columns of the directories of some files, in order of appearance, with their types."""
     kinds: dict[str, int | None] = {}
     last = None
     for name in names:
@@ -64,7 +64,7 @@ def _kind_of(value: str) -> int:
         number = int(value) if len(value) < 25 else 1 << 99
         if -(1 << 31) <= number < 1 << 31:
             return _INT
-        # What is longer is no number to count with, but a name of digits.
+        # A longer text of digits is a name, not a number.
         return _LONG if -(1 << 63) <= number < 1 << 63 else _TEXT
     if _NUMBER.fullmatch(value):
         return _DOUBLE
@@ -94,7 +94,7 @@ def constant(value: str | None, field: pa.Field, name: str, time_zone: str) -> A
         return parsed(pa.array([text], pa.string()), field.type, time_zone)[0]
     except (ValueError, pa.ArrowNotImplementedError):
         raise FormatError(
-            f"{name}: its directory says {field.name}={value}, which is no value of the column's type {field.type}"
+            f"{name}: its directory has {field.name}={value}, which is not a value of the column's type {field.type}"
         ) from None
 
 
@@ -103,7 +103,7 @@ def escaped(text: str) -> str:
 
 
 def partitioned_schema(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
-    """What is left for the files when some columns become directories."""
+    """The columns that stay in the files when some become directories."""
     for name in columns:
         index = schema.get_field_index(name)
         if index < 0:
@@ -118,7 +118,7 @@ def partitioned_schema(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema
 
 
 class Directories:
-    """Gathers rows, up to about so much Arrow memory, so that those of one directory come together."""
+    """Collects rows, up to a limit of Arrow memory, so that rows of one directory are written together."""
 
     def __init__(self, columns: tuple[str, ...], gathered_bytes: int) -> None:
         self._columns = columns
@@ -127,7 +127,7 @@ class Directories:
         self._size = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Take rows; return those that are to be written now, by directory."""
+        """Add rows; return those to write now, by directory."""
         if batch.num_rows:
             self._gathered.append(batch)
             self._size += batch.nbytes
@@ -135,7 +135,7 @@ class Directories:
             yield from self.rest()
 
     def rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows that are still here."""
+        """The rows that are left."""
         if not self._gathered:
             return
         table = pa.Table.from_batches(self._gathered).combine_chunks()
@@ -156,7 +156,7 @@ class Directories:
             column = table.column(name).combine_chunks()
             array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
             encoded = pc.fill_null(text_of(array), "").dictionary_encode()
-            # Hive has no other name for an empty text than for none.
+            # Hive has the same name for an empty text and for null.
             values = [f"{escaped(name)}={escaped(value) or NULL}/" for value in encoded.dictionary.to_pylist()]
             parts.append(pa.array(values, pa.string()).take(encoded.indices))
         whole = (parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")).dictionary_encode()

@@ -1,7 +1,6 @@
-"""Spark's filters as far as they spare reading: files by their path and directories, row groups by their statistics.
+"""Spark's filters that skip data: files by their path and directories, row groups by their statistics.
 
-A filter that is not understood lets everything through: Spark looks at the rows again. Only filters on the path are
-done with here.
+An unknown filter passes everything: Spark filters the rows again. Only filters on the path are complete here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "StringEndsWith": lambda value, wanted: value.endswith(wanted),
     "StringContains": lambda value, wanted: wanted in value,
 }
-# Not float: NaN is in no statistics. Not datetime: it has fewer digits than what files may have.
+# Not float: statistics omit NaN. Not datetime: it has fewer digits than the times in files may have.
 _ORDERED = (int, str, datetime.date, decimal.Decimal)
 
 
@@ -41,7 +40,7 @@ class Condition:
     negated: bool = False
 
     def accepts(self, value: Any) -> bool | None:
-        """Whether a row with this value passes; None if that is not known here."""
+        """Whether a row with this value passes; None if that is not known."""
         if self.kind in ("IsNull", "IsNotNull"):
             return ((value is None) == (self.kind == "IsNull")) != self.negated
         if self.kind == "EqualNullSafe" and (value is None or self.value is None):

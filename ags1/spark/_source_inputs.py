@@ -1,7 +1,7 @@
 """Where rows come from: a dataset, plain AGS1 files, or encrypted Parquet files, listed on the driver, opened in tasks.
 
-Keys are found where a file is opened. What travels from the driver to the tasks is paths, ranges, and number and digest
-of the version that was looked at. Of plain AGS1 files, the key is given by reference:
+Keys are loaded where a file is opened. The driver sends to the tasks only paths, ranges, and the number and digest of
+the version that it read. The key of plain AGS1 files is given by reference:
 
 env:NAME      an environment variable of the executors: the key in hexadecimal or base64
 file:PATH     a key file as ``ags1 keygen`` makes it, or key metadata; on every executor
@@ -41,7 +41,7 @@ _SIZES = (16, 24, 32)
 _log = logging.getLogger("ags1.spark")
 _warned_of: set[int] = set()
 
-# Of this process: a forked one would share the descriptors' positions and the connections of its parent.
+# For this process only: a forked child would share the descriptors' positions and the connections of its parent.
 _cache: dict[tuple[Any, ...], Input] = {}
 
 
@@ -52,9 +52,9 @@ class Listed:
     Attributes
     ----------
     path : str
-        What rows call it, and what :meth:`Input.open` takes.
+        The name in rows, and the argument of :meth:`Input.open`.
     base : int
-        How many characters of the path are above the directory that was given.
+        Length of the part of the path above the given directory.
     length, file_length : int
         Bytes of plaintext, as far as they are known without opening the file, and of the file.
     """
@@ -66,7 +66,7 @@ class Listed:
 
     @property
     def name(self) -> str:
-        """The path below the directory that was given."""
+        """The path below the given directory."""
         return self.path[self.base :]
 
 
@@ -86,7 +86,7 @@ class Input(Protocol):
 
 
 def open_input(options: SourceOptions, identity: str | None = None) -> Input:
-    """Open what the options name; `identity` is what the driver has seen, for a task that is to see the same."""
+    """Open the input of the options; `identity` is the one that the driver read, so that a task reads the same."""
     if options.keyref:
         return _KeyedFiles(options)
     if options.decode == "parquet" and (len(options.path) > 1 or not _is_dataset(locate(options.path[0]))):
@@ -98,14 +98,14 @@ def open_input(options: SourceOptions, identity: str | None = None) -> Input:
 
 
 def cached_input(options: SourceOptions, identity: str) -> Input:
-    """The same, kept for the next tasks of this process: one call to the KMS for all of them."""
+    """As `opened`, but cached for the next tasks of this process: one call to the KMS for all of them."""
     key = (os.getpid(), options)
     found = _cache.get(key)
     if found is not None and found.identity == identity:
         return found
     made = open_input(options, identity)
     for old in [each for each in _cache if each[0] != key[0]]:
-        # Of the process that this one was forked from: not to be closed here.
+        # It belongs to the parent process: do not close it here.
         del _cache[old]
     if found is not None:
         found.close()
@@ -120,7 +120,7 @@ def _is_dataset(location: Location) -> bool:
 
 
 def _decryption(options: SourceOptions, *, plaintext: bool) -> Any:
-    """Keys for Parquet that is encrypted itself, if the options name a KMS."""
+    """Keys for encrypted Parquet files, if the options name a KMS."""
     if options.decode != "parquet" or not options.kms:
         return None
     from ags1.parquet.properties import DecryptionConfig
@@ -129,7 +129,7 @@ def _decryption(options: SourceOptions, *, plaintext: bool) -> Any:
 
 
 class DatasetFiles:
-    """The files of one version of a dataset, by default the last one, which then has to be the expected one."""
+    """The files of one version of a dataset, by default the last one, which must be the expected one."""
 
     def __init__(self, options: SourceOptions, number: int | None = None, digest: str | None = None) -> None:
         self._options = options
@@ -159,7 +159,7 @@ class DatasetFiles:
         return self.wanted(self.dataset.files.below(prefix))
 
     def wanted(self, entries: Iterator[datasets.Entry]) -> Iterator[Listed]:
-        """Those that the options mean."""
+        """The files that the options select."""
         wanted = Filter(self._options.include or None, self._options.exclude or None)
         for entry in entries:
             if wanted.accepts(entry.path) and not _left_out(entry.path, self._options):
@@ -174,7 +174,7 @@ class DatasetFiles:
 
 
 def no_dataset(location: Location) -> FileNotFoundError:
-    """The error for a place where no dataset is, with what may be meant."""
+    """The error for a place without a dataset, with a hint."""
     above, _, below = location.text.rpartition("/")
     while above and not above.endswith(("/", ":")):
         if _is_dataset(Location(above, location.storage_options)):
@@ -190,12 +190,12 @@ def no_dataset(location: Location) -> FileNotFoundError:
 
 
 def _left_out(name: str, options: SourceOptions) -> bool:
-    # As they are, files with a point or _ are wanted too; formats would stumble over _SUCCESS and the like.
+    # decode=binary reads files whose names begin with a point or _ too; other formats would fail on _SUCCESS.
     return options.decode != "binary" and is_hidden(name)
 
 
 class _Files:
-    """Files that lie somewhere, each for itself."""
+    """Single files, each on its own."""
 
     identity = "files"
 
@@ -269,7 +269,7 @@ class _ParquetFiles(_Files):
 
 
 def _found(location: Location) -> Iterator[tuple[str, int, int]]:
-    """Files that a name stands for: path or URL, how much of it is above the directory, size."""
+    """Files of a name: path or URL, the length of its part above the directory, size."""
     if location.is_local:
         yield from _found_locally(location.path)
         return
@@ -311,7 +311,7 @@ def _below(directory: str) -> Iterator[str]:
 
 
 class FileKeys:
-    """The keys that a reference names, each read once. Holds keys: it cannot be pickled."""
+    """The keys of a reference, each read once. Holds keys: it cannot be pickled."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._kind, _, self._where = options.keyref.partition(":")
@@ -324,9 +324,9 @@ class FileKeys:
         return self._kind == "file" and os.path.isdir(self._where)
 
     def metadata_for(self, path: str, name: str) -> KeyMetadata:
-        """Key, AAD prefix and, if somebody recorded it, length of a file, whose name is below the given directory.
+        """Key, AAD prefix and recorded length (if any) of a file, by its name below the given directory.
 
-        No message shows what a variable or a file holds.
+        No message shows the content of a variable or a file.
         """
         if self.several:
             return decode_metadata(_read(metadata_beside(self._where, path, name)), path)
@@ -359,7 +359,7 @@ class FileKeys:
 
 
 def _name(text: str) -> str:
-    """The name of a variable for a message; whoever gave the key itself does not get it repeated."""
+    """The name of a variable for a message; if the caller gave a key instead of a name, it is not shown."""
     return text if text.isidentifier() and len(text) not in (32, 48, 64) else "of this name"
 
 
@@ -376,5 +376,5 @@ def _parsed(data: bytes, where: str, *, raw: bool) -> KeyMetadata:
     for each in (data if raw else b"", from_hex(text) or b"", from_base64(text) or b""):
         if each.startswith(b"\x01") and len(each) not in _SIZES:
             return decode_metadata(each, where)
-    # Here nobody reads warnings of bytes that could be text too.
+    # A warning about bytes that could also be text would not be seen in an executor.
     return KeyMetadata(Key(parse_key(data, where, raw=raw, note=lambda remark: None)))

@@ -1,6 +1,6 @@
-"""Options of ``format("ags1")``: what they are called, how their texts are read, and which are refused.
+"""Options of ``format("ags1")``: their names, how their texts are parsed, and which are refused.
 
-What each means, :mod:`ags1.spark.source` says. Spark gives every option as text, under any case; ``split_bytes`` and
+:mod:`ags1.spark.source` documents each. Spark passes every option as text, in any case; ``split_bytes`` and
 ``splitBytes`` are the same. Options are pickled, sent to executors and kept in plans, so none of them may be a secret:
 keys come by reference.
 """
@@ -24,7 +24,7 @@ DECODES = ("binary", "text", "json", "csv", "avro", "arrow", "parquet")
 PERMISSIVE, DROP, FAIL = MODES = ("permissive", "dropmalformed", "failfast")
 MIB = 1 << 20
 
-# What other formats and tools call them.
+# Names in other formats and tools.
 _CALLED = {
     "format": "decode",
     "pathglobfilter": "include",
@@ -42,7 +42,7 @@ _ALIASES = {
     "lineseparator": "linesep",
     "paths": "path",
 }
-# What people would write for a secret, without its separators. What is only a reference to one is fine.
+# Likely names of secrets, without separators. Options that only refer to a secret are allowed.
 _SECRET = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|apikey|accesskey|privatekey|key$|keys$|^pin$|^dek$"
 )
@@ -98,7 +98,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _paths(text: str) -> tuple[str, ...]:
-    """One path, or several: Spark gives several as a JSON list; people write commas."""
+    """One path, or several: a JSON list from Spark, or separated by commas."""
     if text.startswith("["):
         try:
             found = json.loads(text)
@@ -116,7 +116,7 @@ def _paths(text: str) -> tuple[str, ...]:
 def _keyref(text: str) -> str:
     kind, colon, rest = text.partition(":")
     if not colon or kind not in ("env", "file") or not rest:
-        # It may well be the key itself, so it is not repeated.
+        # The text may be the key itself, so the message does not repeat it.
         raise ValueError("must be env:NAME or file:PATH: a reference to a key, never the key")
     return text
 
@@ -130,8 +130,8 @@ def _kms(text: str) -> str:
 def _pushdown(text: str) -> bool:
     value = text.strip().lower()
     if value == "true":
-        # Measured with 4.1.4 and 4.3.0: Spark keeps one plan of reading for a loaded DataFrame, that of the last query
-        # with filters, and reads by it for whatever else uses the same DataFrame.
+        # Measured with 4.1.4 and 4.3.0: Spark keeps one read plan for a loaded DataFrame, that of the last query with
+        # # filters, and uses it for all other queries on the same DataFrame.
         raise ValueError(
             "must be once, not true: Spark up to 4.3 gives what one query spares to the next query on the same "
             "DataFrame too, and rows are missing there. pushdown=once says that each DataFrame is loaded for one "
@@ -190,7 +190,7 @@ def _lower(text: str) -> str:
 
 
 def _option(default: Any, read: Callable[[str], Any] = str, only: frozenset[str] | None = None) -> Any:
-    """An option: how its text is read, and which decoders it means something to. Others take it for a mistake."""
+    """An option: how its text is parsed, and which decoders use it. For the others it is an error."""
     return field(default=default, metadata={"read": read, "only": only})
 
 
@@ -259,7 +259,7 @@ class SourceOptions:
         if not self.content and self.columns:
             raise ValueError("the options content=false and columns contradict each other")
         if self.aad_prefix and self.aad_prefix_hex:
-            raise ValueError("give either aad_prefix or aad_prefix_hex")
+            raise ValueError("give only one of aad_prefix and aad_prefix_hex")
         if len(self.path) > 1 and not self.keyref and self.decode != "parquet":
             raise ValueError("a dataset is one path; several paths are for AGS1 files with a keyref")
         if len(set(self.columns)) != len(self.columns):
@@ -280,15 +280,15 @@ def _starting(text: str) -> str:
 
 @dataclass(frozen=True)
 class StreamOptions(SourceOptions):
-    """Options of a stream, checked: those of a read, and two more."""
+    """Options of a stream, checked: those of a read and two more."""
 
     starting_version: str = _option("earliest", _starting)
     max_versions_per_batch: int = _option(0, _count)
-    """0 for all that there are."""
+    """0 for all versions."""
 
 
 _LINES = ("none", "gzip")
-# The first is what is taken if nothing is said. What is encrypted cannot be compressed any more.
+# The first is the default. Encrypted data cannot be compressed afterwards.
 _COMPRESSIONS = {
     "text": _LINES,
     "json": _LINES,
@@ -301,7 +301,7 @@ _COMPRESSIONS = {
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Options of a write, checked. Those that a read has too have the same names. Holds no secret, can be pickled."""
+    """Options of a write, checked. Options that a read also has keep their names. Holds no secret, can be pickled."""
 
     path: str = _option("")
     kms: str = _option("", _kms)
@@ -339,7 +339,7 @@ _NEEDED = {
 
 
 def canonical(name: str) -> str:
-    """The name of an option, however it was spelt."""
+    """The canonical name of an option."""
     plain = name.lower().replace("_", "").replace("-", "")
     return _ALIASES.get(plain, plain)
 
@@ -373,7 +373,7 @@ def _values(cls: Any, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _check_decode(cls: Any, values: Mapping[str, Any], decode: str) -> None:
-    """Refuse options that mean nothing to the decoder: a mistake that should be seen."""
+    """Refuse options that the decoder does not use: they are mistakes."""
     for each in fields(cls):
         only = each.metadata["only"]
         if each.name in values and only is not None and decode not in only:
@@ -389,7 +389,7 @@ def _unknown(plain: str, name: str, known: Mapping[str, Any]) -> ValueError:
             return ValueError(f"the option {name!r} is for {what}.{_FORMAT}")
     if _SECRET.search(plain):
         return ValueError(
-            f"the option {name[:40]!r} is refused: options are no place for secrets, for they are kept in plans and "
+            f"the option {name[:40]!r} is refused: never put a secret into an option, which is kept in plans and "
             "sent to executors. Give a reference: kms=URL for a dataset, or keyref=env:NAME or keyref=file:PATH"
         )
     meant = _CALLED.get(plain) or next(iter(difflib.get_close_matches(plain, known, 1, 0.75)), "")
@@ -399,5 +399,5 @@ def _unknown(plain: str, name: str, known: Mapping[str, Any]) -> ValueError:
 
 
 def _overlaps_itself(separator: bytes) -> bool:
-    """Whether a separator can begin inside another one, so that only reading from the start tells them apart."""
+    """Whether a separator can begin inside another one, so that only a read from the start separates them."""
     return any(separator[:count] == separator[-count:] for count in range(1, len(separator)))

@@ -1,7 +1,7 @@
 """The reader of ``format("ags1")``: splits planned on the driver, rows read in tasks.
 
-Nothing that is pickled has a key in it: options, schema and conditions travel with the reader, paths and ranges with
-the partitions. A task opens the dataset itself, once for each process.
+No pickled object has a key: the reader carries options, schema and conditions, and the partitions paths and ranges. A
+task opens the dataset itself, once in each process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger("ags1.spark")
 
 
 def infer_schema(options: SourceOptions) -> StructType:
-    """The schema of what the options name: of the data, then the directories, then the path."""
+    """The schema of the input: columns of the data, then of the directories, then the path."""
     source = open_input(options)
     try:
         made = _inferred(source, options)
@@ -53,7 +53,7 @@ def infer_schema(options: SourceOptions) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark wants batches to have: it compares names, order, types and nullability."""
+    """The Arrow schema that Spark requires of batches: it compares names, order, types and nullability."""
     try:
         made: pa.Schema = to_arrow_schema(schema, timezone="UTC")  # type: ignore[call-arg, unused-ignore]
     except TypeError:
@@ -76,7 +76,7 @@ def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     directories = inferred(each.name for each in source.files()) if options.partition_discovery else []
     fields = {field.name: field for field in data}
     for name, kind in directories:
-        # What the directory says goes before what the file says.
+        # A column of the directories wins over a column of the file.
         fields.pop(name, None)
         fields[name] = pa.field(name, kind)
     if options.path_column and options.path_column not in fields:
@@ -92,7 +92,7 @@ def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
 
 
 def _samples(source: Input) -> Iterator[Plain]:
-    """Files one after the other, each closed when the next one is asked for; empty ones say nothing."""
+    """Files one after the other, each closed when the next one is opened; empty files are left out."""
     for file in source.files():
         if file.length == 0:
             continue
@@ -116,9 +116,9 @@ def _close(plain: Plain) -> None:
 def read_splits(
     source: Input, splits: Iterable[Split], schema: pa.Schema, options: SourceOptions, conditions: list[Condition]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some splits, in batches of exactly `schema`; row groups that meet no condition are passed over.
+    """The rows of some splits, in batches of exactly `schema`; row groups that cannot meet all conditions are skipped.
 
-    What is not authentic always raises AuthenticationError with the file and the block, whatever the options say.
+    Data that is not authentic always raises AuthenticationError with the file and the block, whatever the options are.
     """
     if not options.content:
         return _gathered(_metadata_rows(source, splits, schema, options), options.batch_bytes)
@@ -129,7 +129,7 @@ def read_splits(
 def read_partition(
     partition: InputPartition | None, schema: StructType, options: SourceOptions, conditions: list[Condition]
 ) -> Iterator[pa.RecordBatch]:
-    # What Spark makes of an empty list: None, or a partition with None in it.
+    # Spark turns an empty list into None, or into a partition with None in it.
     value = getattr(partition, "value", None)
     if value is None:
         return
@@ -177,7 +177,7 @@ def _opened(source: Input, file: Listed, options: SourceOptions) -> Plain | None
     try:
         return source.open(file)
     except OSError as error:
-        # Those of ags1 that are also an OSError say that the data is wrong.
+        # Errors of ags1 that are also an OSError report wrong data.
         if options.on_error == "skip" and not isinstance(error, Ags1Error):
             _log.warning("%s is left out, because on_error=skip: %s", file.path, error.strerror or error)
             return None
@@ -197,7 +197,7 @@ def _named(error: Any, name: str) -> Any:
 
 
 def _constants(file: Listed, schema: pa.Schema, options: SourceOptions) -> dict[str, Any]:
-    """Columns whose values a file's path says, as scalars."""
+    """Columns with values from a file's path, as scalars."""
     found = {}
     if options.partition_discovery:
         for key, value in values_of(file.name).items():
@@ -211,7 +211,7 @@ def _constants(file: Listed, schema: pa.Schema, options: SourceOptions) -> dict[
 
 
 def _text(path: str) -> str:
-    """A path as rows can have it: bytes that are no UTF-8 cannot be in Arrow's strings."""
+    """A path as text for rows: Arrow's strings cannot contain bytes that are not UTF-8."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -230,7 +230,7 @@ def _completed(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Sche
 def _metadata_rows(
     source: Input, splits: Iterable[Split], schema: pa.Schema, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each file. Of a dataset, its manifest says everything: no file is opened."""
+    """A row for each file. For a dataset, the manifest has all values: no file is opened."""
     for split in splits:
         file = split.file
         length, block_length = file.length, layout.DEFAULT_BLOCK_LENGTH
@@ -254,7 +254,7 @@ def _metadata_rows(
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Small batches, of many small files, put together: each one costs Spark as much as many rows."""
+    """Combine small batches of many small files: each batch costs Spark as much as many rows."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -279,7 +279,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class SourceReader(DataSourceReader):
-    """Reads what the options name, as rows of a schema. Can be pickled: it has no key and nothing open."""
+    """Reads the input of the options as rows of a schema. Can be pickled: it has no key and no open file."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.columns and [name.lower() for name in schema.names] != [name.lower() for name in options.columns]:
@@ -315,10 +315,10 @@ class SourceReader(DataSourceReader):
 
 
 class PushdownReader(SourceReader):
-    """The same, with Spark's filters. Spark refuses it unless spark.sql.python.filterPushdown.enabled is true."""
+    """Adds Spark's filters. Spark refuses it unless spark.sql.python.filterPushdown.enabled is true."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Keep what spares reading; return what Spark still has to look at."""
+        """Keep the filters that skip data; return those that Spark still has to apply."""
         path_column = "path" if self._options.decode == "binary" else self._options.path_column
         for each in filters:
             condition = understood(each)
@@ -326,7 +326,8 @@ class PushdownReader(SourceReader):
                 yield each
                 continue
             self._conditions.append(condition)
-            # Every row of a file has its path; all else is only known to be somewhere in it.
+            # A filter on the path holds for every row of a file; other filters only show that a file may have such
+            # rows.
             if condition.column != path_column or condition.accepts("") is None:
                 yield each
 

@@ -1,7 +1,8 @@
 """Splits: which ranges of which files one task reads.
 
-Big files are cut into ranges of whole AGS1 blocks; small ones share a task, because a task costs as much as decrypting
-some hundred megabytes. Ranges tile a file, the last one beyond its end: decoders give every row exactly once.
+Big files are cut into ranges of whole AGS1 blocks. Small files share a task, because a task costs as much as
+decrypting some hundred megabytes. Ranges tile a file, the last one reaches beyond its end: decoders return every row
+exactly once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ags1.spark.decoders._text_files import is_gzip
 
 __all__ = ["END", "Split", "packed", "plan", "unpacked"]
 
-# Opening a file costs about as much as decrypting this many bytes.
+# Opening a file costs about as much as decrypting so many bytes.
 OPEN_COST = 256 << 10
 END = 1 << 62
 """End of a range that goes to the end of its file, wherever that is."""
@@ -72,7 +73,7 @@ def _cut(files: list[Listed], limit: int, options: SourceOptions) -> Iterator[Sp
 
 
 def packed(identity: str, splits: list[Split]) -> bytes:
-    """Splits for the way to a task: paths and ranges, no keys."""
+    """Splits as they are sent to a task: paths and ranges, no keys."""
     return zlib.compress(pickle.dumps((identity, splits), pickle.HIGHEST_PROTOCOL), 1)
 
 

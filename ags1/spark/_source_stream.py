@@ -1,12 +1,12 @@
-"""``spark.readStream.format("ags1")``: the files that come to a dataset, version by version.
+"""``spark.readStream.format("ags1")``: the files that are added to a dataset, version by version.
 
-    offset   {"version": 7, "dataset": uuid}     all that came with versions up to 7 has been read
-    batch    from version 4 to 7                 the files that the manifest says came with 5, 6 or 7
+    offset   {"version": 7, "dataset": uuid}     all files of versions up to 7 have been read
+    batch    from version 4 to 7                 the files that versions 5, 6 and 7 added
 
-The latest offset is read without a key; a batch is planned from the manifests of its two versions, which are authentic:
-what they share is not read. A file that was replaced is a new one of the version that replaced it, and its rows come
-(again); rows of a file that was removed stay where they went. Whatever is committed while a batch is read, the batch
-reads the version that it ends with. Where that was expired before it was read, what is left of it comes.
+The latest offset is read without a key. A batch is planned from the authenticated manifests of its two versions; their
+common parts are not read. A replaced file is a new file of the version that replaced it, and its rows come again; rows
+of a removed file stay in the sink. Commits during a batch do not change it: it reads the version that it ends with. If
+that version was expired before, the batch has the files that are left of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["StreamReader", "stream_reader_for"]
 
 
 class StreamReader(DataSourceStreamReader):
-    """Reads a growing dataset. Can be pickled: it has no key and nothing open.
+    """Reads a growing dataset. Can be pickled: it has no key and no open file.
 
     Spark 4.1 reads one batch with the trigger ``availableNow``, so ``max_versions_per_batch`` versions.
     """
@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader):
         return {"version": found.version, "dataset": found.uuid}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query begins that has no checkpoint."""
+        """The offset of a query without a checkpoint."""
         now = self._now()
         starting = self._options.starting_version
         if starting == "latest":
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader):
         return {**now, "version": first - 1}
 
     def latestOffset(self) -> dict[str, Any]:
-        """Where the next batch ends. The KMS is not asked."""
+        """The end of the next batch. The KMS is not called."""
         if self._position is None:
             # After a restart Spark tells the position first, by an empty batch.
             self._position = self.initialOffset()
@@ -150,7 +150,7 @@ else:
             self._target = self._now()
 
         def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # type: ignore[override, unused-ignore]
-            """Where the next batch ends. The KMS is not asked."""
+            """The end of the next batch. The KMS is not called."""
             now = self._now() if self._target is None else self._target
             return self._end_after(start, now, 0 if isinstance(limit, ReadAllAvailable) else self._most)
 

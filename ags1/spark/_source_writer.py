@@ -1,11 +1,11 @@
-"""The writer of ``format("ags1")``: each task writes encrypted objects, and the driver makes them a dataset's files.
+"""The writer of ``format("ags1")``: tasks write encrypted objects, and the driver commits them to a dataset.
 
     planning   keys of the write, one for each class        ags1.dataset.runs
     a task     rows -> bytes of a format -> AGS1 -> objects under names of its own, synced
     commit     a new version that names them; or abort, which removes what tasks have reported
 
-Nobody looks at an object before a version names it. Of two attempts at one task Spark takes one; what the other wrote
-stays unreferenced, until the dataset is expired.
+An object is not visible before a version names it. Spark takes one of two attempts of a task; the objects of the other
+stay unreferenced until the dataset is expired.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _OPEN_FILES = 16
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task says of its files, which hold no key."""
+    """The message of a task about its files; it has no key."""
 
     files: list[Done] = field(default_factory=list)
 
 
 def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Ags1Writer:
-    """Check everything that can be checked before a task runs, and begin the write."""
+    """Check all that can be checked before a task runs, and begin the write."""
     checked = WriteOptions.parse(options)
     columns = arrow_schema(schema)
     _refuse_twins(columns)
@@ -82,7 +82,7 @@ def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 def _refuse_twins(schema: pa.Schema) -> None:
     if not schema.names:
-        raise ValueError("there is no column to be written")
+        raise ValueError("there is no column to write")
     twins = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twins:
         raise ValueError(f"several columns have the name {', '.join(map(repr, twins))}: rename all but one")
@@ -92,7 +92,7 @@ def _refuse_twins(schema: pa.Schema) -> None:
 class Ags1Writer(DataSourceArrowWriter):
     """Writes rows into a dataset. Can be pickled: it has wrapped keys only.
 
-    The version is that of when the write began. For a dataset that is to be made, `uuid` is None and `version` 0.
+    `version` is the one when the write began. For a new dataset, `uuid` is None and `version` 0.
     """
 
     _options: WriteOptions
@@ -129,7 +129,7 @@ class Ags1Writer(DataSourceArrowWriter):
     # -- on the driver ---------------------------------------------------------------------------------------------
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the files the dataset's, in one new version.
+        """Add the files to the dataset, in one new version.
 
         It raises ConflictError if the dataset was removed or replaced meanwhile, or if `expire` has given up this
         write, which took too long.
@@ -139,7 +139,7 @@ class Ags1Writer(DataSourceArrowWriter):
             key=lambda file: sort_key(file.path),
         )
         client = kms_client(self._options.kms)
-        # A dataset that somebody has made meanwhile keeps its classes.
+        # A dataset that another writer made in the meantime keeps its classes.
         keys = self._options.key_id if read_latest(self._location) is None else None
         operation = "overwrite" if self._overwrite else "append"
         with Transaction.begin(self._location, client, operation, keys=keys) as transaction:
@@ -162,11 +162,11 @@ class Ags1Writer(DataSourceArrowWriter):
     def _checked(self, file: Done) -> Done:
         check_path(file.path)
         if any(run_of(name) != self._run.run for name, _ in file.parts):
-            raise FormatError(f"{file.path}: a task says that it has written this, but its object is of another run")
+            raise FormatError(f"{file.path}: a task reported this file, but its object is of another run")
         return file
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what tasks have reported. What others left is unreferenced, and removed by `expire`."""
+        """Remove the objects that tasks reported. Others are unreferenced, and `expire` removes them."""
         remove(
             self._location.join(name)
             for each in messages
@@ -230,7 +230,7 @@ class _Files:
         self._done.append(Done(file.path, file.key_class, ((file.name, length),), run=self._run.run))
 
     def close(self) -> list[Done]:
-        """Finish what is open; return all files, which are on the disk by then."""
+        """Finish the open files; return all files, which are then on the disk."""
         while self._open:
             self._finish(next(iter(self._open)))
         self._unsynced.sync()
@@ -243,7 +243,7 @@ class _Files:
         try:
             remove(self._location.join(name) for done in self._done for name, _ in done.parts)
         except OSError:
-            # The storage itself is what failed. What is left there is unreferenced.
+            # The storage itself failed. Objects that are left there are unreferenced.
             pass
 
 

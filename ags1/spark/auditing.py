@@ -1,4 +1,4 @@
-"""Audit over a cluster: the driver lists and judges, and tasks look at the files.
+"""Audit over a cluster: the driver lists and judges, and tasks inspect the files.
 
 ags1.audit.engine   --entries-->  engine  --tasks read the beginning of each file-->  what each file is
 """
@@ -22,7 +22,7 @@ from ags1.storage import Entry, Location, in_order
 
 __all__ = ["AuditWork", "audit"]
 
-# Each waits for a small read, which costs no CPU.
+# Each thread waits for a small read, which costs no CPU.
 _AT_ONCE = 16
 
 
@@ -35,24 +35,23 @@ def audit(
     parallelism: int | None = None,
     progress: bool | Callable[[int, int | None], object] = True,
 ) -> AuditReport:
-    """Say what of a bucket, a directory, a dataset or a table is encrypted, how, and what is not.
+    """Report which files of a bucket, a directory, a dataset or a table are encrypted, and how.
 
-    The report is the one of :func:`ags1.audit.audit`, whose notes hold here too.
+    The report is that of :func:`ags1.audit.audit`, whose notes apply here too.
 
     Parameters
     ----------
     spark : SparkSession
         Classic or Connect.
     source : path or URL
-        What to look at, with all that is below it. The driver lists it, and reads the metadata of datasets and tables.
+        What to audit, with all files below it. The driver lists it, and reads the metadata of datasets and tables.
     policy : Policy, path, URL or mapping, optional
         What must be encrypted; see :class:`ags1.audit.Policy`.
     kms : str, optional
         What :func:`ags1.kms.load` takes; the driver and each worker make a client from it. It opens the metadata of
         datasets and encrypted tables, and the footers of Parquet.
     parallelism, progress
-        As :func:`~ags1.spark.encrypt_files`. The bytes are those that are read: at most 4096 of each file, without
-        footers.
+        As :func:`~ags1.spark.encrypt_files`. The bytes are those read: at most 4096 of each file, without footers.
 
     Returns
     -------
@@ -61,11 +60,11 @@ def audit(
     Raises
     ------
     FileNotFoundError, OSError
-        The source does not exist, or cannot be listed. What is below it and cannot be read is in the report.
+        The source does not exist, or cannot be listed. Files below it that cannot be read are in the report.
     KeyAccessError
-        The KMS of a URL cannot be made a client of.
+        No client can be made for the URL of the KMS.
     ValueError
-        A policy that is none, or a number below 1.
+        An invalid policy, or a number below 1.
     """
     check_arguments(spark, parallelism)
     url = None if kms is None else kms_reference(kms)
@@ -85,7 +84,7 @@ def audit(
 
 @dataclass
 class AuditWork:
-    """Looks at the files of a source, or at the one that it is. The ``data`` of a unit is the size of its file."""
+    """Inspects the files of a source, which may be one file. The ``data`` of a unit is the size of its file."""
 
     source: Location
     is_file: bool
@@ -93,7 +92,7 @@ class AuditWork:
     verb: str = "audit"
 
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """Look at some files. What is wrong with one is in its record."""
+        """Inspect some files. The problem of a file is in its record."""
         decryption = decryption_of(None if self.kms is None else kms_client(self.kms))
         places = (self.source if self.is_file else self.source.join(each.path) for each in units)
         entries = [Entry(each.path, place, each.data) for each, place in zip(units, places, strict=True)]

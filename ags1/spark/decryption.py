@@ -2,9 +2,9 @@
 
 manifests, in the order of paths  -->  units: entries, whose keys are sealed  --engine-->  files, synced  -->  a record
 
-A big file of a local target, which all executors see, is begun here beside the records, filled by many tasks, and gets
-its path here. A late task writes the same bytes into its place of that file, or does not find it. Behind a URL, where
-nothing can be written into the middle of a file, one task decrypts all of it.
+The driver creates a big file of a local target, which all executors see, beside the records; many tasks fill it, and
+the driver renames it. A late task writes the same bytes at the same place, or does not find the file. An object store
+cannot write into the middle of a file: there, one task decrypts all of it.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _MAX_RECORD = 256 << 20
 
 
 def open_dataset(location: Location, kms: str, expected_version: int | None, key_id: str | None) -> Dataset:
-    """Open the dataset at a location, with the client that this process keeps."""
+    """Open the dataset at a location, with the cached KMS client of this process."""
     return datasets.open(location, kms_client(kms), expected_version=expected_version, key_id=key_id)
 
 
 def sealer_of(dataset: Dataset, kms: str) -> Sealer:
-    """What seals the units of a dataset for tasks: below the key encryption key that it has."""
+    """The Sealer for units of a dataset, below the dataset's key encryption key."""
     default = next(each for each in dataset.classes if each.pattern == "**")
     return Sealer.create(kms, default.key_id, default.encryption_keys)
 
@@ -83,14 +83,14 @@ def decrypt_files(
     key_id : str, optional
         The master key that the default class of the dataset must be under.
     expected_version : int, optional
-        The version that it must have.
+        The version that the dataset must have.
     part_bytes : int
         Files of more plaintext bytes than this are cut into ranges that many tasks decrypt at once, if the target is a
         directory of the file system. Behind a URL, one task decrypts a file.
     include, exclude, parallelism, on_error, progress
         As :func:`~ags1.spark.encrypt_files`.
     resume : bool
-        Whether to leave files that an interrupted run into the same target has recorded.
+        Whether to skip files that an interrupted run into the same target has recorded.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def decrypt_files(
     Raises
     ------
     AuthenticationError, TruncatedError, FormatError
-        A file is not as it was written; nothing of it appears. With ``on_error="collect"`` it is reported instead.
+        A file is not as it was written; none of it appears. With ``on_error="collect"`` it is reported instead.
     OSError
         Reading or writing failed.
     KeyAccessError
@@ -112,7 +112,7 @@ def decrypt_files(
     check_arguments(spark, parallelism, part_bytes)
     here, there = locate(source, spark), locate(target, spark)
     if inside(here, there) is not None:
-        raise ValueError(f"the target {there} lies in the dataset: plaintext would stand beside what is encrypted")
+        raise ValueError(f"the target {there} lies in the dataset: plaintext would be among encrypted files")
     wanted = Filter(include, exclude)
     started = time.monotonic()
     recorder = Recorder(spark, "decrypt")
@@ -164,7 +164,7 @@ class _Decrypting:
         self._done = self._records.read() if resume else {}
         if not self._done:
             self._records.remove()
-        # Files that tasks fill: their entries, and the names that they have until they are whole.
+        # Files that tasks fill: their entries, and their temporary names.
         self._begun: dict[str, tuple[Entry, str]] = {}
 
     def run(self) -> None:
@@ -198,7 +198,7 @@ class _Decrypting:
             yield from self._cut(entry)
 
     def _cut(self, entry: Entry) -> Iterator[Unit]:
-        """The units of a file: ranges, if it is big and can be filled by many."""
+        """The units of a file: ranges, if it is big and several tasks can fill it."""
         size, name = entry.plaintext_length, self._records.name_of_file()
         ranges = cut_entry(entry, self._engine.part_bytes, name) if size > self._engine.part_bytes else []
         if len(ranges) > 1 and self._target.is_local:
@@ -206,7 +206,7 @@ class _Decrypting:
                 with closing(LocalTarget(self._target.path)) as target:
                     target.begin(name, size, entry.mode)
             except OSError:
-                # The task that gets all of it meets the same, and says so in a row.
+                # The task that gets the whole file meets the same error, and reports it in a row.
                 pass
             else:
                 self._begun[entry.path] = entry, name
@@ -215,7 +215,7 @@ class _Decrypting:
         yield Unit(entry.path, size, packed(entry))
 
     def _joined(self, path: str, outcomes: list[Outcome]) -> Outcome:
-        """What came of a file; one whose ranges are all there gets its path."""
+        """The outcome of a file; one whose ranges are all there is renamed to its path."""
         if path not in self._begun:
             return outcomes[0]
         entry, name = self._begun[path]
@@ -241,15 +241,15 @@ class _Decrypting:
 
 
 class _Records:
-    """What a run has decrypted: one file for each wave, written when the data is durable.
+    """Records of the decrypted files: one file for each wave, written when the data is durable.
 
     Parameters
     ----------
     location : Location
         A directory in the target.
     version : str
-        What is decrypted. Copies of a dataset that go on by themselves have versions of the same number, but of another
-        digest.
+        The decrypted version. Copies of a dataset that diverged have versions of the same number, but with other
+        digests.
     """
 
     def __init__(self, location: Location, version: str) -> None:
@@ -258,7 +258,7 @@ class _Records:
         self._count = 0
 
     def read(self) -> dict[str, int]:
-        """Paths and bytes that interrupted runs have recorded; a record that cannot be read says nothing."""
+        """Paths and bytes that interrupted runs have recorded; an unreadable record is ignored."""
         found: dict[str, int] = {}
         for each in self._listed():
             if not each.name.startswith(f"{self._version}-"):
@@ -271,7 +271,7 @@ class _Records:
         return found
 
     def name_of_file(self) -> str:
-        """A new name among the records, relative to the target, for a file that is not whole yet."""
+        """A new name among the records, relative to the target, for an incomplete file."""
         return f"{self._location.name}/file-{random_bytes(8).hex()}"
 
     def write(self, done: list[tuple[str, int]]) -> None:

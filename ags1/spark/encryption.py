@@ -3,8 +3,8 @@
     ags1.dataset.writing   --units-->  engine  --tasks-->  objects, synced  --outcomes-->  ags1.dataset.writing
     compares, in order                                                                     records, puts, commits
 
-A cluster differs from threads in who does the units, and in nothing else. What a task that is late, or a twin, or a
-repeated one writes has names of its own, and nobody ever names it.
+Only the execution of units differs from that with threads. A late, duplicate or repeated task writes objects with
+unique names, which no version names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Progress = bool | Callable[[int, int | None], object]
 
 __all__ = ["by_file", "encrypt_files", "joined"]
 
-# After these nothing else could be encrypted either.
+# After these errors no other file could be encrypted either.
 _REFUSALS = ("KeyAccessError", "ServiceRefusal", "BackendError")
 
 
@@ -64,17 +64,17 @@ def encrypt_files(
         Classic or Connect.
     source : path or URL
         A directory, or one file: of the local file system, if all executors see it, or s3a://, gs://, abfss://, hdfs://
-        and what else fsspec knows. It must not change meanwhile: a file that does is an error.
+        and others that fsspec knows. It must not change during the run: a changed file is an error.
     target : path or URL
-        The dataset. If there is one already, only files that are new or have changed are encrypted, and those whose
-        object is missing or has another length; files that the source has no more stay. Where a file became a
-        directory there, or the reverse, the older one has to be removed first: that is an error.
+        The dataset. If it exists, only new and changed files are encrypted, and those whose object is missing or has
+        another length; files that are no longer in the source stay. A file that became a directory in the source, or
+        the reverse, is an error: remove the older one first.
     kms : str
         What :func:`ags1.kms.load` takes; each worker makes its own client from it. Secrets are not in it.
     key_id : str, optional
-        The master key of all files that no pattern of `keys` names.
+        The master key of all files that match no pattern of `keys`.
     keys : mapping of str to str, optional
-        Patterns of paths with their master keys, as :func:`ags1.dataset.encrypt` has them.
+        Patterns of paths with their master keys, as for :func:`ags1.dataset.encrypt`.
     include, exclude : str or sequence of str, optional
         Glob patterns. One without ``/`` is compared with each component of a relative path, one with ``/`` with the
         whole path.
@@ -84,25 +84,26 @@ def encrypt_files(
     parallelism : int, optional
         Tasks to make of 100,000 files; by default as many as keep all slots busy for a second or more.
     on_error : {"fail", "collect"}
-        What a file that cannot be read or written does: end the run, or be reported while the others go on.
+        Whether a file that cannot be read or written ends the run, or is reported while the others continue.
     resume : bool
-        Whether to take over what an interrupted run has done; otherwise that is done again.
+        Whether to reuse the work of an interrupted run; otherwise it is repeated.
     single_writer : bool
-        For a new dataset in a store without create-if-absent, such as HDFS: promise that nobody else ever writes.
+        For a new dataset in a store without create-if-absent, such as HDFS: promise that there is never another writer.
     progress : bool or callable
-        Whether to write a line a second to standard error; or what to call as ``progress(done, total)`` with bytes.
+        Whether to write a line a second to standard error; or a function called as ``progress(done, total)`` with
+        bytes.
 
     Returns
     -------
     Result
-        It is over by then: looking at the result does nothing again.
+        The run is complete: reading the result repeats no work.
 
     Raises
     ------
     OSError
-        Reading or writing failed. What was encrypted by then is kept for the next run.
+        Reading or writing failed. Files encrypted before are kept for the next run.
     ConflictError
-        Somebody else has changed one of the same paths meanwhile.
+        Another writer changed one of the same paths during the run.
     KeyAccessError
         A master key could not be used.
     ValueError
@@ -112,7 +113,7 @@ def encrypt_files(
     UnsupportedError
         The store has no create-if-absent.
     FormatError, AuthenticationError
-        The dataset that is there is damaged, or was changed by somebody else.
+        The existing dataset is damaged or was tampered with.
     """
     kms = kms_reference(kms)
     check_choice(on_error, ("fail", "collect"), "on_error")
@@ -149,7 +150,7 @@ def _refuse_overlap(source: Location, target: Location) -> None:
 
 
 class _Encrypting:
-    """Has the units of a run done by tasks, and makes rows of what came of them."""
+    """Runs the units in tasks, and makes rows of the outcomes."""
 
     def __init__(
         self, target: Location, kms: str, engine: Callable[[Sealer], Engine], recorder: Recorder, on_error: str
@@ -171,9 +172,9 @@ class _Encrypting:
             raise_for(row, "encrypt", self._recorder.close(0.0))
 
     def perform(self, run: Run, units: Iterator[EncryptUnit]) -> Generator[Done | None, None, None]:
-        """Have units done; see :class:`ags1.dataset.writing.Options`."""
+        """Run units; see :class:`ags1.dataset.writing.Options`."""
         engine = self._engine(Sealer(run.keys, self._kms))
-        # The units are closed too: an exception of Spark's keeps them alive.
+        # The units are closed too: an exception of Spark would keep them alive.
         with closing(self._cut(units, engine.part_bytes)) as ranges, closing(engine.run(ranges)) as waves:
             for rows in waves:
                 refused: Outcome | None = None
@@ -188,7 +189,7 @@ class _Encrypting:
                         refused = refused or row
                     else:
                         yield Done(unit, None, error_of(row))
-                # All of the wave is durable by now.
+                # The whole wave is durable now.
                 yield None
                 if refused is not None:
                     raise_for(refused, "encrypt", self._recorder.close(0.0))
@@ -208,7 +209,7 @@ def by_file(outcomes: list[Outcome]) -> dict[str, list[Outcome]]:
 
 
 def joined(outcomes: list[Outcome], size: int) -> Outcome:
-    """One outcome of a file for those of its ranges; `size` is its plaintext."""
+    """One outcome of a file from those of its ranges; `size` is its plaintext."""
     failed = next((each for each in outcomes if each.status == "error"), None)
     first = failed or outcomes[0]
     if len(outcomes) > 1:

@@ -40,7 +40,7 @@ from ags1.storage import Location
 
 __all__ = ["convert", "decrypt_table", "encrypt_table", "rekey_table", "verify_table"]
 
-# What an argument is called that both the function and its plan have.
+# Names of the arguments that both the function and its plan have.
 _OF_PLANS = {
     "encrypt": ("key_id", "data_key_length"),
     "decrypt": (),
@@ -63,18 +63,18 @@ def encrypt_table(
 ) -> ConversionReport | ConversionPlan:
     """Encrypt an Iceberg table in place on a cluster, without decoding a page of its Parquet files.
 
-    It is :func:`ags1.iceberg.encrypt_table`, whose files are moved by tasks. The driver reads the manifests and each
-    file's footer, writes new manifests and commits; until the commit the table is as it was. If it is killed, run it
-    again: it takes over what the journal below the table's metadata names.
+    As :func:`ags1.iceberg.encrypt_table`, but tasks move the files. The driver reads the manifests and each file's
+    footer, writes new manifests and commits; until the commit the table is unchanged. If the run is killed, run it
+    again: it reuses the files in the journal below the table's metadata.
 
     Parameters
     ----------
     spark : SparkSession
         Classic or Connect.
     table : str, tuple, EncryptedTable or CatalogTable
-        ``"catalog.db.table"`` as in the session's SQL, whose catalog is then found in ``spark.sql.catalog.*``: of the
-        kinds hive, rest, glue and jdbc. Afterwards the session reads the new state, by REFRESH TABLE. Or a pair of a
-        catalog of PyIceberg's and an identifier, or what :func:`ags1.iceberg.load_table` returns.
+        ``"catalog.db.table"`` as in the session's SQL; the catalog is found in ``spark.sql.catalog.*``, and is of the
+        type hive, rest, glue or jdbc. REFRESH TABLE then lets the session read the new state. Or a pair of a PyIceberg
+        catalog and an identifier, or the result of :func:`ags1.iceberg.load_table`.
     kms : str
         URL of the key management service, as :func:`ags1.kms.load` takes it. Executors need the right to unwrap only.
     key_id, data_key_length, steps
@@ -91,18 +91,18 @@ def encrypt_table(
     Returns
     -------
     ConversionReport or ConversionPlan
-        It says what is not encrypted yet.
+        It lists what is not encrypted yet.
 
     Raises
     ------
     TypeError, ValueError
-        A wrong argument; a KMS that is no URL; no table that the session has a name for; another master key.
+        A wrong argument; a KMS that is not a URL; a table that the session does not know; another master key.
     UnsupportedError
-        A kind of catalog that cannot be reached, or cannot carry an encrypted table.
+        A type of catalog that is not supported, or cannot have an encrypted table.
     KeyAccessError
-        The KMS refused, the driver or a worker.
+        The KMS refused the driver or a worker.
     Ags1Error, OSError
-        As for :func:`ags1.iceberg.encrypt_table`. The table is as it was.
+        As for :func:`ags1.iceberg.encrypt_table`. The table is unchanged.
     """
     options = {"key_id": key_id, "data_key_length": data_key_length, "steps": steps}
     return convert("encrypt", spark, table, kms, options, parallelism, threads, progress, dry_run)

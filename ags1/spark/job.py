@@ -39,7 +39,7 @@ __all__ = ["main"]
 
 _SHOWN = 5
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-# What messages of the functions say to do, and what that is here.
+# Parts of messages that name arguments of functions, and the options of the command for them.
 _PHRASES = (
     ("with on_error='collect'", "with --keep-going"),
     ("others='copy'", "--others copy"),
@@ -70,12 +70,12 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str
     spark : SparkSession, optional
         The session to use, which is left open; by default that of spark-submit, or a new one.
     prog : str
-        What the command is called, for its help.
+        Name of the command in its help.
 
     Returns
     -------
     int
-        The exit code, as :mod:`ags1._exit_codes` has them; of files that failed, the worst one's.
+        The exit code, from :mod:`ags1._exit_codes`; if files failed, the worst of their codes.
     """
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments, prog)
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str
     try:
         return job.run()
     except KeyboardInterrupt:
-        more = ": what was done is kept, and the same command goes on with it" if options.command in _RESUMED else ""
+        more = ": finished work is kept; run the same command again to continue" if options.command in _RESUMED else ""
         return job.failed(f"interrupted{more}", interrupted_code())
     except Exception as error:
         if options.traceback:
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str
 
 
 def _described(error: BaseException) -> str:
-    """One line for a person: what, where, and no traceback."""
+    """One line that describes an error, without a traceback."""
     text = describe(error)
     if not isinstance(error, (UsageError, Ags1Error, OSError, ValueError, ImportError, MemoryError, SparkFailed)):
         text = f"{type(error).__name__}: {text} (--traceback shows where)"
@@ -111,14 +111,14 @@ def _described(error: BaseException) -> str:
 
 
 def _code_of(kind: str | None) -> int:
-    """The exit code of files that failed with errors of a class; None of those that are only not protected."""
+    """The exit code for failed files with errors of a class; None for files that are only not protected."""
     from ags1.spark._engine import Outcome
     from ags1.spark._results import error_of
 
     if kind is None:
         return EXIT_UNPROTECTED
     if kind.islower():
-        # What the verification of a dataset found.
+        # Findings of the verification of a dataset.
         return EXIT_IO if kind == "unreadable" else EXIT_DATA
     return exit_code(error_of(Outcome("", status="error", kind=kind)))
 
@@ -134,7 +134,7 @@ def _complain(text: str) -> None:
 
 
 def _write(stream: Any, text: str) -> None:
-    """Print what may have any file name in it."""
+    """Print text that may contain any file name."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     lines = "\n".join(printable(line, undecodable=True) for line in text.split("\n"))
     shown = lines.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -149,7 +149,7 @@ class _Job:
         self._command: str = options.command
         self._arguments = {name: value for name, value in vars(options).items() if name not in JOB_OPTIONS}
         if options.json and spark is None and _SUBMITTED in os.environ and "progress" in self._arguments:
-            # spark-submit makes one stream of a script's two, and there is to be one object on it.
+            # spark-submit merges the two streams of a script, and only one JSON object may be in the result.
             self._arguments["progress"] = False
         self._spark = spark
         self._own: Any = None
@@ -170,13 +170,13 @@ class _Job:
         self._check_source()
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
         result: Result = getattr(ags1.spark, function)(self._session(), **arguments)
-        # What was left out is told, and is not nothing.
+        # Files that were left out are reported, and count as found.
         if not (result.counts or result.notes) and (unmatched := self._unmatched()):
             return self.failed(unmatched, EXIT_USAGE, result)
         return self._tell(result)
 
     def _unmatched(self) -> str | None:
-        """What is wrong where there was no file."""
+        """The problem of a place without files."""
         arguments = self._arguments
         return no_file_left(str(arguments.get("source")), arguments.get("include"), arguments.get("exclude"))
 
@@ -187,11 +187,11 @@ class _Job:
             try:
                 own.stop()
             except (Exception, KeyboardInterrupt):
-                # It is over in any case, and what happened before is more interesting.
+                # The job ends in any case, and an earlier error is more useful.
                 return
 
     def failed(self, message: str, code: int, result: Result | None = None) -> int:
-        """Say why it ended, and what it had done until then; return the exit code."""
+        """Report why the run ended and what it had done before; return the exit code."""
         try:
             report = self._write_report(result)
         except Exception as error:
@@ -218,7 +218,7 @@ class _Job:
         return self._spark
 
     def _session_for(self, place: str) -> Any:
-        """A session if one is wanted, or if its configuration may say how a place is reached; else None."""
+        """A session if one is requested, or if its configuration may have settings of the storage; else None."""
         from ags1.spark._locations import locate
 
         options = self._options
@@ -226,7 +226,7 @@ class _Job:
         return self._session() if self._spark is not None or wanted or not locate(place).is_local else None
 
     def _checked_kms(self) -> Any:
-        """The URL; that it is none is told before Spark is started."""
+        """The URL. An invalid one is refused before Spark is started."""
         from ags1.kms import load
 
         url = self._arguments["kms"]
@@ -238,7 +238,7 @@ class _Job:
         return url
 
     def _check_source(self) -> None:
-        """Notice a local source that is not there before Spark is started."""
+        """Refuse a missing local source before Spark is started."""
         from ags1.spark._locations import locate
 
         source = self._arguments.get("source")
@@ -264,12 +264,12 @@ class _Job:
         try:
             report = self._write_report(result)
         except Exception as error:
-            # What was done is done, and somebody has to hear of it.
+            # The work is done, and the failure to write the report must not hide that.
             problem = _described(error)
             self._options.report = None
             if not self._options.json:
                 _write(sys.stdout, result.summary())
-            return self.failed(f"that was done, but the report could not be written: {problem}", EXIT_IO, result)
+            return self.failed(f"the work is done, but the report could not be written: {problem}", EXIT_IO, result)
         if self._options.json:
             self._say_json(self._record(result, report))
         elif not result.ok or self._arguments.get("progress", True):
@@ -374,9 +374,7 @@ class _Job:
     def _convert(self, function: str) -> int:
         dry_run: bool = self._arguments["dry_run"]
         if not (dry_run or self._options.yes):
-            raise UsageError(
-                "Nobody can be asked here: say --dry-run to see what would be done, or --yes to have it done"
-            )
+            raise UsageError("A job cannot ask: give --dry-run to see what it would do, or --yes to do it")
         arguments = {**self._arguments, "kms": self._checked_kms()}
         report = getattr(ags1.spark, function)(self._session(), arguments.pop("table"), **arguments)
         problems = report.problems if dry_run else []
@@ -431,7 +429,7 @@ class _Job:
 
 
 class _Plan:
-    """What a run would be; no more of it in memory than of the run itself."""
+    """The plan of a run. It takes no more memory than the run itself."""
 
     def __init__(self, part_bytes: int, parallelism: int | None, slots: int) -> None:
         self._part_bytes = part_bytes
@@ -451,7 +449,7 @@ class _Plan:
         return units
 
     def add_wave(self, wave: list[Unit]) -> None:
-        """Count what is done at a time."""
+        """Count one wave."""
         from ags1.spark._planning import bin_count, pack
 
         bins = pack(wave, self._parallelism or bin_count(wave, self.slots))

@@ -1,6 +1,6 @@
-"""The commands of ``python -m ags1.spark``: what each takes, and its help.
+"""The commands of ``python -m ags1.spark``: their arguments and help.
 
-The attributes of what is parsed are parameters of the function in :mod:`ags1.spark` that the command is for.
+The attributes of the parsed namespace are parameters of the command's function in :mod:`ags1.spark`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ags1._exit_codes import EXIT_CODES
 
 __all__ = ["JOB_OPTIONS", "command_parser", "parse"]
 
-# Options of the job itself; all others are handed on to a function of ags1.spark.
+# Options of the job itself; all others are passed to a function of ags1.spark.
 JOB_OPTIONS = frozenset({"command", "function", "json", "report", "traceback", "master", "remote", "conf", "yes"})
 
 _LOOKS_LIKE_A_KEY = re.compile(r"key|secret|passw|passphrase|token", re.IGNORECASE)
@@ -50,9 +50,9 @@ of venv-pack or conda-pack, and the driver's Python has it installed too):
       "$(python -m ags1.spark --path)" decrypt s3a://vault s3a://plain \\
       --kms 'aws:?region=eu-central-1'
 
-Keys never stand among arguments: --key-id names a master key, and --kms the
-service that has it, which driver and executors ask themselves. The variable
-AGS1_KMS stands for --kms. `{prog} COMMAND --help` explains each.
+Keys are never arguments: --key-id names a master key, and --kms the
+service that has it, which driver and executors call themselves. The variable
+AGS1_KMS is the default of --kms. `{prog} COMMAND --help` explains each.
 """
 
 _COMMAND_EPILOG = """\
@@ -88,14 +88,14 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     Returns
     -------
     argparse.Namespace
-        `command`, `function` (a name in :mod:`ags1.spark`), what is in :data:`JOB_OPTIONS`, and the function's own.
+        `command`, `function` (a name in :mod:`ags1.spark`), those of :data:`JOB_OPTIONS`, and the function's own.
 
     Raises
     ------
     UsageError
-        They make no sense. The message names options, but shows no value that might be a key.
+        The arguments are invalid. The message names options, but shows no value that might be a key.
     SystemExit
-        Help or the path was asked for, and shown.
+        Help or the path was requested and printed.
     """
     if list(arguments) == ["--path"]:
         import ags1.spark
@@ -127,7 +127,7 @@ def _hint(option: str) -> str | None:
 
 
 def command_parser(prog: str) -> CommandParser:
-    """The parser of all commands of the job; `prog` is what it is called in help."""
+    """The parser of all commands of the job; `prog` is its name in help."""
     parser = CommandParser(
         prog=prog,
         description="Encrypt, decrypt and verify trees of files with Spark; work with encrypted Parquet and Iceberg.",
@@ -158,8 +158,8 @@ def _add_dataset_commands(command: _Add) -> None:
         source | _place("target", "TARGET", "the dataset"),
         "encrypt a tree of files into a dataset, or bring a dataset up to date",
         f"key-id! keys workers-kms CHOICE single-writer keep-going no-resume {_TREE_JOB}",
-        more="Only what is new or changed is encrypted; what an interrupted run has done is taken over. Files that the "
-        "source has no more stay.",
+        more="Only new and changed files are encrypted; the work of an interrupted run is reused. Files that are no "
+        "longer in the source stay.",
         local=f"raw/ vault/ {_LOCAL_KMS} \\\n      --key-id lake",
         remote=f"s3a://raw s3a://vault {_AWS} \\\n      --key-id alias/lake --report run.parquet",
         function="encrypt_files",
@@ -177,10 +177,10 @@ def _add_dataset_commands(command: _Add) -> None:
     command(
         "verify",
         _place("source", "DATASET", "the dataset"),
-        "authenticate every file of a dataset, and name what is missing, swapped or foreign",
+        "authenticate every file of a dataset, and name missing, swapped and foreign files",
         f"workers-kms expected-key-id expected-version {_TREE_JOB}",
-        more="A whole directory that was put back from an older copy is authentic: only --expected-version shows that. "
-        "An Iceberg table is verified as by verify-table.",
+        more="A whole directory that was restored from an older copy is authentic: only --expected-version detects "
+        "that. An Iceberg table is verified as by verify-table.",
         local=f"vault/ {_LOCAL_KMS} \\\n      --report problems.jsonl",
         remote=f"s3a://vault {_AWS} \\\n      --expected-version 7",
         function="verify_files",
@@ -188,7 +188,7 @@ def _add_dataset_commands(command: _Add) -> None:
     command(
         "audit",
         _place("source", "LOCATION", "bucket, directory, dataset or table"),
-        "say what is encrypted, how and under whose key, and what is not; no data is decrypted",
+        "report what is encrypted, how and under which key, and what is not; no data is decrypted",
         "policy workers-kms parallelism quiet JOB",
         more="With --kms the metadata of datasets and tables is opened too.",
         local="lake/ --policy policy.toml",
@@ -198,7 +198,7 @@ def _add_dataset_commands(command: _Add) -> None:
     command(
         "plan",
         source,
-        "list a source, and say what encrypting it would be: files, bytes, tasks",
+        "list a source, and show what encrypting it would take: files, bytes, tasks",
         "CHOICE part-bytes parallelism slots JOB",
         more="Nothing is read or written, and a local source needs no Spark.",
         local="raw/ --slots 8 --json",
@@ -213,15 +213,15 @@ def _add_dataset_commands(command: _Add) -> None:
         more="Keep the old master key until the older versions are expired: they, and copies of them, still need it.",
         local=f"vault/ {_LOCAL_KMS} \\\n      --new-key-id lake-2027",
         remote=f"s3a://vault {_AWS} \\\n      --new-key-id alias/lake-2027 --dry-run",
-        changes={"key-id": {"help": "the one to be replaced, if there are several (that of most files)"}},
+        changes={"key-id": {"help": "the one to replace, if there are several (by default that of most files)"}},
         function="rewrap",
     )
     command(
         "clean",
         _place("target", "DATASET", "the dataset"),
-        "throw away what interrupted runs left at a dataset: their records, and with --kms their objects",
+        "remove what interrupted runs left at a dataset: their records, and with --kms their objects",
         "workers-kms grace JOB",
-        more="The files stay as they are. To resume a run, by the same command again, costs less than to start over.",
+        more="The files stay as they are. Resuming a run, with the same command, costs less than starting over.",
         local=f"vault/ {_LOCAL_KMS}",
         remote=f"s3a://vault {_AWS}",
         function="clean",
@@ -234,7 +234,7 @@ def _add_table_commands(command: _Add) -> None:
     command(
         "encrypt-table",
         table,
-        "encrypt an Iceberg table in place, or what others added to it as plaintext",
+        "encrypt an Iceberg table in place, or the plaintext files that others added to it",
         f"key-id! table-data-key-bits workers-kms enable-only expire {_TABLE_JOB}",
         more=f"Format version 2 becomes 3. {_MOVED}",
         local=f"lake.db.events \\\n      {_LOCAL_KMS} --key-id lake --dry-run",
@@ -248,7 +248,7 @@ def _add_table_commands(command: _Add) -> None:
     command(
         "decrypt-table",
         table,
-        "make a plaintext table of an encrypted Iceberg table, in place",
+        "decrypt an encrypted Iceberg table in place",
         f"workers-kms expire {_TABLE_JOB}",
         more=_MOVED,
         local=f"lake.db.events \\\n      {_LOCAL_KMS} --dry-run",
@@ -310,11 +310,11 @@ def _add_parquet_commands(command: _Add) -> None:
     command(
         "parquet-rekey",
         both,
-        "encrypt the encrypted Parquet files of a tree in another way, with new data keys",
+        "re-encrypt the encrypted Parquet files of a tree with new data keys and other settings",
         f"footer-key-id! workers-kms new-kms {_MASTERS} old-aad-prefix old-aad-prefix-hex old-expected-algorithm "
         "allow-plaintext no-check-footer plaintext-columns drop-bloom-filters CHOICE others keep-going no-resume "
         f"{_FILES_JOB}",
-        more="The --old-... options say how the source is read, the others how the target is encrypted. An encrypted "
+        more="The --old-... options are for reading the source, the others for encrypting the target. An encrypted "
         "column that they do not name, once they name any, would become plaintext: --plaintext-columns says which may.",
         local=f"vault/ other/ \\\n      {_LOCAL_KMS} --footer-key-id lake-2027",
         remote=f"s3a://vault/people s3a://new/people \\\n      {_AWS} --footer-key-id alias/lake-2027",

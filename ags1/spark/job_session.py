@@ -1,4 +1,4 @@
-"""The Spark session of ``python -m ags1.spark``: that of spark-submit, or one of its own; and what went wrong in it."""
+"""The Spark session of ``python -m ags1.spark``: that of spark-submit, or a new one; and its errors."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
-# How the last line of a worker's traceback begins; the class of ours counts more than what it was wrapped in.
+# Start of the last line of a worker's traceback; an ags1 class counts more than the error that wraps it.
 _OURS = re.compile(r"^\s*ags1\.errors\.(\w+): (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Interrupt): .+$", re.MULTILINE)
 _JAVA_NAME = re.compile(r"^(?:[a-z_][\w]*\.)+(?=[A-Z]\w*(?:Exception|Error)\b)")
 
 
 class SparkFailed(RuntimeError):
-    """Spark could not be started, or a job of it failed for a reason that is none of a file's."""
+    """Spark could not be started, or a Spark job failed for a reason other than a file."""
 
 
 def make_session(command: str, master: str | None, remote: str | None, conf: Mapping[str, str], *, loud: bool) -> Any:
-    """The session of spark-submit, or a new one. A `loud` one leaves Spark's own log as it is.
+    """The session of spark-submit, or a new one. `loud` leaves Spark's own log as it is.
 
-    What PySpark raises, :func:`as_error` explains.
+    :func:`as_error` explains the errors of PySpark.
     """
     with warnings.catch_warnings():
-        # Of no use to somebody who runs a job.
+        # This warning is of no use to the user of a job.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         from pyspark.sql import SparkSession
 
@@ -56,7 +56,7 @@ def make_session(command: str, master: str | None, remote: str | None, conf: Map
     if server is None:
         settings = {**_defaults(command, settings, loud), **settings}
     elif server.startswith("local"):
-        # PySpark starts the server, on this machine.
+        # PySpark starts the server on this machine.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -64,7 +64,7 @@ def make_session(command: str, master: str | None, remote: str | None, conf: Map
 
 
 def _connect_server(remote: str | None, settings: Mapping[str, str]) -> str | None:
-    """Where the server of Spark Connect is; None if the session is to be a classic one."""
+    """URL of the Spark Connect server; None for a classic session."""
     named = remote or settings.get("spark.remote") or os.environ.get("SPARK_REMOTE")
     mode = settings.get("spark.api.mode") or os.environ.get("SPARK_API_MODE", "")
     if named or mode.lower() == "connect":
@@ -73,7 +73,7 @@ def _connect_server(remote: str | None, settings: Mapping[str, str]) -> str | No
 
 
 def _defaults(command: str, settings: dict[str, str], loud: bool) -> dict[str, str]:
-    """Settings of a classic session that nobody has chosen. It starts the JVM, which knows what is configured."""
+    """Defaults for settings of a classic session. It starts the JVM, which knows the configured settings."""
     from pyspark import SparkConf, SparkContext
 
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -90,7 +90,7 @@ def _defaults(command: str, settings: dict[str, str], loud: bool) -> dict[str, s
         found["spark.app.name"] = f"ags1 {command}"
     if not (settings.get("spark.master") or configured.get("spark.master", "local[*]")).startswith("local"):
         return found
-    # Workers on this machine are of this interpreter, and find this package where it is.
+    # Workers on this machine use this interpreter, and find this package where it is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if root not in {sysconfig.get_path(name) for name in ("purelib", "platlib")}:
@@ -98,17 +98,17 @@ def _defaults(command: str, settings: dict[str, str], loud: bool) -> dict[str, s
         if root not in further.split(os.pathsep):
             found["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(filter(None, (root, further)))
     if not is_submitted or configured.get("spark.ui.showConsoleProgress") is None:
-        # Two lines of progress would fight for one.
+        # Two progress lines would overwrite each other.
         found["spark.ui.showConsoleProgress"] = "false"
     return found
 
 
 @contextlib.contextmanager
 def _quiet_start() -> Iterator[None]:
-    """Have the JVM that is started meanwhile log nothing but what is fatal.
+    """Let a JVM that starts in this context log only fatal errors.
 
-    Spark logs a page of Java for a task that failed, and ten lines of its own set-up; the line that this job ends with
-    says what matters. A level in Spark's configuration comes after the set-up, and is announced by one more line.
+    Spark logs a page of Java for a failed task, and ten lines of its own set-up; the last line of this job has the
+    reason. A level in Spark's configuration applies only after the set-up, and Spark prints one more line about it.
     """
     name = "SPARK_SUBMIT_OPTS"
     before = os.environ.get(name)
@@ -126,14 +126,14 @@ def _quiet_start() -> Iterator[None]:
 
 
 def _has_logging() -> bool:
-    """Whether somebody configured what Spark logs."""
+    """Whether Spark's log is configured."""
     home = os.environ.get("SPARK_HOME")
     directory = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else None)
     return directory is not None and bool(glob.glob(os.path.join(glob.escape(directory), "log4j2.*")))
 
 
 def as_error(error: BaseException) -> BaseException:
-    """The error that a person should see for one: what a worker raised, if it is one of this package's.
+    """The error to show for an error: the one that a worker raised, if it is of this package.
 
     An error that has nothing to do with Spark is returned as it is.
     """
@@ -149,8 +149,8 @@ def as_error(error: BaseException) -> BaseException:
             return kind(ours[2])
     if "JAVA_GATEWAY_EXITED" in text:
         return SparkFailed(
-            "Spark could not be started, and Java, if there is one, said above why: it needs Java 17 or later, at "
-            "JAVA_HOME or on the path, and a --master that Spark knows"
+            "Spark could not be started; Java, if found, printed the reason above. It needs Java 17 or later, at "
+            "JAVA_HOME or on the PATH, and a --master that Spark knows"
         )
     raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
     java = getattr(error, "java_exception", None)

@@ -1,4 +1,4 @@
-"""What needs no task: another master key for a dataset, and tidying up after runs that were killed."""
+"""Functions that need no task: a new master key for a dataset, and cleaning up after killed runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def rewrap(
     target : path or URL
         The dataset.
     kms, new_kms : str
-        The services that have the old and the new key, as :func:`ags1.kms.load` takes them; one if it has both.
+        URLs of the services with the old and the new key, as :func:`ags1.kms.load` takes them; only `kms` if it has
+        both.
     new_key_id, key_id, dry_run
         As for :meth:`ags1.dataset.Dataset.rewrap`, whose report and errors these are.
     """
@@ -50,11 +51,10 @@ def rewrap(
 
 
 def clean(spark: Any, target: str | os.PathLike[str], *, kms: str | None = None, grace: float = _DAY) -> list[str]:
-    """Throw away what interrupted runs left at a target.
+    """Remove the leftovers of interrupted runs at a target.
 
-    The files of the dataset, and its older versions, stay as they are. Nobody can take over what the interrupted runs
-    have done afterwards. A run that still goes on is not disturbed: only if it took longer than `grace`, it fails when
-    it commits.
+    The files of the dataset, and its older versions, stay as they are. Afterwards the interrupted runs cannot be
+    resumed. A run in progress is not disturbed, unless it takes longer than `grace`: then it fails when it commits.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ def clean(spark: Any, target: str | os.PathLike[str], *, kms: str | None = None,
     target : path or URL
         The dataset.
     kms : str, optional
-        What :func:`ags1.kms.load` takes. With it, objects that no version names are removed too: it takes a version of
-        the dataset to make sure that nobody names them later. Without, only the records of the runs are.
+        What :func:`ags1.kms.load` takes. With it, objects that no version names are removed too: this writes a version
+        of the dataset, so that no run names them later. Without it, only the records of the runs are removed.
     grace : float
-        Seconds: younger objects stay, because who wrote them may be about to commit them. By the store's own time.
+        Seconds. Younger objects stay, because their writer may still commit them. By the clock of the store.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def clean(spark: Any, target: str | os.PathLike[str], *, kms: str | None = None,
         names = set()
     versions = numbers(location)
     if not names and not versions:
-        raise FileNotFoundError(2, "there is no ags1 dataset here, and nothing of an interrupted run", location.text)
+        raise FileNotFoundError(2, "there is no ags1 dataset here, and no leftover of a run", location.text)
     for run in names:
         remove_record(location, run)
     removed = [f"{RUNS}/{run}" for run in sorted(names)]

@@ -4,10 +4,9 @@
 >>> encrypt_parquet(spark, "s3a://raw/people", "s3a://vault/people", kms="aws:?region=eu-central-1",
 ...                 footer_key_id="alias/lake", column_key_ids={"alias/pii": ["ssn", "salary"]})  # doctest: +SKIP
 
-Files are what is distributed: a Parquet file is never split. Each appears whole or not at all, under the name that it
-has in the source, and a run that was killed is repeated to go on where it was. What a file is, is decided as
-:mod:`ags1.parquet.trees` does it, by the worker that has the file. Markers such as ``_SUCCESS`` come when everything
-else is there.
+Tasks get whole files: a Parquet file is never split. Each file appears whole or not at all, under its name in the
+source. Repeat a killed run to resume it. The worker that has a file decides what it is, as :mod:`ags1.parquet.trees`
+does. Markers such as ``_SUCCESS`` are written after all other files.
 """
 
 from __future__ import annotations
@@ -53,25 +52,25 @@ def encrypt_parquet(
 ) -> Result:
     """Encrypt the Parquet files of a tree into another, on a cluster.
 
-    Every file has fresh data keys, whose wrapped form is kept in the file: key material beside it could be that of
-    another attempt of Spark's at the same file.
+    Every file has fresh data keys, whose wrapped form is kept in the file: key material beside it could be from
+    another attempt of Spark at the same file.
 
     Parameters
     ----------
     spark : SparkSession
         Classic or Connect.
     source, target : path or URL
-        Trees. Files get the names that they have in the source; what else the target has stays. A target in the
-        source is left out of it.
+        Trees. Files keep their names from the source; other files in the target stay. A target inside the source is
+        left out of the source.
     kms : str
         URL of the key management service, as :func:`ags1.kms.load` takes it: each worker makes its own client.
     footer_key_id, column_key_ids
         Master keys, as for ``EncryptionConfig.from_kms``.
     aad_prefix : str or bytes, optional
-        Identity of the files. In a text, ``{path}`` stands for the name of each in the tree and ``{name}`` for the
-        last part of it; bytes are the same for all, so that one file of them can take the place of another.
+        Identity of the files. In a str, ``{path}`` stands for the name of each file in the tree and ``{name}`` for its
+        last part. Bytes are the same for all files, so that one can be exchanged for another.
     include, exclude : str or sequence of str, optional
-        Glob patterns of the files that are meant, as for :func:`ags1.dataset.encrypt`.
+        Glob patterns that select files, as for :func:`ags1.dataset.encrypt`.
     others : {"error", "copy", "skip"}
         What to do with files that are not Parquet: refuse the tree before anything is written, copy them as they are,
         unencrypted, or leave them out.
@@ -80,12 +79,11 @@ def encrypt_parquet(
     threads : int
         Threads for each file.
     on_error : {"fail", "collect"}
-        "fail" raises the first error when those files are finished that were under way with it; "collect" goes
-        through all files and reports.
+        "fail" raises the first error when the files of the same wave are finished; "collect" does all and reports.
     resume : bool
-        Pass over files that an earlier run of the same work has finished: the target is newer than the source, and
-        its footer has the algorithm, mode, stored AAD prefix and master key that it would have. Which columns have
-        which keys is not looked at: give False after you changed that.
+        Skip files that an earlier run of the same work has finished: the target is newer than the source, and its
+        footer has the same algorithm, mode, stored AAD prefix and master key. The keys of columns are not compared:
+        give False if they were changed.
     progress : bool
         Whether to show how far it is.
     **encryption
@@ -96,19 +94,19 @@ def encrypt_parquet(
     Returns
     -------
     Result
-        A row for each file. A file that was finished before is "skipped"; one that nothing is done with is "left out",
-        and its error says why.
+        A row for each file. A file that was finished before is "skipped"; a file that is not processed is "left out",
+        and its error has the reason.
 
     Raises
     ------
     TypeError, ValueError
         A wrong argument; a KMS that is no URL; a source in the target, or both the same.
     KeyAccessError
-        The KMS refuses to wrap with one of the master keys: before any task is started.
+        The KMS refuses to wrap with one of the master keys. Raised before any task starts.
     FormatError
-        With ``others="error"``, files that are not Parquet; before anything is written.
+        With ``others="error"``, a file is not Parquet. Raised before anything is written.
     Ags1Error, OSError
-        With ``on_error="fail"``, the first error. What was written before stays.
+        With ``on_error="fail"``, the first error. Files written before stay.
     """
     writing = _writing(kms_reference(kms), footer_key_id, column_key_ids, aad_prefix, encryption)
     run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
@@ -140,7 +138,7 @@ def decrypt_parquet(
     drop_bloom_filters : bool
         As for ``ags1.parquet.decrypt_file``.
     spark, source, target, kms, aad_prefix, include, exclude, others, parallelism, threads, on_error, resume, progress
-        As for :func:`encrypt_parquet`; a finished file is a newer one that is not encrypted.
+        As for :func:`encrypt_parquet`; a file is finished if the target has a newer one that is not encrypted.
     **decryption
         Further arguments of ``DecryptionConfig.from_kms``: check_footer_integrity, allow_plaintext, algorithm,
         cache_seconds.
@@ -148,7 +146,7 @@ def decrypt_parquet(
     Raises
     ------
     KeyAccessError
-        None of the first files can be opened with this KMS: before any task is started.
+        None of the first files can be opened with this KMS. Raised before any task starts.
     TypeError, ValueError, FormatError, Ags1Error, OSError
         As for :func:`encrypt_parquet`; an AuthenticationError names the file, column and page.
     """
@@ -183,18 +181,18 @@ def rekey_parquet(
     progress: Any = True,
     **encryption: Any,
 ) -> Result:
-    """Encrypt the encrypted Parquet files of a tree in another way, into another tree, with new data keys.
+    """Re-encrypt the Parquet files of a tree into another tree, with new data keys and other settings.
 
     Parameters
     ----------
     kms : str
-        URL of the service that the source is read with.
+        URL of the service with the keys of the source.
     new_kms : str, optional
-        URL of the one that the target's keys are wrapped by; by default the same.
+        URL of the service that wraps the keys of the target; by default the same.
     old_aad_prefix, old_algorithm, check_footer_integrity, allow_plaintext
-        What the source is read with, as for :func:`decrypt_parquet`; so is cache_seconds.
+        How the source is read, as for :func:`decrypt_parquet`; so is cache_seconds.
     plaintext_columns, drop_bloom_filters
-        As for ``ags1.parquet.rekey_file``: a file of which other encrypted columns would become plaintext is an error.
+        As for ``ags1.parquet.rekey_file``: it is an error if other encrypted columns of a file would become plaintext.
     spark, source, target, footer_key_id, column_key_ids, aad_prefix, include, exclude, others, parallelism, threads, \
 on_error, resume, progress, **encryption
         As for :func:`encrypt_parquet`.
@@ -257,12 +255,12 @@ def verify_parquet(
     kms : str, optional
         As for :func:`encrypt_parquet`; without it only files that are not encrypted can be checked.
     missing_keys : {"error", "drop"}
-        Whether columns whose key cannot be had are an error.
+        Whether columns without an available key are an error.
     require_encrypted, allow_unauthenticated_pages
         As for ``ags1.parquet.verify_file``.
     expected
-        The files of which the set consists, as for ``ags1.parquet.verify_tree``. One that is missing has a row with
-        an error, and so has one that does not belong to it.
+        The files of the set, as for ``ags1.parquet.verify_tree``. A missing file has a row with an error, and so has a
+        file that does not belong to the set.
     on_error : {"fail", "collect"}
         "collect" checks all files and reports; "fail" raises the first error.
     spark, source, aad_prefix, allow_plaintext, include, exclude, parallelism, threads, progress, **decryption
@@ -271,10 +269,9 @@ def verify_parquet(
     Returns
     -------
     Result
-        A row for each file: "ok" if it is authentic, or what it is was allowed, "not protected", or "error". What
-        failed is named with its column and page in the row's error; a row that is "ok" and has one tells of
-        contradictions in a file that authenticates. Files that are not Parquet are "left out". Both
-        lengths are the stored one.
+        A row for each file: "ok" if it is authentic or its lack of protection was allowed, "not protected", or
+        "error". The error names the column and page of the failure; in an "ok" row, it describes contradictions in an
+        authentic file. Files that are not Parquet are "left out". Both lengths are the stored length.
 
     Raises
     ------
@@ -284,7 +281,7 @@ def verify_parquet(
     check_choice(missing_keys, ("error", "drop"), "missing_keys")
     decryption["allow_plaintext"] = allow_plaintext
     if kms is None:
-        # Nobody is asked for keys that could be kept.
+        # Without a KMS there are no keys to cache.
         decryption.pop("cache_seconds", None)
         aad_prefix = None
     reading = _reading(kms, aad_prefix, decryption)
@@ -303,7 +300,7 @@ def verify_parquet(
 
 
 def _writing(kms: str, footer_key_id: str, column_key_ids: Any, aad_prefix: Any, encryption: dict[str, Any]) -> Writing:
-    """What travels of the arguments for writing, after EncryptionConfig has checked them."""
+    """The arguments for writing that are sent to workers, after EncryptionConfig has checked them."""
     if "internal_key_material" in encryption:
         raise TypeError("internal_key_material is not for Spark: each file keeps its key material in itself")
     columns = None
@@ -318,7 +315,7 @@ def _writing(kms: str, footer_key_id: str, column_key_ids: Any, aad_prefix: Any,
 
 
 def _reading(kms: str | None, aad_prefix: Any, decryption: dict[str, Any]) -> Reading:
-    # A key among them would travel to the workers in Spark's plans.
+    # A key among them would be sent to the workers in Spark's plans.
     unknown = sorted(decryption.keys() - _DECRYPTION)
     if unknown:
         raise TypeError(f"there is no argument {unknown[0]}; for reading there are {', '.join(sorted(_DECRYPTION))}")
@@ -331,6 +328,6 @@ def _checked(config: Config) -> Config:
     if prefix is not None and not isinstance(prefix, (str, bytes)):
         raise TypeError(f"aad_prefix must be a str or bytes, not {type(prefix).__name__}")
     if prefix is not None and not prefix:
-        raise ValueError("aad_prefix must not be empty: leave it out for files without")
+        raise ValueError("aad_prefix must not be empty: leave it out for files without one")
     config.config("x")
     return config

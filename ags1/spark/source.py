@@ -10,12 +10,12 @@
 
 Names of options may be written with or without ``_``, in any case: ``splitBytes`` is ``split_bytes``. Sizes may have a
 unit: ``64m``. Lists have commas. An option that is not known, or that means nothing to the ``decode``, is an error. No
-option is a secret: keys come by reference, and every task gets them itself.
+option is a secret: keys are given by reference, and every task loads them itself.
 
 What is read
     A dataset, as :func:`ags1.spark.encrypt_files`, :func:`ags1.dataset.encrypt` and a write make it: ``load(PATH)``
-    with ``kms``. Single AGS1 files, directories or globs of them: with ``keyref``. Encrypted Parquet files that are in
-    no AGS1: with ``kms`` and ``decode=parquet``.
+    with ``kms``. Single AGS1 files, directories or globs of them: with ``keyref``. Encrypted Parquet files outside of
+    AGS1: with ``kms`` and ``decode=parquet``.
 
 ======================= =============== ========================================================================
 Reading                 Default         Meaning
@@ -29,13 +29,13 @@ Reading                 Default         Meaning
                                         ``file:PATH``, or ``file:DIRECTORY`` with key metadata for each file
 ``aad_prefix``          none            AAD prefix of single files; ``{name}``, ``{path}`` are those of each file
 ``aad_prefix_hex``      none            the same in hexadecimal
-``trust_fs_length``     false           no warning of single files whose length nobody recorded
+``trust_fs_length``     false           no warning about single files without a recorded length
 ``decode``              binary          what is inside: binary (a row for each block), text, json, csv, avro,
                                         arrow or parquet
 ``include``             all             globs of paths that are read: ``*.json``, ``day=1/**``
 ``exclude``             none            globs of paths that are not
 ``prefix``              all             a directory of the dataset; only what is below it is read
-``columns``             all             columns that are wanted: Spark does not say it to Python sources
+``columns``             all             columns to read: Spark does not tell a Python source which a query needs
 ``content``             true            false, for binary: a row for each file, with path, length, file_length,
                                         blocks; nothing is decrypted
 ``path_column``         none            name of a column that gets the path of the file
@@ -46,11 +46,11 @@ Reading                 Default         Meaning
 ``threads``             1               threads that decrypt in a task
 ``on_error``            fail            skip: leave out files that are missing or cannot be opened, with a
                                         warning; what is not authentic fails all the same
-``pushdown``            false           once: filters spare files and row groups, see below
+``pushdown``            false           once: filters skip files and row groups, see below
 ``mode``                permissive      json, csv: records that cannot be read become nulls; dropmalformed leaves
                                         them out, failfast fails
 ``corrupt_column``      _corrupt_record json, csv: the column that gets their text, if the schema has it
-``sampling_bytes``      1m              json, csv: text that is looked at for a schema
+``sampling_bytes``      1m              json, csv: text to infer a schema from
 ``time_zone``           UTC             json, csv: of times without one
 ``multiline``           false           json, csv: a document, or values with line ends; files are not cut
 ``line_sep``            any line end    text, json, csv: what ends a line
@@ -75,24 +75,24 @@ Writing                 Default         Meaning
 ``path``                                what ``save`` gives: a dataset, which is made if there is none
 ``kms``                                 URL of the KMS
 ``key_id``              the dataset's   the master key; needed to make a dataset
-``decode``                              what a read needs to read it: text, json, csv, avro, arrow or parquet
+``decode``                              the format, as for reading: text, json, csv, avro, arrow or parquet
 ``compression``         by ``decode``   text, json, csv: **none**, gzip; avro: **deflate**, none; arrow: **none**,
                                         lz4, zstd; parquet: **snappy**, zstd, gzip, none
-``partition_by``        none            columns that become directories, instead of ``partitionBy``, which Spark does
-                                        not tell Python sources of
-``max_file_bytes``      1g              plaintext after which a task begins another file
+``partition_by``        none            columns that become directories; Spark does not pass ``partitionBy`` to Python
+                                        sources
+``max_file_bytes``      1g              plaintext after which a task starts another file
 ``header``              false           csv: names in the first line
 ``sep``                 ,               csv: between values
 ``quote``               "               csv: around values that need it; empty for none
 ``null_value``          empty           csv: what is written for null
 ======================= =============== ========================================================================
 
-Lines that are gzip are read by one task a file, so ``max_file_bytes``, of the compressed text, says how far a read can
-be spread. Parquet files are plain ones inside of AGS1: those with Parquet's own encryption come of
+One task reads a whole gzip file, so ``max_file_bytes``, of the compressed text, limits how far a read can be
+distributed. Parquet files are plain ones inside of AGS1: files with Parquet's own encryption are made by
 :func:`ags1.spark.encrypt_parquet`.
 
-Say ``mode("append")``, which adds a version with more files, or ``mode("overwrite")``, whose version has the new files
-alone: Spark refuses the other modes for Python sources, its default too. Nothing shows before the commit.
+Use ``mode("append")``, which adds a version with more files, or ``mode("overwrite")``, whose version has only the new
+files: Spark refuses the other modes for Python sources, also its default. Nothing is visible before the commit.
 
 ========================== ========== ======================================================================
 Streaming                  Default    Meaning, besides the options of reading
@@ -126,19 +126,19 @@ __all__ = ["Ags1DataSource", "register"]
 class Ags1DataSource(DataSource):
     """Encrypted files as rows: of a dataset, of single AGS1 files, or of encrypted Parquet files.
 
-    The module :mod:`ags1.spark.source` lists the options. Keys never travel: ``kms`` is a URL, and
-    ``keyref`` names a variable or a file; every task gets the keys itself.
+    The module :mod:`ags1.spark.source` lists the options. Keys are never sent: ``kms`` is a URL, and ``keyref`` names
+    a variable or a file; every task loads the keys itself.
 
     Notes
     -----
-    A file that is not authentic fails the query, whatever ``mode`` and ``on_error`` say. Of plain files whose length
-    nobody recorded, blocks missing at the end go unnoticed; datasets and key metadata have lengths.
+    A file that is not authentic fails the query, whatever ``mode`` and ``on_error`` are. In single files without a
+    recorded length, missing blocks at the end are not detected; datasets and key metadata have lengths.
 
-    Python data sources are not told which columns a query needs, so a count decrypts everything: say what is wanted by
-    the options ``columns`` and ``content=false``. Filters reach the source by ``pushdown=once``, and only if
-    ``spark.sql.python.filterPushdown.enabled`` is true; Spark raises DATA_SOURCE_PUSHDOWN_DISABLED otherwise. Load a
-    DataFrame again then for each query, and for each side of a join with itself: Spark up to 4.3 gives the splits of
-    one query to the others that use the same DataFrame, and rows are missing there.
+    Spark does not tell Python data sources which columns a query needs, so a count decrypts everything: use the
+    options ``columns`` and ``content=false``. Filters reach the source by ``pushdown=once``, and only if
+    ``spark.sql.python.filterPushdown.enabled`` is true; Spark raises DATA_SOURCE_PUSHDOWN_DISABLED otherwise. Then
+    load the DataFrame again for each query, and for each side of a self-join: Spark up to 4.3 reuses the splits of one
+    query for others on the same DataFrame, and rows are missing there.
     """
 
     @classmethod
@@ -147,8 +147,8 @@ class Ags1DataSource(DataSource):
         return "ags1"
 
     def schema(self) -> StructType:
-        """Look into the data for its schema."""
-        # Spark does not say whether it is for a stream.
+        """Infer the schema from the data."""
+        # Spark does not tell whether the schema is for a stream.
         return infer_schema(StreamOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -169,7 +169,7 @@ class Ags1DataSource(DataSource):
 
 
 def register(spark: Any) -> None:
-    """Make ``format("ags1")`` known to a session, also one of Spark Connect.
+    """Register ``format("ags1")`` in a session, also one of Spark Connect.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def register(spark: Any) -> None:
     Notes
     -----
     ``help(ags1.spark.source)`` lists the options of ``spark.read``, ``df.write`` and ``spark.readStream`` with this
-    format. Executors need ags1 too. A session that was not registered says DATA_SOURCE_NOT_FOUND.
+    format. Executors need ags1 too. Without it, Spark raises DATA_SOURCE_NOT_FOUND.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Verify a dataset over a cluster: every block of every file, and what is there that should not be.
+"""Verify a dataset over a cluster: every block of every file, and find foreign files.
 
 ags1.dataset.verification   --leaves-->   engine  --tasks read entries,-->  what failed, and how
 judges, lists, compares                             authenticate files
 
-A leaf of the manifests that has much to verify is read here, and its big files are cut into ranges.
+The driver reads a manifest leaf that has much to verify, and cuts its big files into ranges.
 """
 
 from __future__ import annotations
@@ -54,16 +54,17 @@ def verify_files(
     spark : SparkSession
         Classic or Connect.
     source : path or URL
-        A dataset; or an encrypted Iceberg table, by its ``metadata.json`` or by its directory, which is handed to
-        :func:`~ags1.spark.verify_table`.
+        A dataset; or an encrypted Iceberg table, by its ``metadata.json`` or its directory, for which this function
+        calls :func:`~ags1.spark.verify_table`.
     kms : str
         What :func:`ags1.kms.load` takes; each worker makes its own client from it.
     key_id : str, optional
-        The master key that it must be under.
+        The master key that the dataset must be under.
     expected_version : int, optional
-        The version that it must have: nothing else shows that a whole directory was put back from an older copy.
+        The version that the dataset must have: nothing else shows that a whole directory was restored from an older
+        copy.
     part_bytes : int
-        Plaintext of a big file's objects that one task verifies.
+        Plaintext bytes of a big file that one task verifies.
     parallelism, progress
         As :func:`~ags1.spark.encrypt_files`.
 
@@ -71,8 +72,8 @@ def verify_files(
     -------
     Result
         A row with the status "error" for each file that is missing, truncated, extended, replaced, swapped, damaged
-        or unreadable, and for each foreign file; its error begins with that word. Objects that no version names, which
-        interrupted runs and tasks that were repeated leave, have the status "left out".
+        or unreadable, and for each foreign file; its error begins with that word. Objects that no version names, left
+        by interrupted runs and repeated tasks, have the status "left out".
 
     Raises
     ------
@@ -85,7 +86,7 @@ def verify_files(
     here = locate(source, spark)
     if _is_table(here):
         if expected_version is not None:
-            raise ValueError("expected_version is of datasets: a table is pinned by the name of its metadata.json")
+            raise ValueError("expected_version is for datasets: a table is pinned by the name of its metadata.json")
         from ags1.spark.iceberg import verify_table
 
         return verify_table(
@@ -120,18 +121,18 @@ def _is_table(location: Location) -> bool:
 
 
 class _Verifying:
-    """Has entries verified by tasks, and makes rows of what came of them."""
+    """Verifies entries in tasks, and makes rows of the outcomes."""
 
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
         self._engine = engine
         self._recorder = recorder
-        # Of files that are no part of a leaf's unit.
+        # Of files that are not part of a leaf's unit.
         self._entries: dict[str, Entry] = {}
-        # Of files that failed: what they are is judged when all others are known.
+        # Of files that failed: they are judged when all others are known.
         self._failed: dict[str, Outcome] = {}
 
     def perform(self, view: View) -> Generator[Done, None, None]:
-        """Have all files verified; see :func:`ags1.dataset.verification.verify`."""
+        """Verify all files; see :func:`ags1.dataset.verification.verify`."""
         with closing(self._units(view)) as units, closing(self._engine.run(units)) as waves:
             for rows in waves:
                 for path, each in by_file(rows).items():

@@ -97,7 +97,7 @@ def test_exit_codes_and_messages_are_those_of_the_job(run: Run, work: Path) -> N
     assert result.err.startswith("ags1: there is no such command; there are encrypt, ")
     result = run("spark", "clean", "nothing")
     assert result.code == 4
-    assert "there is no ags1 dataset here, and nothing of an interrupted run" in result.err
+    assert "there is no ags1 dataset here, and no leftover of a run" in result.err
     result = run("spark", "encrypt", "plain", "vault", "--key", "00112233445566778899aabbccddeeff")
     assert result.code == 2
     assert "there is no --key: other users, Spark's pages and its event log would show a key" in result.err

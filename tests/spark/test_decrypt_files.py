@@ -206,8 +206,8 @@ def test_arguments_that_are_wrong_are_refused_before_anything_is_written(job: Jo
     with kms.load(job.kms) as client:
         refused(TypeError, "kms must be a URL such as .*, not LocalKms", kms=client)
     refused(ValueError, "on_error must be", on_error="skip")
-    refused(ValueError, "lies in the dataset: plaintext would stand beside", target=job.vault / "sub")
-    refused(ValueError, "lies in the dataset: plaintext would stand beside", target=job.vault)
+    refused(ValueError, "lies in the dataset: plaintext would be among", target=job.vault / "sub")
+    refused(ValueError, "lies in the dataset: plaintext would be among", target=job.vault)
     refused(ValueError, "parallelism must be at least 1", parallelism=0)
     refused(KeyAccessError, "lake2", key_id="lake2")
     refused(AuthenticationError, "version", expected_version=2)

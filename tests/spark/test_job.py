@@ -201,7 +201,7 @@ def raiser(error: BaseException) -> Callable[..., Any]:
         (ImportError("s3fs is missing: pip install 'ags1[s3]'"), 2, "s3fs is missing: pip install 'ags1[s3]'"),
         (MemoryError(), 4, "there is not enough memory for this"),
         (RuntimeError("two\nlines"), 4, "RuntimeError: two lines (--traceback shows where)"),
-        (KeyboardInterrupt(), 130, "interrupted: what was done is kept, and the same command goes on with it"),
+        (KeyboardInterrupt(), 130, "interrupted: finished work is kept; run the same command again to continue"),
     ],
 )
 def test_an_error_is_a_line_and_an_exit_code(
@@ -401,7 +401,7 @@ def test_problems_are_found_reported_and_change_the_exit_code(
 def test_what_cannot_be_begun_has_the_exit_code_of_its_error(spark_job: Job, source: Path, tmp_path: Path) -> None:
     for arguments, code, message in (
         (("verify", tmp_path / "none"), 4, "there is no ags1 dataset here"),
-        (("clean", tmp_path / "none"), 4, "there is no ags1 dataset here, and nothing of an interrupted run"),
+        (("clean", tmp_path / "none"), 4, "there is no ags1 dataset here, and no leftover of a run"),
         (
             ("encrypt", source, tmp_path / "v", "--key-id", "nobody"),
             3,
@@ -423,7 +423,7 @@ def test_a_report_that_cannot_be_written_does_not_hide_what_was_done(
     answer = spark_job("encrypt", source, tmp_path / "vault", "--key-id", "lake", "--report", report)
     assert answer.code == 4
     assert answer.out.startswith("ags1 encrypt: 3 files ")
-    assert "ags1: that was done, but the report could not be written: " in answer.err
+    assert "ags1: the work is done, but the report could not be written: " in answer.err
 
 
 def test_parquet_is_encrypted_verified_rekeyed_and_decrypted(spark_job: Job, tmp_path: Path) -> None:
@@ -584,7 +584,7 @@ def test_an_interrupted_run_leaves_no_version_and_its_record(
             process.kill()
             process.wait()
     assert (process.returncode, out) == (130, "")
-    assert err.endswith("ags1: interrupted: what was done is kept, and the same command goes on with it\n")
+    assert err.endswith("ags1: interrupted: finished work is kept; run the same command again to continue\n")
     assert "Traceback" not in err
     assert versions(vault) == []
     (run,) = unfinished(vault)

@@ -210,7 +210,7 @@ def test_text_that_unpacks_a_thousandfold_is_read_in_pieces() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"decode": "text"}, r"a\.gz: from byte 0 of the unpacked text on there is no line end .*max_unpacked_bytes"),
+        ({"decode": "text"}, r"a\.gz: from byte 0 of the unpacked text there is no line end .*max_unpacked_bytes"),
         ({"decode": "csv"}, "max_unpacked_bytes is 8388608: raise it"),
         ({"decode": "json"}, "or give the right lineSep"),
         ({"decode": "text", "wholetext": True}, r"a\.gz: it unpacks to more than 8388608 bytes.*raise it"),

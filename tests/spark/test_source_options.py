@@ -66,7 +66,7 @@ def test_a_key_in_place_of_a_reference_is_not_repeated() -> None:
         ({"mode": "lenient", "decode": "json"}, "mode must be one of permissive, dropmalformed, failfast"),
         ({"content": "false", "columns": "path"}, "contradict each other"),
         ({"columns": "a,a"}, "names a column twice"),
-        ({"aad_prefix": "a", "aad_prefix_hex": "00"}, "either aad_prefix or aad_prefix_hex"),
+        ({"aad_prefix": "a", "aad_prefix_hex": "00"}, "only one of aad_prefix and aad_prefix_hex"),
         ({"aad_prefix_hex": "0x"}, "must be hexadecimal"),
         ({"path": ""}, "give a path"),
         ({"kms": "keys.json"}, "kms must be a URL"),

@@ -107,7 +107,7 @@ def test_types_of_directories(values: list[str], kind: pa.DataType) -> None:
 
 
 def test_a_directory_that_is_no_value_of_its_column_is_named() -> None:
-    with pytest.raises(FormatError, match="p/k=x/f: its directory says k=x, which is no value of the column's type"):
+    with pytest.raises(FormatError, match="p/k=x/f: its directory has k=x, which is not a value of the column's type"):
         constant("x", pa.field("k", pa.int32()), "p/k=x/f", "UTC")
     assert constant("+7", pa.field("k", pa.int64()), "f", "UTC").as_py() == 7
 

@@ -212,7 +212,7 @@ def test_names_that_come_twice_are_told_apart() -> None:
 
 
 def test_a_header_with_none_of_the_columns_is_an_error() -> None:
-    with pytest.raises(FormatError, match="names none of the columns x: has it a header"):
+    with pytest.raises(FormatError, match="names none of the columns x: does it have a header"):
         rows(plain(b"a,b\n1,2\n"), options(decode="csv", header=True), pa.schema([("x", pa.int64())]), [0, END])
 
 

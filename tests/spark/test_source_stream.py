@@ -236,7 +236,7 @@ def test_versions_that_come_while_a_batch_is_read_do_not_disturb_it(
         ({"starting_version": "0"}, "starting_version must be"),
         ({"max_versions_per_batch": "0"}, "max_versions_per_batch must be a number from 1"),
         ({"expected_version": "1"}, "expected_version and pushdown are not for streams"),
-        ({"key": "00" * 16}, "the option 'key' is refused: options are no place for secrets"),
+        ({"key": "00" * 16}, "the option 'key' is refused: never put a secret into an option"),
         ({"kms": "", "keyref": "env:KEY"}, "a stream reads one dataset"),
     ],
 )

@@ -181,7 +181,7 @@ def test_lines_are_compressed_before_they_are_encrypted(
         ("cast('a' as binary) c", "csv", "which CSV does not have: write base64"),
         ("1 c", "text", "decode=text writes one column of strings, not c int32"),
         ("map(1, 2) c", "avro", "keys of maps are strings there"),
-        ("1 `c d`", "avro", "'c d' is no name in Avro"),
+        ("1 `c d`", "avro", "'c d' is not a name in Avro"),
         ("interval '1' day c", "json", "which JSON does not have: cast it to a string"),
     ],
 )
@@ -398,7 +398,7 @@ def parse(**options: str) -> WriteOptions:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"key": "00" * 16}, "the option 'key' is refused: options are no place for secrets"),
+        ({"key": "00" * 16}, "the option 'key' is refused: never put a secret into an option"),
         ({"secretKey": "x"}, "the option 'secretKey' is refused"),
         ({"kms": ""}, "the option kms must be a URL"),
         ({"decode": "binary"}, "the option decode must be one of text, json, csv, avro, arrow, parquet"),

@@ -1,6 +1,6 @@
 """From plaintext to Arrow: a range of one file as record batches, without Spark.
 
-A decoder is given a reader of the plaintext and a range of it; ranges that tile a file give every row exactly once.
+A decoder gets a reader of the plaintext and a range of it. Ranges that tile a file give every row exactly once.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["Decoder", "Plain", "decoder_for"]
 
 @dataclass(frozen=True)
 class Plain:
-    """One file, open.
+    """One open file.
 
     Attributes
     ----------
     name : str
-        What errors call it.
+        Name in errors.
     path : str
-        What rows call it.
+        Name in rows.
     source : Reader, or what ags1.parquet.open takes
         The plaintext; a path, URL or file object where encrypted Parquet lies outside of AGS1.
     decryption : DecryptionConfig or None
-        Keys of Parquet that is encrypted itself.
+        Keys of encrypted Parquet.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Plain:
 
 
 class Decoder:
-    """How a format is read; of each format, there is one. Holds no file."""
+    """Reads a format. It has no open file."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def infer(self, files: Iterable[Plain]) -> pa.Schema:
-        """The schema of the data, from one file or some; each is opened when it is asked for."""
+        """The schema of the data, from one or more files; each is opened when it is needed."""
         for file in files:
             return self.schema_of(file)
         raise FormatError("there is no file to take the schema from: give one with .schema(...)")
@@ -57,15 +57,15 @@ class Decoder:
         raise NotImplementedError
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a range of plaintext, whose end may lie behind that of the file, in batches of exactly `schema`.
+        """The rows of a range of plaintext, which may end after the file, in batches of exactly `schema`.
 
-        For Parquet, `rows` says which row groups may have rows that are wanted.
+        For Parquet, `rows` selects the row groups that may have matching rows.
         """
         raise NotImplementedError
 
 
 def decoder_for(options: SourceOptions) -> Decoder:
-    """The decoder that the options name; only its own libraries are imported."""
+    """The decoder of the options; only its own libraries are imported."""
     module = importlib.import_module(f"ags1.spark.decoders.{options.decode}")
     made: Decoder = module.make(options)
     return made

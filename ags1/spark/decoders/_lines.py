@@ -2,10 +2,10 @@
 
     a range      |start                         end|
     lines    ....NL line NL line NL ............ li|ne NL
-                   ^ first that begins here         ^^^^^ is read to its end, behind the range
+                   ^ first that begins here         ^^^^^ is read to its end, after the range
 
-Ranges that tile a file give every line exactly once, wherever they are cut, between CR and LF too: what is in front of
-`start` by the length of a separator is looked at, to see whether a line begins right there.
+Ranges that tile a file give every line exactly once, wherever they are cut, even between CR and LF: the bytes before
+`start`, as many as a separator has, show whether a line begins at `start`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Chunk:
         return len(self.starts)
 
     def some(self, kept: Any) -> Chunk:
-        """Some of the lines: a slice, or which."""
+        """Some of the lines, by a slice or by indices."""
         return Chunk(self.offset, self.data, self.starts[kept], self.ends[kept])
 
     def halves(self) -> tuple[Chunk, Chunk]:
@@ -65,7 +65,7 @@ class Chunk:
         return self if kept.all() else self.some(kept)
 
     def joined(self, between: bytes = b"") -> tuple[Any, Any]:
-        """Bytes of all lines, and offsets of each and of the end; with `between`, one byte, behind each line."""
+        """Bytes of all lines, and the offsets of each and of the end; `between`, if given, follows each."""
         octets = np.frombuffer(self.data, np.uint8)
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(self.ends - self.starts + len(between), out=offsets[1:])
@@ -74,21 +74,21 @@ class Chunk:
         if between:
             octets = np.append(octets, np.uint8(0))
             octets[self.ends] = between[0]
-        # Which bytes are of a line: from +1, where one begins, to -1, behind it.
+        # Which bytes belong to a line: +1 at its first byte, -1 after its last.
         steps = np.zeros(len(octets) + 1, np.int8)
         steps[self.starts] += 1
         steps[self.ends + len(between)] -= 1
         return octets[np.cumsum(steps[:-1], dtype=np.int8).view(bool)], offsets
 
     def block(self, separator: bytes) -> pa.Buffer:
-        """The lines in one piece, for a parser that knows all of LF, CR LF and CR."""
+        """The lines in one piece, for a parser that accepts LF, CR LF and CR."""
         if separator:
             return pa.py_buffer(self.joined(b"\n")[0])
         begin = int(self.starts[0])
         return self.data.slice(begin, int(self.ends[-1]) - begin)
 
     def strings(self) -> pa.Array:
-        """The lines as an Arrow array; bytes that are no UTF-8 become U+FFFD."""
+        """The lines as an Arrow array; bytes that are not UTF-8 become U+FFFD."""
         values, offsets = self.joined()
         made = pa.Array.from_buffers(
             pa.string(), len(self), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(values)]
@@ -114,10 +114,10 @@ def read_buffer(reader: Any, offset: int, size: int) -> pa.Buffer:
 
 
 def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> Iterator[Chunk]:
-    """The lines of a range of plaintext, whose end may lie behind that of the file, about `step` bytes at a time.
+    """The lines of a range of plaintext, which may end after the file, about `step` bytes at a time.
 
-    A line is as long as it is. The separator b"" is any of LF, CR LF and CR; one that can overlap itself needs a range
-    that begins at 0.
+    The length of a line is not limited. The separator b"" means LF, CR LF or CR; one that can overlap itself needs a
+    range that begins at 0.
     """
     size = reader.size
     if size == 0 and start == 0 < end:
@@ -130,7 +130,7 @@ def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> It
 
     def read(wanted: int) -> tuple[bytes, bool]:
         nonlocal position
-        # Up to where blocks end, so that none is decrypted twice; and behind the range no more than is needed.
+        # Read up to the end of a block, so that none is decrypted twice, and after the range only what is needed.
         inside = position < end
         most = min(wanted - position % step, end - position) if inside else min(wanted, max(_STEP, position - end))
         data: bytes = reader.pread(position, most)
@@ -141,7 +141,7 @@ def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> It
 
 
 def chunks_of_stream(stream: Any, end: int, separator: bytes, step: int, most: int) -> Iterator[Chunk]:
-    """The same of what can only be read from its beginning on. A line of more bytes than `most` raises LimitError."""
+    """The lines of a text that can only be read from its start. A line of more than `most` bytes raises LimitError."""
 
     def read(wanted: int) -> tuple[bytes, bool]:
         data: bytes = stream.read(wanted)
@@ -160,7 +160,7 @@ def _chunks(
     most: int = _NO_LIMIT,
     name: str = "",
 ) -> Iterator[Chunk]:
-    """The lines that begin in a range, of what is read from `begin` on: piece by piece, and whether it was the last."""
+    """The lines that begin in a range, from pieces of text that are read from `begin` on."""
     data, wanted = b"", step
     while True:
         piece, at_end = read(wanted)
@@ -172,12 +172,12 @@ def _chunks(
             # The last line has no separator.
             ends, lengths = np.append(ends, len(data)), np.append(lengths, 0)
         if len(ends) == 0:
-            # What began in front of the range, and goes on behind it, leaves none that begins inside.
+            # If a line begins before the range and ends after it, no line begins inside.
             if at_end or (begin < start and begin + len(data) > end + len(separator)):
                 return
             if len(data) > most:
                 raise LimitError(
-                    f"{name}: from byte {begin} of the unpacked text on there is no line end in {len(data)} "
+                    f"{name}: from byte {begin} of the unpacked text there is no line end in {len(data)} "
                     f"bytes, and the option max_unpacked_bytes is {most}: raise it, or give the right lineSep"
                 )
             wanted = min(max(step, len(data)), most + 1 - len(data))
@@ -194,7 +194,7 @@ def _chunks(
 
 
 def refuse_compressed(name: str) -> None:
-    """Say so rather than take a compressed file for text."""
+    """Refuse a compressed file, which is not text."""
     ending = name.lower().removesuffix(".ags1").rpartition(".")[2]
     if ending in _COMPRESSED:
         raise FormatError(
@@ -226,7 +226,7 @@ def _ends(data: Any, separator: bytes, *, at_end: bool) -> tuple[Any, Any]:
     following = np.append(data[1:], np.uint8(0))
     lone = returns[following[returns] != _LF]
     if not at_end and len(lone) and lone[-1] == len(data) - 1:
-        # Nobody knows yet whether LF follows.
+        # It is not known yet whether LF follows.
         lone = lone[:-1]
     if len(lone) == 0:
         return feeds + 1, lengths

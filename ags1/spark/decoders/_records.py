@@ -1,4 +1,4 @@
-"""Records that cannot be read: kept as nulls with their text, dropped, or an error, as the option ``mode`` says."""
+"""Records that cannot be read: kept as nulls with their text, dropped, or an error, by the option ``mode``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["assembled", "refuse", "split_schema", "unique"]
 
 
 def split_schema(schema: pa.Schema, options: SourceOptions) -> tuple[pa.Schema, int]:
-    """The columns that are data, and where the column for the text of bad records stands; -1 for nowhere."""
+    """The columns with data, and the index of the column for the text of bad records, or -1."""
     index = schema.get_field_index(options.corrupt_column)
     if index < 0:
         return schema, -1
@@ -45,7 +45,7 @@ def assembled(
 ) -> pa.RecordBatch:
     """A batch of `schema` from the columns of its data, one row for each line of the chunk.
 
-    `bad` says which lines could not be read, or not all of them.
+    `bad` marks the lines that could not be read, or only in part.
     """
     if bad is not None and not bad.any():
         bad = None

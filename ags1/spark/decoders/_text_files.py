@@ -1,7 +1,7 @@
 """Files of lines, plain or gzip: their lines, their first one, and all of their text.
 
-A file whose name ends in ``.gz`` cannot be cut: the range that begins at 0 has all of it, and the others nothing. It is
-unpacked a piece at a time: what is in memory depends neither on the file nor on how much it unpacks to.
+A file whose name ends in ``.gz`` cannot be cut: the range that begins at 0 has all of it, and the others nothing. It
+is unpacked in pieces: memory depends neither on the size of the file nor on that of its text.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _from_start(file: Plain, end: int, step: int, options: SourceOptions) -> Ite
 
 
 def text_of(file: Plain, options: SourceOptions) -> pa.Buffer:
-    """All of a file. One that unpacks to more than the options let it raises LimitError."""
+    """All of a file. Raise LimitError if it unpacks to more than the options allow."""
     if not is_gzip(file.name):
         refuse_compressed(file.name)
         # An empty file has a tag, which this looks at.
@@ -60,19 +60,19 @@ def text_of(file: Plain, options: SourceOptions) -> pa.Buffer:
     text = Gunzip(file.source, file.name).read(most + 1)
     if len(text) > most:
         raise LimitError(
-            f"{file.name}: it unpacks to more than {most} bytes, which the option max_unpacked_bytes lets a file have "
+            f"{file.name}: it unpacks to more than {most} bytes, the limit of the option max_unpacked_bytes for a file "
             "that is read as one piece, with wholetext or multiLine: raise it"
         )
     return pa.py_buffer(text)
 
 
 def is_gzip(name: str) -> bool:
-    """Whether the name of a file says that its text is compressed, also in front of the ending of AGS1 files."""
+    """Whether the name of a file ends in .gz, with or without the ending of AGS1 files."""
     return name.lower().removesuffix(".ags1").endswith(".gz")
 
 
 class Gunzip:
-    """The text of a gzip file, from its beginning on. Members follow each other, zeros may follow the last one.
+    """The text of a gzip file, from its start. It has one or more members; zeros may follow the last one.
 
     The reader has the compressed plaintext. It is read to its end, so that all of it is authentic.
     """
@@ -92,7 +92,7 @@ class Gunzip:
         try:
             return self._file.read(size)
         except Ags1Error:
-            # Of the reader; those too that are an EOFError.
+            # Errors of the reader, also those that are an EOFError.
             raise
         except EOFError:
             raise self._truncated() from None

@@ -1,7 +1,7 @@
-"""Arrow types as Spark has them, and columns of files brought into the types that are wanted.
+"""Arrow types as Spark has them, and conversion of columns of files to the types of a schema.
 
-Spark binds columns by position and takes a few Arrow types only, so every batch gets exactly the schema that
-``to_arrow_schema`` makes of Spark's. No message shows a value: errors of tasks end in Spark's event log.
+Spark binds columns by position and accepts only a few Arrow types, so every batch gets exactly the schema that
+``to_arrow_schema`` makes of Spark's. No message shows a value: errors of tasks get into Spark's event log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def spark_schema(schema: pa.Schema, name: str) -> pa.Schema:
 
 
 def spark_type(kind: pa.DataType) -> pa.DataType:
-    """The type that Spark has for an Arrow type. Raises TypeError for none.
+    """The type that Spark has for an Arrow type. Raises TypeError if there is none.
 
     Times of day become bigint, microseconds since midnight; nanoseconds become microseconds.
     """
@@ -114,15 +114,14 @@ def _is_list(kind: pa.DataType) -> bool:
 def nulls(field: pa.Field, count: int, name: str) -> pa.Array:
     """A column that the file does not have."""
     if not field.nullable and count:
-        raise FormatError(f"{name}: the column {field.name!r} is missing, and the schema does not let it be null")
+        raise FormatError(f"{name}: the column {field.name!r} is missing, and the schema does not allow nulls in it")
     return pa.nulls(count, field.type)
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str, time_zone: str = "UTC") -> pa.RecordBatch:
-    """A batch with exactly the columns of a schema, found by name, else by name without its case.
+    """A batch with exactly the columns of a schema, found by exact name, else by name without case.
 
-    Columns that are not wanted are left out, those that it does not have are null. Texts without a time zone become
-    times of the given one.
+    Other columns are left out, missing ones are null. Texts without a time zone become times of the given zone.
     """
     if batch.schema.equals(schema):
         return batch
@@ -137,8 +136,8 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str, time_zone: st
             made = _converted(column, field.type, time_zone)
         except (*_CAST_ERRORS, ValueError, OverflowError, TypeError):
             raise FormatError(
-                f"{name}: the column {field.name!r} is of the type {column.type} there, and not all of its values "
-                f"can be had as {field.type}"
+                f"{name}: the column {field.name!r} is of the type {column.type}, and not all of its values "
+                f"can be converted to {field.type}"
             ) from None
         check_nulls(made, field, name)
         columns.append(made)
@@ -146,18 +145,18 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str, time_zone: st
 
 
 def check_nulls(column: pa.Array, field: pa.Field, name: str) -> None:
-    """Refuse nulls where a schema does not let them be."""
+    """Refuse nulls where a schema does not allow them."""
     if not field.nullable and column.null_count:
-        raise FormatError(f"{name}: the column {field.name!r} has nulls, and the schema does not let it be null")
+        raise FormatError(f"{name}: the column {field.name!r} has nulls, and the schema does not allow them")
 
 
 def without_columns(count: int) -> pa.RecordBatch:
-    """A batch of rows without columns, for queries that want those of the path only."""
+    """A batch of rows without columns, for queries on columns of the path only."""
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None], children=[]))
 
 
 def find(schema: pa.Schema, name: str) -> int | None:
-    """Index of the column of a name; Spark's names have no case."""
+    """Index of the column with a name; names in Spark are case-insensitive."""
     exact: int = schema.get_field_index(name)
     if exact >= 0:
         return exact
@@ -181,7 +180,7 @@ def _converted(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array
     if types.is_struct(target):
         return _struct(array, target, time_zone)
     if _is_list(kind) and types.is_list(target):
-        # Nulls have no elements any more then, and offsets begin at 0.
+        # Then nulls have no elements, and offsets begin at 0.
         lengths = pc.fill_null(pc.list_value_length(array), 0)
         values = _converted(pc.list_flatten(array), target.value_type, time_zone)
         return pa.ListArray.from_arrays(_offsets(lengths), values, type=target, mask=_null_mask(array))
@@ -201,10 +200,10 @@ def _converted(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array
 
 
 def _times(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
-    """Nanoseconds are cut off; a time without a zone is of the zone that the options say."""
+    """Nanoseconds are cut off; a time without a zone is in the zone of the options."""
     if array.type.tz is None and target.tz is not None and time_zone != "UTC":
         array = _in_zone(array, time_zone)
-    # Through the zone only: a cast to a naive time would be of UTC too, which is what Spark shows.
+    # Convert with the zone only: a cast to a naive time would give UTC.
     return array.cast(pa.timestamp(target.unit, array.type.tz), safe=False).cast(target)
 
 
@@ -266,7 +265,7 @@ def _is_octets(kind: pa.DataType) -> bool:
 def parsed(texts: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
     """Texts as values of a type: numbers, true and false, dates and times of ISO 8601, decimals.
 
-    For a text that is none, pyarrow's ValueError would show it, so do not pass its message on.
+    For an invalid text, the message of pyarrow's ValueError contains the text, so do not pass it on.
     """
     types = pa.types
     if types.is_string(target):
@@ -296,7 +295,7 @@ _BOOLEANS = pa.array(["true", "false", None])
 
 
 def parsed_or_null(texts: pa.Array, target: pa.DataType, time_zone: str) -> tuple[pa.Array, Any]:
-    """As :func:`parsed`, but null for a text that is none. Returns which were not, or None."""
+    """As :func:`parsed`, but null for an invalid text. Returns which were invalid, or None."""
     try:
         return parsed(texts, target, time_zone), None
     except pa.ArrowNotImplementedError:
@@ -304,7 +303,7 @@ def parsed_or_null(texts: pa.Array, target: pa.DataType, time_zone: str) -> tupl
     except ValueError:
         if len(texts) == 1:
             return pa.nulls(1, target), np.ones(1, bool)
-    # By halves: what is good stays fast, however few there are of the others.
+    # Halves: the valid texts stay fast if few are invalid.
     half = len(texts) // 2
     left, bad_left = parsed_or_null(texts.slice(0, half), target, time_zone)
     right, bad_right = parsed_or_null(texts.slice(half), target, time_zone)

@@ -19,13 +19,13 @@ _MAGIC = b"ARROW1"
 def owned_part(index: int, count: int, size: int, start: int, end: int) -> bool:
     """Whether one of `count` parts of a file belongs to a range of it.
 
-    Nobody needs to know where the parts lie to cut a file: each is taken to begin at its share of the file.
+    A file can be cut without the offsets of its parts: each part counts as beginning at its share of the file.
     """
     return start <= index * size // count < end
 
 
 def sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Pieces of a batch that are about as large as Spark likes them. Nothing is copied."""
+    """Slices of a batch of about the size that suits Spark. Nothing is copied."""
     count = max(1, -(-batch.nbytes // batch_bytes))
     step = max(1, -(-batch.num_rows // count))
     if batch.num_rows <= step:

@@ -1,7 +1,7 @@
 """Avro containers: blocks decoded by fastavro, split at sync markers.
 
-Dates, times and UUIDs stay what they are stored as, integers and texts, which Arrow takes as they are; only decimals
-become objects of Python's on the way. Types are those of Spark's own Avro source.
+Dates, times and UUIDs are decoded as they are stored, as integers and texts, which Arrow accepts; only decimals become
+Python objects. Types are those of Spark's own Avro source.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Avro(Decoder):
         found = _type_of(_schema_json(header, file.name), file.name)
         if not pa.types.is_struct(found.arrow):
             schema_of(_schema_json(header, file.name), file.name)
-        # Only what is wanted becomes Arrow.
+        # Only the columns of the schema become Arrow.
         have = pa.schema(list(found.arrow))
         fields = [have.field(index) for name in schema.names if (index := find(have, name)) is not None]
         metadata = {**header.metadata, "avro.schema": json.dumps(found.plain).encode()}
@@ -77,7 +77,7 @@ class _Avro(Decoder):
         except (Ags1Error, OSError, MemoryError):
             raise
         except Exception as error:
-            # No message of the data's own values: this ends in Spark's event log.
+            # The message must not show values of the data: it gets into Spark's event log.
             raise FormatError(
                 f"{file.name}: the rows of the Avro container cannot be decoded ({type(error).__name__})"
             ) from None
@@ -109,10 +109,10 @@ def _schema_json(header: Any, name: str) -> Any:
 
 @dataclass
 class _Type:
-    """An Avro type: what Arrow has for it, the schema that fastavro is given, and how values are changed between.
+    """An Avro type: its Arrow type, the schema for fastavro, and the conversion of values.
 
-    `plain` is the same Avro schema without logical types but decimals, `convert` goes from fastavro's value to what
-    pyarrow.array takes (None if they are the same), `converters` are those of a record's fields. `tagged` is whether a
+    `plain` is the same Avro schema without logical types but decimals, `convert` makes a value for pyarrow.array of
+    fastavro's (None if they are the same), `converters` are those of a record's fields. `tagged` is whether a
     union is in it whose branches must be told apart.
     """
 
@@ -143,7 +143,7 @@ class _Types:
         if isinstance(avro, str):
             return _Type(_PRIMITIVES[avro], avro) if avro in _PRIMITIVES else self._reference(avro, namespace)
         if not isinstance(avro, dict):
-            raise FormatError(f"{self._file}: the Avro schema has a type that is none")
+            raise FormatError(f"{self._file}: the Avro schema has an invalid type")
         kind = avro.get("type")
         if isinstance(kind, (dict, list)):
             return self.type(kind, namespace)
@@ -256,7 +256,7 @@ class _Types:
             return _Type(pa.int64(), plain)
         if kinds == {pa.float32(), pa.float64()}:
             return _Type(pa.float64(), plain)
-        # As Spark has it: a struct with a member for each branch, of which one is not null.
+        # As in Spark: a struct with a member for each branch, of which one is not null.
         members = pa.struct([(f"member{index}", each.arrow) for index, each in enumerate(real)])
         return _Type(members, plain, _member_of(real), tagged=True)
 
@@ -266,7 +266,7 @@ def _of_fields(converters: dict[str, Callable[[Any], Any]]) -> Callable[[Any], A
 
 
 def _untagged(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """For a named type in a union: fastavro gives its name too, where names are asked for anywhere."""
+    """For a named type in a union: fastavro returns its name too, if names are requested anywhere."""
 
     def without(value: Any) -> Any:
         value = value[1] if isinstance(value, tuple) else value
@@ -303,7 +303,7 @@ def _is_of(value: Any, kind: pa.DataType) -> bool:
     if isinstance(value, bool):
         return bool(types.is_boolean(kind))
     if isinstance(value, int):
-        # Of int and long, the smaller takes what fits it: fastavro does not say which it was.
+        # A value that fits int goes to int, not long: fastavro does not tell which it was.
         if types.is_int32(kind) or types.is_date32(kind):
             return -(1 << 31) <= value < 1 << 31
         return bool(types.is_integer(kind) or types.is_timestamp(kind))

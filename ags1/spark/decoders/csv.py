@@ -1,7 +1,7 @@
 """CSV, by lines, or by whole files where quoted values may have line ends.
 
-Values come as texts first, from Arrow's parser, or one line at a time where a line is not like the others; then they
-become what the schema says. So what a value means does not depend on the lines around it.
+Values are texts first, from Arrow's parser, or line by line where a line differs from the others; then they are
+converted to the types of the schema. So the meaning of a value does not depend on other lines.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Csv(Decoder):
                 yield assembled(some, made, bad, schema, self._options, file.name, "a line of CSV")
 
     def _parts(self, chunk: Chunk, width: int) -> Iterator[tuple[Chunk, list[pa.Array], Any]]:
-        """A chunk or halves of it, their columns, and which lines have another number of values."""
+        """A chunk or parts of it, their columns, and the lines with another number of values."""
         columns = self._quickly(chunk, width)
         if columns is not None:
             yield chunk, columns, None
@@ -126,7 +126,7 @@ class _Csv(Decoder):
             )
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None
-        # Fewer rows than lines: a quote that was not closed took the next line for its own.
+        # Fewer rows than lines: a quote that was not closed included the next line.
         if table.num_rows != len(chunk):
             return None
         return [column.combine_chunks() for column in table.columns]
@@ -196,7 +196,7 @@ class _Csv(Decoder):
         return unique(name or number for name, number in zip(first, numbered, strict=True))
 
     def _places(self, name: str, data: pa.Schema, first: list[str | None]) -> tuple[list[int | None], int]:
-        """Where each column of the schema stands in a line, and how many there are in a line."""
+        """The index of each column of the schema in a line, and the number of values in a line."""
         names = self._names(first)
         if not self._options.header and not all(each in names for each in data.names):
             # Without names, a schema is in the order of the values.
@@ -205,7 +205,7 @@ class _Csv(Decoder):
         places = [find(have, field.name) for field in data]
         if places and all(place is None for place in places):
             raise FormatError(
-                f"{name}: its first line names none of the columns {', '.join(data.names)}: has it a header at all, "
+                f"{name}: its first line names none of the columns {', '.join(data.names)}: does it have a header, "
                 "and is it separated by the option sep?"
             )
         return places, len(names)
@@ -264,7 +264,7 @@ def _record_bounds(text: bytes, options: SourceOptions) -> tuple[list[int], list
     for found in re.finditer(rb"|".join(special), text, re.DOTALL):
         position = found.start()
         if found.lastgroup == "quote":
-            # A doubled quote goes out and in again. One in the middle of a value that has none is only a letter.
+            # A doubled quote closes and reopens. A quote inside an unquoted value is a normal character.
             opens = position in (closed, starts[-1]) or text[position - 1 : position] == options.sep.encode()
             if inside:
                 closed = found.end()

@@ -1,7 +1,7 @@
 """JSON lines, or one JSON document in a file.
 
-Arrow's parser takes many lines at once and is strict: what it refuses is halved until some lines are left, which Python
-reads one by one. Where both can read a record, both find the same.
+Arrow's parser reads many lines at once and is strict: a chunk that it refuses is halved until few lines are left,
+which Python reads one by one. Both give the same result for a record that both can read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Json(Decoder):
                 break
         if found is None:
             raise FormatError(
-                "there is no JSON record to infer a schema from: give one with .schema(...), or look whether "
+                "there is no JSON record to infer a schema from: give one with .schema(...), or check whether "
                 "these are JSON lines (a document that spans lines needs multiLine=true)"
             )
         fields = [pa.field(name, _arrow_of(found[name])) for name in sorted(found)]
@@ -101,8 +101,8 @@ class _Json(Decoder):
 
     def _quickly(self, chunk: Chunk, data: pa.Schema, quick: pa.Schema) -> list[pa.Array] | None:
         octets = np.frombuffer(chunk.data, np.uint8)
-        # Otherwise Arrow might see two records in a line, or one in two. Behind } and in front of { there is no way
-        # to go on with a record, so one in each line is certain if their numbers agree.
+        # Otherwise Arrow might see two records in a line, or one in two. A record cannot continue after } and before
+        # {, # so equal numbers prove one record in each line.
         if (octets[chunk.starts] != ord("{")).any() or (octets[chunk.ends - 1] != ord("}")).any():
             return None
         block = chunk.block(self._options.line_sep)
@@ -114,7 +114,7 @@ class _Json(Decoder):
             )
             if table.num_rows != len(chunk):
                 return None
-            # Arrow takes bytes that are no UTF-8 for text.
+            # Arrow accepts bytes that are not UTF-8 as text.
             table.validate(full=True)
             if not data.names:
                 return []
@@ -187,7 +187,7 @@ def _documents(text: bytes) -> list[Any]:
 
 
 def _loaded(line: bytes) -> Any:
-    """The value of a text, _BAD if it is none. Numbers with a point keep all of their digits."""
+    """The value of a text, _BAD if it is invalid. Numbers with a point keep all of their digits."""
     try:
         return json.loads(line.decode("utf-8-sig"), parse_float=decimal.Decimal)
     except (ValueError, RecursionError):
@@ -207,7 +207,7 @@ def _number(value: Any) -> Any:
 
 
 def _quick_schema(schema: pa.Schema) -> pa.Schema | None:
-    """What Arrow's parser is to be asked for; None if it cannot read such columns."""
+    """The schema for Arrow's parser; None if it cannot read such columns."""
     fields = []
     for field in schema:
         kind = _quick_type(field.type)
@@ -236,7 +236,7 @@ def _quick_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _converter(kind: pa.DataType, time_zone: str) -> Callable[[Any], Any]:
-    """A function from a JSON value that is not null to what pyarrow.array takes. It raises for what does not fit."""
+    """A function that converts a JSON value that is not null for pyarrow.array. It raises for a wrong value."""
     types = pa.types
     if types.is_string(kind):
         return _as_text
@@ -324,7 +324,7 @@ def _as_octets(value: Any) -> bytes:
 
 # -- types that records have -------------------------------------------------------------------------------------------
 
-# While records are looked at, a type is a text, ["list", element] or {name: type}; None is that of null.
+# During inference, a type is a text, ["list", element] or {name: type}; None is the type of null.
 
 
 def _merged_fields(found: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class _Parquet(Decoder):
 
 
 def _empty_rows(count: int, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
-    """Rows of a row group of which no column is wanted, or which has none of them."""
+    """Rows of a row group without any column of the schema."""
     while count > 0:
         some = min(count, _MAX_ROWS)
         yield conformed(without_columns(some), schema, name)
@@ -72,7 +72,7 @@ def _empty_rows(count: int, schema: pa.Schema, name: str) -> Iterator[pa.RecordB
 
 
 def _begin(group: Any, size: int) -> int:
-    """Where a row group begins; inside the file in any case, so that some range has it."""
+    """Where a row group begins; always inside the file, so that a range has it."""
     offsets = []
     for index in range(group.num_columns):
         column = group.column(index)
@@ -83,7 +83,7 @@ def _begin(group: Any, size: int) -> int:
 
 
 class _Opened:
-    """A Parquet file that pyarrow reads, whatever it is encrypted with."""
+    """A Parquet file for pyarrow, with any encryption."""
 
     def __init__(self, file: Plain, options: SourceOptions, columns: Iterable[str] | None) -> None:
         wanted = None if columns is None else {name.lower() for name in columns}
@@ -100,7 +100,7 @@ class _Opened:
             self.file = pq.ParquetFile(pa.PythonFile(self._view, mode="r"), pre_buffer=False)
         except pa.ArrowException as error:
             self._view.close()
-            raise FormatError(f"{file.name}: this is no Parquet file that can be read: {error}") from None
+            raise FormatError(f"{file.name}: this is not a readable Parquet file: {error}") from None
         except BaseException:
             self._view.close()
             raise

@@ -1,6 +1,6 @@
 """From Arrow to plaintext: record batches as the bytes of a file, without Spark and without encryption.
 
-A format is made from the options and from the schema, once for a write. It opens as many files as are wanted.
+A format is made from the options and the schema, once for a write. It opens any number of files.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class FileEncoder(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is still to be written. The file itself is somebody else's to close."""
+        """Write the rest. The caller closes the file itself."""
 
     def abort(self) -> None:  # noqa: B027
-        """Write nothing any more."""
+        """Discard the rest."""
 
 
 class Encoding(NamedTuple):
-    """A format. It can be pickled, and has nothing open.
+    """A format. It can be pickled, and has no open file.
 
     Attributes
     ----------
     extension : str
         Ending of the names of files.
     open : callable
-        Begins a file: gets a binary file with a method ``write``, and about how much Arrow memory may wait for being
-        written together.
+        Begins a file. Its arguments are a binary file with a method ``write``, and the approximate limit of Arrow
+        memory that waits to be written together.
     """
 
     extension: str
@@ -49,12 +49,12 @@ class Encoding(NamedTuple):
 
 
 def encoding_for(options: WriteOptions, schema: pa.Schema) -> Encoding:
-    """The format that the options name, if it has the types of the columns."""
+    """The format of the options, if it has the types of the columns."""
     module = importlib.import_module(f"ags1.spark.encoders.{options.decode}")
     made: Encoding = module.make(options, schema)
     return made
 
 
 def refuse(field: pa.Field, decode: str, instead: str) -> ValueError:
-    """What to raise for a column that a format has no type for."""
+    """The error for a column whose type a format does not have."""
     return ValueError(f"the column {field.name!r} is of the type {field.type}, which {decode} does not have: {instead}")

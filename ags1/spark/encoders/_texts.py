@@ -44,16 +44,16 @@ def is_octets(kind: pa.DataType) -> bool:
 
 
 def text_of(column: pa.Array) -> pa.Array:
-    """The values of a column as texts that lose nothing; nulls stay.
+    """The values of a column as texts, without loss; nulls stay.
 
-    Floating point has a point or an exponent, and NaN, Infinity and -Infinity. Times are of ISO 8601, to the
-    microsecond; those with a zone are of UTC, with a Z. Bytes are base64.
+    Floating-point numbers have a point or an exponent, or are NaN, Infinity or -Infinity. Times are in ISO 8601, to
+    the microsecond; those with a zone are in UTC, with a Z. Bytes are base64.
     """
     kind, types = column.type, pa.types
     if types.is_string(kind) or types.is_large_string(kind):
         return column.cast(pa.string())
     if types.is_floating(kind):
-        # Arrow writes 1.0 as 1, which would be taken for an integer where types are inferred.
+        # Arrow writes 1.0 as 1, which type inference would read as an integer.
         texts = pc.replace_substring_regex(column.cast(pa.string()), r"^(-?\d+)$", r"\1.0")
         texts = pc.replace_substring_regex(texts, "^nan$", "NaN")
         return pc.replace_substring_regex(texts, "^(-?)inf$", r"\1Infinity")
@@ -102,7 +102,7 @@ class _LineFile(FileEncoder):
             return
         ended = pc.binary_join_element_wise(lines, "\n", "")
         data = ended.buffers()[2]
-        # The texts of an array lie one behind the other: nothing is copied.
+        # The texts of an array are contiguous: nothing is copied.
         offsets = np.frombuffer(ended.buffers()[1], np.int32)[ended.offset : ended.offset + len(ended) + 1]
         texts = memoryview(data).cast("B")[int(offsets[0]) : int(offsets[-1])]
         self._file.write(texts if self._packer is None else self._packer.compress(texts))

@@ -16,7 +16,7 @@ from ags1.spark.encoders import Encoding, FileEncoder, refuse
 __all__ = ["make"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# Rows go from Arrow to Python by so many.
+# Number of rows from Arrow to Python at once.
 _STEP = 4096
 _SYNC_INTERVAL = 64 << 10
 
@@ -36,12 +36,12 @@ def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
 
 def _field(name: str, kind: pa.DataType, path: str) -> dict[str, Any]:
     if not _NAME.fullmatch(name):
-        raise TypeError(f"{name!r} is no name in Avro, where only ASCII letters, digits and _ are: rename it")
+        raise TypeError(f"{name!r} is not a name in Avro, which allows only ASCII letters, digits and _: rename it")
     return {"name": name, "type": ["null", _avro(kind, path)], "default": None}
 
 
 def _avro(kind: pa.DataType, path: str) -> Any:
-    """Avro's type. `path` makes names of records that no other has. Raises TypeError if there is none."""
+    """Avro's type. `path` makes unique names of records. Raises TypeError if there is none."""
     types = pa.types
     simple = _SIMPLE.get(kind)
     if simple is not None:
@@ -82,7 +82,7 @@ _SIMPLE = {
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type that a column is cast to, so that Python gets numbers for times."""
+    """The type to cast a column to, so that Python gets numbers for times."""
     types = pa.types
     if types.is_date(kind):
         return pa.int32()
@@ -98,7 +98,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What is still to be done to Python's values, which are not null; None for nothing."""
+    """A function that converts Python values that are not null; None if they need no conversion."""
     types = pa.types
     if types.is_time(kind):
         return _microseconds
@@ -156,7 +156,7 @@ class _AvroFile(FileEncoder):
 
 
 class _Flushed:
-    """fastavro flushes after each block; that would hand on less than whole blocks of AGS1."""
+    """fastavro flushes after each block; that would write less than whole blocks of AGS1."""
 
     def __init__(self, file: Any) -> None:
         self.write = file.write

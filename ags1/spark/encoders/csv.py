@@ -1,6 +1,6 @@
 """CSV of RFC 4180: values are quoted where they have to be, and quotes in them are doubled.
 
-A null is what `null_value` says, by default nothing; an empty string is a pair of quotes.
+A null is written as `null_value`, by default nothing; an empty string is a pair of quotes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _line(options: WriteOptions, columns: list[pa.Array]) -> pa.Array:
 
 def _cells(options: WriteOptions, column: pa.Array, *, alone: bool) -> pa.Array:
     texts, quote, null_value = text_of(column), options.quote, options.null_value
-    # Blanks at an end are kept by few readers, if they are not quoted.
+    # Few readers keep blanks at an end that are not quoted.
     special = rf"[{re.escape(options.sep)}{re.escape(quote)}\r\n]|^\s|\s$|^{re.escape(null_value)}$|^$"
     unlike = pc.match_substring_regex(texts, special)
     if pc.any(unlike).as_py():
@@ -51,6 +51,6 @@ def _cells(options: WriteOptions, column: pa.Array, *, alone: bool) -> pa.Array:
             )
         doubled = pc.replace_substring(texts, quote, quote * 2)
         texts = pc.if_else(unlike, pc.binary_join_element_wise(quote, doubled, quote, ""), texts)
-    # A line of nothing would be no row.
+    # An empty line would not be read as a row.
     nothing = quote * 2 if alone and not null_value else null_value
     return pc.fill_null(texts, nothing)

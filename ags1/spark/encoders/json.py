@@ -1,7 +1,7 @@
 """JSON lines. A field that is null is left out, as Spark's own writer does it.
 
-Numbers are numbers, decimals with all their digits; NaN and infinities are strings, as JSON has none. Times are strings
-of ISO 8601, bytes are base64, maps are objects.
+Numbers are numbers, decimals with all their digits; NaN and infinities are strings, because JSON has no numbers for
+them. Times are strings in ISO 8601, bytes are base64, maps are objects.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _objects(names: Sequence[str], columns: list[pa.Array], count: int) -> pa.Ar
     for name, column in zip(names, columns, strict=True):
         values = _json_of(column)
         before = f",{encode_basestring(name)}:"
-        # Nothing at all where the value is null.
+        # Write nothing where the value is null.
         fields.append(pc.fill_null(pc.binary_join_element_wise(before, values, ""), ""))
     if not fields:
         return pa.array(["{}"] * count, pa.string())

@@ -1,4 +1,4 @@
-"""Parquet files that are not encrypted themselves: AGS1 around them is. Encrypted Parquet comes of encrypt_parquet."""
+"""Parquet files without Parquet's own encryption: AGS1 encrypts them. encrypt_parquet writes encrypted Parquet."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ class _ParquetFile(FileEncoder):
 
     def abort(self) -> None:
         if self._writer is not None:
-            # It would complete the file when it is dropped.
+            # Otherwise it would complete the file when it is garbage collected.
             self._writer.is_open = False
