@@ -1,4 +1,4 @@
-r"""What is protected in a bucket, a directory, a dataset or a table, and what is not.
+r"""Find out what is encrypted in a bucket, a directory, a dataset or a table, and what is not.
 
 >>> import pathlib, tempfile
 >>> from ags1.audit import audit
@@ -8,11 +8,11 @@ r"""What is protected in a bucket, a directory, a dataset or a table, and what i
 >>> report.files[0].protection, report.files[0].format, report.exit_code
 ('plaintext', 'CSV', 0)
 
-    one listing  -->  which files are a dataset's or a table's    their metadata is read, and with a KMS opened
+    one listing  -->  which files belong to a dataset or a table   their metadata is read, and with a KMS opened
                  -->  one small read of each file                 its magic bytes; of Parquet, the footer
-                 -->  a policy, if there is one                   what it forbids is a violation
+                 -->  a policy, if there is one                   its violations are reported
 
-Nothing is decrypted but the metadata of datasets and tables: :meth:`ags1.dataset.Dataset.verify`,
+Only the metadata of datasets and tables is decrypted: :meth:`ags1.dataset.Dataset.verify`,
 :meth:`ags1.iceberg.EncryptedTable.verify` and :func:`ags1.parquet.verify_tree` authenticate the data itself.
 """
 

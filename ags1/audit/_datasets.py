@@ -1,4 +1,4 @@
-"""A dataset: its master keys, and whether each object in it is one that a version names."""
+"""A dataset: its master keys, and whether a version names each object in it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DatasetMembership(Membership):
         shown = f"{counted(len(versions), 'version')}, {counted(newest.file_count, 'file')} in version {newest.version}"
         self.group.detail = shown
         if kms is None:
-            self.group.detail += "; no KMS was given, so nobody knows which objects nothing names"
+            self.group.detail += "; no KMS was given, so unreferenced objects are not known"
             return
         prefix = f"{root}/" if root else ""
         sizes = {each.name[len(prefix) :]: each.size for each in listed if each.name.startswith(prefix)}
@@ -79,7 +79,7 @@ class DatasetMembership(Membership):
             self._add("error", "unreadable", name, str(error), EXIT_IO)
 
     def _open(self, versions: list[Version], sizes: dict[str, int]) -> None:
-        """Authenticate the versions, and learn which objects they need."""
+        """Authenticate the versions, and collect the objects that they need."""
         needed: set[str] = set()
         looked_at: set[str] = set()
         for version in reversed(versions):
@@ -103,7 +103,7 @@ class DatasetMembership(Membership):
             try:
                 size = status(self._location.join(name)).size
             except FileNotFoundError:
-                text = "is in the manifest, and not in the dataset"
+                text = "is in the manifest, but not in the dataset"
                 self._add("error", "dataset-file-missing", name, text, EXIT_DATA)
                 return
         if size != expected:
@@ -115,7 +115,7 @@ class DatasetMembership(Membership):
         above, _, last = name.rpartition("/")
         if name.startswith(f"{RUNS}/") or (above == CONTROL and version_number(last) is not None):
             if file.protection == PLAINTEXT:
-                # They hold wrapped keys, and are authenticated by one.
+                # They contain wrapped keys, and a key authenticates them.
                 file.protection, file.format, file.leaks = BY_DESIGN, "dataset", ()
                 file.detail = "version or run of a dataset: master keys, patterns, numbers of files"
                 file.problem = None
@@ -125,5 +125,5 @@ class DatasetMembership(Membership):
             text = "is of no run of this dataset: it was put there"
             self._add("warning", "dataset-foreign-file", name, f"{text}, and is {file.protection}")
         elif self._needed is not None and name not in self._needed:
-            text = "no version names it: its run goes on, or was interrupted; `ags1 dataset expire` removes it"
+            text = "no version names it: its run is in progress, or was interrupted; `ags1 dataset expire` removes it"
             self._add("note", "dataset-unreferenced", name, text)

@@ -1,7 +1,7 @@
-"""The report as one page: nothing is fetched, and only the page's own script may run.
+"""The report as one HTML page: it loads nothing else, and only its own script may run.
 
-The texts of the page are names that anybody may have chosen: each is escaped, and shown without control and direction
-characters. Should one get through, the policy of the page refuses every script but the one whose digest it has.
+The texts of the page contain names from untrusted sources: each is escaped, and shown without control and direction
+characters. If one still got through, the page's content security policy only allows the script with the given digest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Rectangle", "page", "squarified"]
 
 _WIDTH, _HEIGHT = 1200.0, 460.0
-# More rectangles, or more rows, than that are slow to draw and not read by anybody.
+# More rectangles or rows are slow to draw, and too many to read.
 _DIRECTORIES = 100
 _ROWS = 5000
 _FINDINGS = 1000
@@ -86,7 +86,7 @@ def _legend(report: AuditReport) -> str:
 
 
 def _directory(file: AuditedFile, report: AuditReport) -> str:
-    """What a file is counted under: its dataset or table, or the first directories of its name."""
+    """The group that a file is counted in: its dataset or table, or the first directories of its name."""
     group = report.groups[file.group]
     if file.group:
         return group.name
@@ -189,7 +189,7 @@ def _leaks(report: AuditReport) -> str:
     if not rows:
         return ""
     return (
-        '<h2>What is shown to whoever has no key</h2><p class="soft">Besides names, sizes and times of files.</p>'
+        '<h2>What is visible without a key</h2><p class="soft">Besides names, sizes and times of files.</p>'
         f"{_table(('what', 'files', 'bytes', 'such as'), rows)}"
     )
 
@@ -267,7 +267,7 @@ def _worst(row: list[float], side: float, scale: float) -> float:
 
 
 def _place(row: list[float], rest: Rectangle, share: float) -> tuple[list[Rectangle], Rectangle]:
-    """A row along the shorter side, and what is left."""
+    """A row along the shorter side, and the rest of the rectangle."""
     found = []
     total = sum(row)
     if rest.width >= rest.height:

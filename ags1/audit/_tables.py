@@ -1,7 +1,7 @@
-"""An Iceberg table: what its newest metadata promises, and what of its files is not so.
+"""An Iceberg table: what its newest metadata promises, and which of its files differ.
 
 metadata.json, alone         format version, master key, snapshots without a key, plaintext statistics
-with a KMS, or in plaintext  the table's own audit; with the list of its files, those that nothing names
+with a KMS, or in plaintext  the table's own audit; with the list of its files, those that are unreferenced
 each file's bytes            plaintext manifests, Puffin and data files in an encrypted table
 """
 
@@ -26,9 +26,9 @@ METADATA_DIRECTORY = "metadata"
 
 _MAX_BYTES = 256 << 20
 _NUMBER = re.compile(r"v?(\d{1,18})(?:[-.])")
-# Of Iceberg's Flink sink: job, operator, subtask, attempt, checkpoint, number.
+# Names from Iceberg's Flink sink: job, operator, subtask, attempt, checkpoint, number.
 _FLINK = re.compile(r"[0-9a-f]{32}-.+-\d{5}-\d+-\d+-\d{5}\.avro")
-# Errors of a table's own audit that are no damage: what its metadata promises too little, and keys that are refused.
+# Errors of a table's own audit that are not damage: weak settings in its metadata, and refused keys.
 _WEAK = frozenset({
     "data-key-length", "file-plaintext", "file-without-length", "format-version", "kek-other-master-key",
     "no-master-key-property", "snapshot-without-key", "table-not-encrypted",
@@ -44,7 +44,7 @@ class TableMembership(Membership):
         self._report = report
         # Names of the files that the metadata refers to; None if that is not known.
         self._named: set[str] | None = None
-        # Of these the table says that all columns are encrypted, of those that they are plaintext.
+        # Files whose columns are all encrypted, and all plaintext, according to the table.
         self._uniform: set[str] = set()
         self._known_plaintext: set[str] = set()
         newest = max(metadata, key=lambda each: (_number(each), each.modified, each.name))
@@ -54,7 +54,7 @@ class TableMembership(Membership):
             if kms is not None or not self.group.encrypted:
                 self._open(newest, fields, kms)
             else:
-                self.group.detail += "; no KMS was given, so only its metadata file was looked at"
+                self.group.detail += "; no KMS was given, so only its metadata file was read"
                 self._judge_metadata(fields)
 
     def _add(self, severity: str, code: str, message: str, exit_code: int = 0) -> None:
@@ -69,7 +69,7 @@ class TableMembership(Membership):
         except Ags1Error:
             fields = {}
         if "format-version" not in fields:
-            self._add("error", "table-damaged", f"{newest.name} is no metadata of a table", EXIT_DATA)
+            self._add("error", "table-damaged", f"{newest.name} is not the metadata of a table", EXIT_DATA)
             return None
         return fields
 
@@ -95,14 +95,14 @@ class TableMembership(Membership):
             for each in _dicts(fields, kind):
                 if not each.get("key-metadata"):
                     path = each.get("statistics-path")
-                    self._add("warning", "table-statistics-plaintext", f"{path} is in plaintext, and tells of the data")
+                    self._add("warning", "table-statistics-plaintext", f"{path} is in plaintext, and shows data")
 
     # -- with all its files ------------------------------------------------------------------------------------------
 
     def _open(self, newest: Entry, fields: dict[str, Any], kms: Any) -> None:
         where = fields.get("location")
         if not isinstance(where, str) or _place(where) != _place(self._location.text):
-            text = f"its metadata says that it is in {where}: it is a copy, and its files are judged by their bytes"
+            text = f"its metadata has the location {where}: it is a copy, and its files are judged by their bytes"
             self._add("warning", "table-elsewhere", text)
             self._judge_metadata(fields)
             return
@@ -132,8 +132,8 @@ class TableMembership(Membership):
             self._add("error", "table-damaged", str(error), EXIT_DATA)
             return
         if not found.complete:
-            # The audit has said why.
-            self.group.detail += "; which files nothing names is not known"
+            # The audit has reported the reason.
+            self.group.detail += "; unreferenced files are not known"
             return
         self._uniform = {_place(each.path) for each in found if each.encryption == PARQUET}
         self._named = {_place(each.path) for each in found} | {
@@ -149,7 +149,7 @@ class TableMembership(Membership):
 
     def _take_finding(self, severity: str, code: str, message: str) -> None:
         if code == "table-not-encrypted":
-            # Each of its files is judged by itself.
+            # Each of its files is judged on its own.
             return
         if severity != "error" or code in _WEAK:
             self._add("warning" if severity == "error" else severity, f"table-{code}", message)
@@ -171,7 +171,7 @@ class TableMembership(Membership):
             return
         if place in self._uniform and not file.columns_known and file.problem is None:
             file.columns_known = True
-            file.detail += "; all of them, as the table says"
+            file.detail += "; all of them, according to the table"
         kind = "file"
         if of_metadata and file.format == "Avro":
             kind = "Flink manifest" if _FLINK.fullmatch(last) else "manifest or manifest list"
@@ -210,6 +210,6 @@ def _place(text: str) -> str:
         if where.is_local:
             return os.path.realpath(where.path)
     except ValueError:
-        # Metadata may say anything.
+        # Metadata may contain anything.
         return text
     return f"{where.scheme}://{where.container}/{where.path}".rstrip("/")

@@ -1,6 +1,6 @@
-"""What one file is, by its first bytes and, of Parquet, by its footer: how it is protected, and what it shows.
+"""What a file is, by its first bytes and, for Parquet, by its footer: its protection, and what it shows.
 
-A name proves nothing, so no file is judged by its name alone.
+No file is judged by its name alone, because a name proves nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENCRYPTED, PARTLY, PLAINTEXT, UNKNOWN, BY_DESIGN, EMPTY, UNREADABLE = PROTECTION
 "metadata": what a format has only in plaintext, such as the metadata.json of an encrypted table."""
 
 BYTES_READ = 4096
-"""Of the beginning of each file."""
+"""Bytes that are read at the beginning of each file."""
 
 _MAGICS = (
     (b"Obj\x01", "Avro"), (b"ORC", "ORC"), (b"PFA1", "Puffin"), (b"ARROW1", "Arrow IPC"),
@@ -42,15 +42,15 @@ _MAGICS = (
     (b"\x04\x22\x4d\x18", "lz4"), (b"PK\x03\x04", "zip"), (b"\xff\x06\0\0sNaPpY", "snappy"), (b"7z\xbc\xaf", "7z"),
     (b"%PDF-", "PDF"), (b"\x89PNG", "PNG"), (b"\xff\xd8\xff", "JPEG"), (b"\x89HDF", "HDF5"),
 )  # fmt: skip
-# What shows the names of its columns and, mostly, the least and greatest values.
+# Formats that show the names of columns and, mostly, the least and greatest values.
 _WITH_SCHEMA = frozenset({"Avro", "ORC", "Arrow IPC", "SQLite", "HDF5"})
 _MAX_KEY_FILE = 100
 _TEXT_KEY = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{48}|[0-9a-fA-F]{64}|[A-Za-z0-9+/]{22}==|[A-Za-z0-9+/]{43}=")
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PARTITION = re.compile(r"(?:^|/)[^/=]+=[^/]+/")
-# Of 4096 random bytes, nearly always more than 7.94 bits a byte.
+# 4096 random bytes nearly always have more than 7.94 bits a byte.
 _RANDOM_ENTROPY = 7.9
-# What is far less is not encrypted: of 2048 random bytes it is 7.9, too.
+# A file with far less is not encrypted: 2048 random bytes also have 7.9.
 _LOW_ENTROPY = 7.5
 _RANDOM_BYTES = 2048
 
@@ -70,19 +70,19 @@ class AuditedFile:
     format : str
         "AGS1", "Parquet", "CSV" and so on; "" if it is unknown.
     detail : str
-        What else is known of it, for a person.
+        Further details, as text.
     keys : tuple of str
         Master keys, or names of keys, that the file names.
     leaks : tuple of str
-        What it shows to whoever has no key.
+        What it shows without a key.
     group : int
         Index in :attr:`AuditReport.groups`.
     encrypted_columns, plaintext_columns : tuple of str
-        Of Parquet, with dots.
+        Columns of Parquet, with dots.
     columns_known : bool
         Whether these two are all columns; False if an encrypted footer hides them.
     problem : tuple of (str, str), or None
-        Code and message of what is wrong with it.
+        Code and message of its problem.
     """
 
     name: str
@@ -99,13 +99,13 @@ class AuditedFile:
     problem: tuple[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it but `problem`, which is among the findings, as JSON can hold it."""
+        """All attributes except `problem`, which is among the findings, for JSON."""
         held = ((each.name, getattr(self, each.name)) for each in fields(self) if each.name != "problem")
         return {name: list(value) if isinstance(value, tuple) else value for name, value in held}
 
 
 def decryption_of(kms: Any) -> DecryptionConfig | None:
-    """What opens encrypted footers with the client of a KMS; None without one."""
+    """The configuration that opens encrypted footers with a KMS client; None without one."""
     if kms is None:
         return None
     from ags1.parquet import DecryptionConfig
@@ -114,12 +114,12 @@ def decryption_of(kms: Any) -> DecryptionConfig | None:
 
 
 def look(entry: Entry, decryption: DecryptionConfig | None = None) -> AuditedFile:
-    """Look at one file: one request for its beginning, and for Parquet those for its footer.
+    """Inspect one file: one request for its beginning, and for Parquet more for its footer.
 
     Parameters
     ----------
     decryption : DecryptionConfig, optional
-        Opens encrypted footers, where it has their keys.
+        Opens encrypted footers, if it has their keys.
     """
     found = AuditedFile(entry.name, entry.size, UNREADABLE)
     try:
@@ -162,10 +162,10 @@ def _take_stream(found: AuditedFile, head: bytes) -> None:
         block_length = read_header(head[:HEADER_LENGTH])
         plaintext_length(found.size, block_length)
     except FormatError as error:
-        found.problem = "damaged", f"{found.name}: begins as an AGS1 stream and is none: {error}"
+        found.problem = "damaged", f"{found.name}: begins like an AGS1 stream, but is not one: {error}"
         return
     if len(head) >= _RANDOM_BYTES and _entropy(head[HEADER_LENGTH:]) < _LOW_ENTROPY:
-        found.problem = "damaged", f"{found.name}: begins as an AGS1 stream, and what follows is not encrypted"
+        found.problem = "damaged", f"{found.name}: begins like an AGS1 stream, but the rest is not encrypted"
         return
     found.format, found.protection = "AGS1", ENCRYPTED
     found.detail = f"blocks of {block_length:,} bytes"
@@ -200,7 +200,7 @@ def _take_parquet(found: AuditedFile, head: bytes, entry: Entry, decryption: Dec
         found.detail += "; which columns are encrypted is not known without its key"
         return
     for each in inspected.columns:
-        # Without rows nothing is encrypted, and nothing is to be seen.
+        # Without rows nothing is encrypted, and nothing is visible.
         plain = bool(inspected.row_groups) and (each.readable_without_keys or each.protection == "mixed")
         if plain:
             found.plaintext_columns = (*found.plaintext_columns, each.column)
@@ -230,7 +230,7 @@ def _inspected(found: AuditedFile, entry: Entry, decryption: DecryptionConfig | 
         try:
             return inspect(entry.location, decryption)
         except AuthenticationError:
-            # With the key that the file itself names.
+            # Use the key that the file itself names.
             raise
         except (Ags1Error, ValueError) as error:
             found.detail = f"not opened: {error}"
@@ -249,7 +249,7 @@ def _take_others(found: AuditedFile, head: bytes) -> None:
             return
     if _is_key_metadata(found, head):
         found.format = "key metadata"
-        found.problem = "key-in-plaintext", f"{found.name}: is key metadata in plaintext: whoever reads it has the key"
+        found.problem = "key-in-plaintext", f"{found.name}: is key metadata in plaintext: its readers have the key"
         return
     text = _text(head)
     if text is not None:
@@ -271,7 +271,7 @@ def _take_text(found: AuditedFile, text: str) -> None:
     elif any(first.count(each) and first.count(each) == rest.split("\n", 1)[0].count(each) for each in ",;\t|"):
         found.format, found.leaks = "CSV", ("values", "column names")
     if _PRIVATE_KEY.search(text) or (found.size <= _MAX_KEY_FILE and _TEXT_KEY.fullmatch(text.strip())):
-        found.problem = "key-in-plaintext", f"{found.name}: looks like a key in plaintext: whoever reads it has it"
+        found.problem = "key-in-plaintext", f"{found.name}: looks like a key in plaintext: its readers have it"
 
 
 def _is_key_metadata(found: AuditedFile, head: bytes) -> bool:
@@ -287,7 +287,7 @@ def _is_key_metadata(found: AuditedFile, head: bytes) -> bool:
 def _text(head: bytes) -> str | None:
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     try:
-        # A character may be cut at the end.
+        # The last character may be cut.
         text = codecs.getincrementaldecoder(encoding)().decode(head)
     except UnicodeDecodeError:
         return None
@@ -304,5 +304,5 @@ def _is_json(text: str) -> bool:
 
 
 def _entropy(data: bytes) -> float:
-    """Bits in a byte."""
+    """Entropy in bits a byte."""
     return -sum(each / len(data) * math.log2(each / len(data)) for each in Counter(data).values())

@@ -34,24 +34,23 @@ def audit(
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AuditReport:
-    """Say what of a bucket, a directory, a dataset, a table or a file is encrypted, how, and what is not.
+    """Report what is encrypted in a bucket, a directory, a dataset, a table or a file, how, and what is not.
 
     Parameters
     ----------
     location : path or URL
-        What to look at, with all that is below it. Links to directories are named and not followed.
+        What to audit, with all files below it. Links to directories are reported, but not followed.
     policy : Policy, path, URL or mapping, optional
         What must be encrypted; see :class:`ags1.audit.Policy`. Without it nothing is a violation.
     kms : client or URL, optional
         Opens the metadata of datasets and encrypted tables, and the footers of Parquet. Without it they are judged by
-        what is in plaintext: which files nothing refers to, for one, is then not known.
+        their plaintext parts: unreferenced files, for example, are then not known.
     threads : int, optional
-        Files to look at at once; by default 32.
+        Files to inspect at once; by default 32.
     progress : callable, optional
-        Called as ``progress(done, total)`` with the bytes of the files that were looked at. An exception in it stops
-        the audit.
+        Called as ``progress(done, total)`` with the bytes of the inspected files. An exception in it stops the audit.
     storage_options : mapping, optional
-        What is needed to reach a URL and is not in the environment.
+        Options to reach a URL that the environment does not have.
 
     Returns
     -------
@@ -60,15 +59,15 @@ def audit(
     Raises
     ------
     FileNotFoundError, OSError
-        The location does not exist, or cannot be listed. What is below it and cannot be read is in the report.
+        The location does not exist, or cannot be listed. Files below it that cannot be read are in the report.
     KeyAccessError
-        The KMS of a URL cannot be made a client of.
+        No client can be made for the URL of the KMS.
     ValueError
-        A policy that is none, or a number of threads below 1.
+        An invalid policy, or a number of threads below 1.
 
     Notes
     -----
-    Memory grows with the number of files, about as their listing does, and not with their sizes.
+    Memory grows with the number of files, about as their listing does, but not with their sizes.
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
@@ -98,9 +97,9 @@ def judge(
     kms: Any = None,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Audit with the files looked at by `look_at`, which returns one for each entry, in their order.
+    """Audit with `look_at`, which returns an AuditedFile for each entry, in their order.
 
-    What else it does, and its arguments, are those of :func:`audit`; `kms` is a client.
+    Otherwise as :func:`audit`; `kms` is a client.
     """
     if isinstance(policy, Mapping):
         policy = Policy.of(policy)
@@ -133,7 +132,7 @@ class _Audit:
                 progress(done, total)
         report.add_up()
         if not report.files and not report.findings:
-            text = f"{self._location.text}: there are no files here, so nothing was looked at"
+            text = f"{self._location.text}: there are no files here, so nothing was inspected"
             report.add("warning", "nothing-found", self._location.text, text)
         self._judge_all()
         report.sort_findings()
@@ -151,12 +150,12 @@ class _Audit:
             return list_files(self._location, on_error=tell)
         except (NotADirectoryError, FileNotFoundError) as nothing:
             if not self._location.name:
-                # A bucket, which is no file.
+                # A bucket, which is not a file.
                 raise
             try:
                 return [status(self._location)]
             except FileNotFoundError:
-                # The listing says whether it is the bucket.
+                # The listing shows whether it is the bucket.
                 raise nothing from None
 
     def _take(self, found: AuditedFile) -> None:
@@ -169,7 +168,7 @@ class _Audit:
             else:
                 report.add("error", code, found.name, message, 1 if code == "damaged" else 4)
         if found.detail.startswith("AES_GCM_CTR_V1"):
-            text = f"{found.name}: its pages have no tags: whoever can change the file can change them unnoticed"
+            text = f"{found.name}: its pages have no tags: changes of them are not detected"
             report.add("warning", "pages-without-tags", found.name, text)
         if self._policy is not None:
             for code, message in self._policy.violations(found):
@@ -196,14 +195,12 @@ class _Audit:
                 if each.protection in ("encrypted", PARTLY) and not each.keys and not report.groups[each.group].keys
             ]
             if unnamed:
-                text = (
-                    f"{counted(len(unnamed), 'encrypted file')} of no dataset and no table do not say under which key"
-                )
+                text = f"{counted(len(unnamed), 'encrypted file')} of no dataset and no table do not name their key"
                 report.add("note", "key-not-known", unnamed[0].name, f"{text}, such as {unnamed[0].name}")
 
 
 def _memberships(location: Location, listed: list[Entry], kms: Any, report: AuditReport) -> list[Membership]:
-    """All groups below a location, first the one of the files that belong to no other.
+    """All groups below a location, first the one for files without another group.
 
     A dataset has ``_ags1/v-N.json``, an Iceberg table ``metadata/*.metadata.json``.
     """

@@ -1,8 +1,8 @@
-"""What may lie in a lake in plaintext, what must not, and under which master keys: a TOML file.
+"""A policy, from a TOML file: what may be plaintext, what must be encrypted, and with which master keys.
 
 [plaintext]
 allowed = ["public/**", "*.md"]     any other plaintext is a violation
-max_share = 0.05                    of all bytes, those that are allowed too
+max_share = 0.05                    of all bytes, allowed ones included
 
 [encrypted]
 required = ["customers/**"]
@@ -53,13 +53,13 @@ class ColumnRule:
     columns: tuple[str, ...]
 
     def covers(self, name: str) -> bool:
-        """Whether it is about this file."""
+        """Whether the rule applies to this file."""
         return _any(name, self.files)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What must be protected. None of an attribute means that it asks for nothing.
+    """What must be protected. An attribute that is None requires nothing.
 
     A pattern without ``/`` is compared with each component of a name, one with ``/`` with the whole name, where ``*``
     stands for any characters, ``/`` too.
@@ -67,16 +67,16 @@ class Policy:
     Attributes
     ----------
     plaintext_allowed : tuple of str, or None
-        Patterns of files that may be plaintext; then no other may.
+        Patterns of files that may be plaintext; no others may.
     max_plaintext_share : float or None
-        The most of all bytes that may be plaintext or of unknown format, 0 to 1; those that are allowed count too.
+        The largest share of all bytes that may be plaintext or of unknown format, 0 to 1; allowed files count too.
     encrypted_required : tuple of str
-        Patterns of files that must be encrypted, even if `plaintext_allowed` has them.
+        Patterns of files that must be encrypted, even if `plaintext_allowed` matches them.
     columns : tuple of ColumnRule
     keys_allowed : tuple of str, or None
-        Master keys that may be used; then no other may.
+        Master keys that may be used; no others may.
     name : str
-        What reports call it.
+        Name in reports.
     """
 
     plaintext_allowed: tuple[str, ...] | None = None
@@ -97,7 +97,7 @@ class Policy:
         Raises
         ------
         ValueError
-            Not TOML, or with a name or a value that no policy has.
+            Not TOML, or it has an unknown name or an invalid value.
         ImportError
             Python 3.10 without tomli.
         OSError
@@ -108,17 +108,17 @@ class Policy:
         try:
             fields = _loads(data.decode())
         except ValueError as error:
-            raise ValueError(f"{location}: is no TOML: {error}") from None
+            raise ValueError(f"{location}: is not TOML: {error}") from None
         return cls.of(fields, location.text)
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], name: str = "policy") -> Policy:
-        """Make one of what a TOML file has.
+        """Make a policy of the content of a TOML file.
 
         Raises
         ------
         ValueError
-            A name or a value that no policy has.
+            An unknown name or an invalid value.
         """
         for table, content in fields.items():
             if table not in _TABLES:
@@ -141,18 +141,18 @@ class Policy:
         )
 
     def violations(self, file: AuditedFile) -> Iterable[tuple[str, str]]:
-        """What a file does that it must not: codes and messages."""
+        """The violations of a file: codes and messages."""
         if file.protection in (BY_DESIGN, EMPTY, UNREADABLE):
             return
         name = file.name
         rules = [rule for rule in self.columns if rule.covers(name)]
         protected = file.protection == ENCRYPTED or (file.protection == PARTLY and bool(rules))
         if not protected:
-            what = f"is {file.protection}" if file.protection != "unknown" else "is of no known format"
+            what = f"is {file.protection}" if file.protection != "unknown" else "is of an unknown format"
             if _any(name, self.encrypted_required):
-                yield "must-be-encrypted", f"{name}: {what}, and must be encrypted"
+                yield "must-be-encrypted", f"{name}: {what}, but must be encrypted"
             elif self.plaintext_allowed is not None and not _any(name, self.plaintext_allowed):
-                yield "plaintext-not-allowed", f"{name}: {what}, and no pattern of plaintext.allowed has it"
+                yield "plaintext-not-allowed", f"{name}: {what}, and no pattern of plaintext.allowed matches it"
         for rule in rules:
             yield from _column_violations(rule, file)
         yield from self.key_violations(name, file.keys)
@@ -162,7 +162,7 @@ class Policy:
         if self.keys_allowed is not None:
             for key in keys:
                 if key not in self.keys_allowed:
-                    yield "key-not-allowed", f"{name}: is under the master key {key!r}, which keys.allowed has not"
+                    yield "key-not-allowed", f"{name}: is under the master key {key!r}, which is not in keys.allowed"
 
 
 def _loads(text: str) -> dict[str, Any]:
@@ -187,11 +187,11 @@ def _column_violations(rule: ColumnRule, file: AuditedFile) -> Iterable[tuple[st
         return
     for column in file.plaintext_columns:
         if any(fnmatchcase(column, pattern) or column.startswith(f"{pattern}.") for pattern in rule.columns):
-            yield "column-not-encrypted", f"{file.name}: column {column!r} must be encrypted, and is not"
+            yield "column-not-encrypted", f"{file.name}: column {column!r} must be encrypted, but is not"
     if not file.columns_known:
         yield (
             "column-not-checked",
-            f"{file.name}: whether column {wanted} is encrypted cannot be seen without its footer's key: give a KMS",
+            f"{file.name}: whether column {wanted} is encrypted is not known without its footer's key: give a KMS",
         )
 
 

@@ -1,4 +1,4 @@
-"""What an audit found: as text, as JSON, as a page."""
+"""The result of an audit: as text, as JSON, as an HTML page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ags1.audit.classification import PROTECTIONS, AuditedFile
 __all__ = ["AuditReport", "Finding", "Group", "Membership"]
 
 SEVERITIES = ("error", "violation", "warning", "note")
-# Findings of one code that are kept, those of all that the text shows, and names that it gives as examples.
+# Findings kept for each code, findings in the text, and example names in the text.
 _KEPT = 1000
 _LISTED = 50
 _EXAMPLES = 3
@@ -25,16 +25,16 @@ class Finding:
     Attributes
     ----------
     severity : {"error", "violation", "warning", "note"}
-        "error": damaged or not looked at. "violation": against the policy. "warning": somebody should act. "note":
-        worth knowing.
+        "error": damaged or not inspected. "violation": against the policy. "warning": action is needed.
+        "note": worth knowing.
     code : str
-        What kind of finding it is, for programs.
+        Kind of finding, for programs.
     subject : str
         Name of the file, or path of the dataset or table.
     message : str
-        What is wrong, in words.
+        The problem, as text.
     exit_code : int
-        Of an error: 1 damage, 3 a key that is not available, 4 a file that cannot be read. Else 0.
+        For an error: 1 damage, 3 a key that is not available, 4 something that could not be read. Else 0.
     """
 
     severity: str
@@ -67,7 +67,7 @@ class Group:
     detail : str
         What else is known of it, for a person.
     files, size : int
-        How many files it has, and their bytes.
+        Number of its files, and their bytes.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Its path, as messages have it."""
+        """Its path, as in messages."""
         return self.path or "."
 
     def inside(self, name: str) -> str:
@@ -93,18 +93,18 @@ class Group:
 
 
 class Membership:
-    """What a group says of the files in it; this one says nothing."""
+    """Findings of a group about its files; this base class has none."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
 
     def judge(self, file: AuditedFile, report: AuditReport) -> None:
-        """Add what the group makes of a file."""
+        """Add the findings of the group about a file."""
 
 
 @dataclass
 class AuditReport:
-    """What :func:`ags1.audit.audit` found. It contains no key, and nothing of the data.
+    """The result of :func:`ags1.audit.audit`. It contains no key and no data.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class AuditReport:
     findings : list of Finding
         Errors first, then violations, warnings and notes; the first thousand of each code.
     counts : dict of str to int
-        How many findings there are of each code.
+        Number of findings of each code.
     totals : dict of str to (int, int)
         Files and bytes of each protection.
     exit_code : int
@@ -136,7 +136,7 @@ class AuditReport:
     exit_code: int = 0
 
     def add(self, severity: str, code: str, subject: str, message: str, exit_code: int = 0) -> None:
-        """Take in a finding."""
+        """Add a finding."""
         code_of_it = EXIT_UNPROTECTED if severity == "violation" else exit_code
         order = (EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_UNPROTECTED, EXIT_OK)
         self.exit_code = min(self.exit_code, code_of_it, key=order.index)
@@ -145,7 +145,7 @@ class AuditReport:
             self.findings.append(Finding(severity, code, subject, message, code_of_it))
 
     def add_up(self) -> None:
-        """Add up the files, when all are there."""
+        """Sum up the files, when all are known."""
         self.totals = dict.fromkeys(PROTECTIONS, (0, 0))
         for each in self.files:
             count, size = self.totals[each.protection]
@@ -165,7 +165,7 @@ class AuditReport:
 
     @property
     def leaks(self) -> dict[str, list[AuditedFile]]:
-        """The files that show something to whoever has no key, by what they show."""
+        """The files that show something without a key, by what they show."""
         found: dict[str, list[AuditedFile]] = {}
         for each in self.files:
             for leak in each.leaks:
@@ -174,14 +174,14 @@ class AuditReport:
 
     @property
     def verdict(self) -> str:
-        """One line: what the policy says of it."""
+        """One line: whether the policy holds."""
         if self.policy is None:
             return "no policy was given: nothing was judged"
         number = sum(count for code, count in self.counts.items() if code in self._violated)
         if number:
             return f"policy {self.policy}: VIOLATED ({counted(number, 'violation')})"
         if self.exit_code:
-            return f"policy {self.policy}: NOT SHOWN TO HOLD: not everything could be looked at, or some is damaged"
+            return f"policy {self.policy}: NOT SHOWN TO HOLD: some files could not be read, or are damaged"
         return f"policy {self.policy}: holds"
 
     @property
@@ -204,7 +204,7 @@ class AuditReport:
                 what = f"{counted(group.files, 'file')}, {size_text(group.size)}{keys}"
                 lines.append(f"{group.kind} {group.name}: {what}{f'; {group.detail}' if group.detail else ''}")
         if self.leaks:
-            lines.append("what is shown to whoever has no key, besides names and sizes of files:")
+            lines.append("what is visible without a key, besides names and sizes of files:")
         for leak, files in self.leaks.items():
             names = ", ".join(each.name for each in files[:_EXAMPLES])
             more = ", ..." if len(files) > _EXAMPLES else ""
@@ -220,7 +220,7 @@ class AuditReport:
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it: everything."""
+        """Everything, for JSON."""
         return {
             "location": self.location,
             "policy": self.policy,
@@ -235,7 +235,7 @@ class AuditReport:
         }
 
     def html(self) -> str:
-        """The report as one page that needs nothing else: a picture of the bytes, and a table to sort and filter."""
+        """The report as one self-contained HTML page: a picture of the bytes, and a table to sort and filter."""
         from ags1.audit._html import page
 
         return page(self)

@@ -34,7 +34,7 @@ def test_the_report_is_printed(run: Run, here: Path) -> None:
 
 def test_an_audit_of_nothing_says_so(run: Run, here: Path) -> None:
     (here / "empty").mkdir()
-    text = "warning: nothing-found: empty: there are no files here, so nothing was looked at\n"
+    text = "warning: nothing-found: empty: there are no files here, so nothing was inspected\n"
     assert text in run("audit", "empty").out
     quiet = run("audit", "empty", "--quiet")
     assert (quiet.code, quiet.out, quiet.err) == (0, "", f"ags1: {text}")

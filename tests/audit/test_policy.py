@@ -127,8 +127,8 @@ def test_a_policy_is_a_toml_file(tmp_path: Path, lake: Path) -> None:
         ("keys = 1\n", r"keys is a table: write \[keys\]"),
         ('[[columns]]\nfiles = "a"\n', "needs files and encrypted"),
         ("columns = [1]\n", "columns is a table"),
-        ("[plaintext\n", "is no TOML"),
-        ("\xff", "is no TOML"),
+        ("[plaintext\n", "is not TOML"),
+        ("\xff", "is not TOML"),
     ],
 )
 def test_a_policy_with_a_mistake_is_refused(tmp_path: Path, text: str, message: str) -> None:

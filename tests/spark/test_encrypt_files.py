@@ -260,7 +260,7 @@ def test_a_file_that_fails_ends_the_run_which_keeps_the_rest_for_the_next(job: J
     (job.raw / "b").symlink_to("nowhere")
     with pytest.raises(FileNotFoundError, match=r"^encrypt: .*nowhere|^encrypt: .*b'") as caught:
         job.run({"a": b"1", "c": b"3"})
-    assert "What was done is kept: run it again to go on, or with on_error='collect'" in str(caught.value)
+    assert "What was done is kept: run it again to continue, or with on_error='collect'" in str(caught.value)
     with pytest.raises(FileNotFoundError, match="its first run was not completed"):
         dataset.open(job.vault, job.kms)
     (job.raw / "b").unlink()

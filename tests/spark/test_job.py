@@ -228,7 +228,7 @@ def test_a_file_that_ends_a_run_gives_it_the_exit_code_of_its_error(
     answer = job("decrypt", "a", "b", "--kms", "local:k.json?password_file=p", spark=object())
     assert answer.code == code
     assert "a/b: no good" in answer.err
-    assert "run it again to go on, or with --keep-going" in answer.err
+    assert "run it again to continue, or with --keep-going" in answer.err
 
 
 def test_a_traceback_is_shown_to_who_asks_for_it(
