@@ -120,7 +120,7 @@ class NoSession:
 def test_no_table_is_converted_without_being_told_so(command: str, job: Job, kms_url: str) -> None:
     answer = job(*command.split(), "--kms", kms_url, spark=NoSession())
     assert answer.code == 2
-    assert "--dry-run to see what would be done, or --yes to have it done" in answer.err
+    assert "--dry-run to see what it would do, or --yes to do it" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ _TRACE = "\n  An exception was thrown from the Python worker.\nTraceback (most r
         (
             "[JAVA_GATEWAY_EXITED] Java exited",
             SparkFailed,
-            "^Spark could not be started, .* it needs Java 17 or later, .* and a --master that Spark knows",
+            "^Spark could not be started; .* It needs Java 17 or later, .* and a --master that Spark knows",
         ),
     ],
 )

@@ -220,6 +220,6 @@ def test_maintenance_takes_no_client(spark: SparkSession, vault: Path, kms_url: 
 
 
 def test_there_is_nothing_to_clean_where_there_is_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no ags1 dataset here, and nothing of an interrupted run"):
+    with pytest.raises(FileNotFoundError, match="no ags1 dataset here, and no leftover of a run"):
         ags1.spark.clean(spark, tmp_path / "nothing")
     assert list(tmp_path.iterdir()) == []
