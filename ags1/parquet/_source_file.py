@@ -28,7 +28,7 @@ from ags1.parquet._fields import (
 )
 from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageSource
 from ags1.parquet._schema import Element, read_schema
-from ags1.parquet._thrift import BINARY, STRUCT, List, Struct
+from ags1.parquet._thrift import BINARY, Struct
 from ags1.parquet.footer import Footer, read_footer
 from ags1.storage import DescriptorSource, MemorySource, PipeSource, PlannedSource, open_source
 
@@ -401,13 +401,18 @@ class SourceFile:
             self._close()
             raise
 
+    def row_group_structures(self) -> list[Struct]:
+        """The row groups as the footer has them; none if the footer is not decrypted."""
+        if self.footer.metadata is None:
+            return []
+        groups = self.footer.metadata.list(FileMetaData.ROW_GROUPS)
+        if groups is None:
+            raise FormatError(f"{self.where}the footer has no list of row groups")
+        return list(groups.structs())
+
     def row_groups(self) -> Iterator[SourceRowGroup]:
         """All row groups, in order."""
-        metadata = self.footer.metadata
-        groups = metadata.list(FileMetaData.ROW_GROUPS) if metadata is not None else None
-        for index, structure in enumerate(groups if groups is not None else List(STRUCT)):
-            if not isinstance(structure, Struct):
-                raise FormatError(f"{self.where}row group {index} is no structure")
+        for index, structure in enumerate(self.row_group_structures()):
             yield SourceRowGroup(self, index, structure)
 
     @cached_property

@@ -121,16 +121,15 @@ class TargetFile:
         keys: list[ColumnKey | None] = [None] * len(source.leaves)
         if encryption is not None:
             keys = encryption.columns([leaf.path for leaf in source.leaves])
+        structures = source.row_group_structures()
+        is_first = self._metadata is None
         if self._metadata is None:
             self._metadata = source_metadata.copy()
-            groups = self._metadata.list(FileMetaData.ROW_GROUPS)
-            if groups is None:
-                raise FormatError(f"{source.where}the footer has no list of row groups")
-        else:
-            groups = self._metadata.list(FileMetaData.ROW_GROUPS)
-            assert groups is not None
-            for group in source.row_groups():
-                groups.append(group.structure)
+        groups = self._metadata.list(FileMetaData.ROW_GROUPS)
+        assert groups is not None
+        if not is_first:
+            for structure in structures:
+                groups.append(structure)
         self._rows += source_metadata.integer(FileMetaData.NUM_ROWS, 0)
         first = self._row_groups
         pending: list[list[_TargetChunk]] = []

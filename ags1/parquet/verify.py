@@ -261,8 +261,7 @@ class _Verification:
         self._check_footer()
         self._advance(0)
         try:
-            groups = footer.metadata.list(FileMetaData.ROW_GROUPS) if footer.metadata is not None else None
-            structures = list(groups.structs()) if groups is not None else []
+            structures = file.row_group_structures()
         except FormatError as error:
             self._fail("footer", error, offset=footer.start)
             structures = []

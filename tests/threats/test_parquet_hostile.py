@@ -194,6 +194,7 @@ FOOTERS: dict[str, tuple[Change, str]] = {
     "structs a million deep": (nested(1_000_000), "nested deeper than 64"),
     "no schema": (lambda footer: footer.remove(2), "the footer has no schema"),
     "an empty schema": (lambda footer: footer[2].items.clear(), "the footer has no schema"),
+    "no row groups": (lambda footer: footer.remove(4), "the footer has no list of row groups"),
     "a schema of integers": (lambda footer: footer.put(2, LIST, Sequence(I32, [1, 2])), "element that is no structure"),
     "a group of 2^31 - 1 columns": (schema((b"root", (1 << 31) - 1), (b"a", None), (b"b", None)), "2147483647 columns"),
     "a group of -1 columns": (schema((b"root", -1), (b"a", None), (b"b", None)), "-1 columns"),
@@ -203,7 +204,7 @@ FOOTERS: dict[str, tuple[Change, str]] = {
     "more leaves than chunks": (
         schema((b"root", 50_000), *[(b"x", None)] * 50_000), "has 2 column chunks, but the schema 50000",
     ),
-    "row groups that are integers": (lambda footer: footer.put(4, LIST, Sequence(I32, [1])), "row group 0 is no"),
+    "row groups that are integers": (lambda footer: footer.put(4, LIST, Sequence(I32, [1])), "items of kind i32, not struct"),
     "a row group without chunks": (lambda footer: footer[4][1].remove(1), "row group 1 has 0 column chunks"),
     "a row group of integers": (lambda footer: footer[4][1].put(1, LIST, Sequence(I32, [1, 2])), "no structure"),
     "a list of 2^28 structs": (
