@@ -109,7 +109,7 @@ def test_a_non_blocking_sink_that_takes_nothing_now_is_an_error() -> None:
     os.set_blocking(send, False)
     with open(receive, "rb"), open(send, "wb", buffering=0) as sink:
         writer = writer_to(sink)
-        with pytest.raises(BlockingIOError, match="non-blocking and takes no data now"):
+        with pytest.raises(BlockingIOError, match="non-blocking and is not ready"):
             writer.write(bytes(16 * MIB))
         writer.abort()
 

@@ -1,4 +1,4 @@
-"""What every KMS client has in common: the five methods, the cache of unwrapped keys, retries, and errors.
+"""The base of every KMS client: the five methods, the cache of unwrapped keys, retries, and errors.
 
 wrap_key / unwrap_key / generate_key        here: arguments, cache, one call for many threads, retries, errors
     _wrap / _unwrap / _generate             in each client: one call of the service, raising what its SDK raises
@@ -36,7 +36,7 @@ _LONGEST_CAUSE = 300
 
 
 class GeneratedKey:
-    """A fresh key that the service made, and its wrapped form.
+    """A new key that the service generated, and its wrapped form.
 
     Attributes
     ----------
@@ -60,15 +60,15 @@ class GeneratedKey:
 
 
 class Refusal(Exception):
-    """A client's own finding, such as an unknown key id; its text is the cause that the user reads."""
+    """An error that a client itself detects, such as an unknown key id; its text is the cause in the message."""
 
 
 class Unusable(Refusal):
-    """A finding that holds for every key: the service cannot be used, such as with a wrong password."""
+    """A Refusal that holds for every key: the service cannot be used, for example with a wrong password."""
 
 
 class ServiceRefusal(KeyAccessError):
-    """The service cannot be reached, or refuses whoever asks: the next key would fare no better."""
+    """The service cannot be reached, or refuses this caller: every other key would fail too."""
 
 
 class KeyManagementClient:
@@ -80,27 +80,27 @@ class KeyManagementClient:
     Parameters
     ----------
     cache_seconds : float
-        How long an unwrapped key is kept in this process, so that a hit makes no call; 0 keeps none.
+        How long an unwrapped key is kept in this process, without another call of the service; 0 keeps none.
     attempts : int
-        How often a call is tried before a passing fault (throttling, the network) becomes an error.
+        How often a call is tried before a temporary fault (throttling, the network) is raised.
     clock, sleep : callable
-        Seconds of a monotonic clock, and how to wait: for tests.
+        A monotonic clock in seconds, and a function that waits: for tests.
 
     Raises
     ------
     KeyAccessError
-        From every call: the service is down, throttles, denies or returns nonsense, or the key was not wrapped with
-        that master key. Names the service, the key id and the cause, never key material. It is a
-        :class:`ServiceRefusal` where the next key would fare no better.
+        From every call: the service is down, throttles, denies access or returns an invalid response, or the key was
+        not wrapped with that master key. The message has the service, the key id and the cause, never key material. It
+        is a :class:`ServiceRefusal` if every other key would fail too.
 
     Notes
     -----
-    Safe to share between threads; of threads that ask for the same key at once, one makes the call. A forked child
-    starts with an empty cache and a connection of its own. Cannot be pickled: send what it was made from.
+    Safe to share between threads; if several request the same key at once, one makes the call. A forked child starts
+    with an empty cache and a connection of its own. Cannot be pickled: send its URL or its arguments instead.
     """
 
     service = "KMS"
-    """What the service is called in messages."""
+    """Name of the service in messages."""
 
     _connected: Any
 
@@ -114,7 +114,7 @@ class KeyManagementClient:
     ) -> None:
         if attempts < 1:
             raise ValueError(f"attempts must be at least 1, got {attempts}")
-        # Also the cache of the tables and files that use this client: ags1.kms.key_cache_of.
+        # The tables and files that use this client use the same cache: see ags1.kms.key_cache_of.
         self._key_cache = KeyCache(cache_seconds, clock)
         self._attempts = attempts
         self._sleep = sleep
@@ -126,12 +126,12 @@ class KeyManagementClient:
     # -- the protocol ----------------------------------------------------------------------------------------
 
     def initialize(self, properties: Mapping[str, str]) -> None:
-        """Take a catalog's properties. What the constructor was given goes before them.
+        """Take the properties of a catalog. Arguments of the constructor have precedence.
 
         Parameters
         ----------
         properties : mapping of str to str
-            Those of Iceberg's catalog; each client says which it reads.
+            Those of the Iceberg catalog; each client documents the ones that it reads.
         """
         with self._lock:
             self._refuse_closed()
@@ -145,14 +145,14 @@ class KeyManagementClient:
         Parameters
         ----------
         key : buffer or Key
-            The key to wrap, not empty.
+            The key to wrap; not empty.
         wrapping_key_id : str
             The service's name of the master key.
 
         Returns
         -------
         bytes
-            The wrapped key, in the service's own form.
+            The wrapped key, in the format of the service.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class KeyManagementClient:
         TypeError, ValueError
             A wrong argument, or a closed client.
         """
-        # Held in what no traceback shows, and under no other name.
+        # Tracebacks do not show the contents of this object. There must be no other reference to the key.
         secret = _secret(_octets(key, "key"))
         del key
         self._check(wrapping_key_id)
@@ -170,12 +170,12 @@ class KeyManagementClient:
         return self._require_bytes(wrapped, action)
 
     def unwrap_key(self, wrapped_key: Buffer, wrapping_key_id: str) -> bytes:
-        """Decrypt a wrapped key; a key that is in the cache costs no call.
+        """Decrypt a wrapped key; a key in the cache needs no call.
 
         Parameters
         ----------
         wrapped_key : buffer
-            What :meth:`wrap_key`, here or in Iceberg, returned.
+            The result of :meth:`wrap_key`, here or in Iceberg.
         wrapping_key_id : str
             The service's name of the master key.
 
@@ -192,16 +192,16 @@ class KeyManagementClient:
         return bytes(self._key_cache.get(name, lambda: self._unwrapped(wrapped, wrapping_key_id)))
 
     def supports_key_generation(self) -> bool:
-        """Whether the service makes keys itself; otherwise make one with ``ags1.Key.generate`` and wrap it."""
+        """Whether the service generates keys; if not, make one with ``ags1.Key.generate`` and wrap it."""
         return False
 
     def generate_key(self, wrapping_key_id: str) -> GeneratedKey:
-        """Have the service make a key, and wrap it with a master key.
+        """Let the service generate a key and wrap it with a master key.
 
         Raises
         ------
         NotImplementedError
-            :meth:`supports_key_generation` says no.
+            :meth:`supports_key_generation` returns False.
         KeyAccessError
             As the class says.
         """
@@ -217,7 +217,7 @@ class KeyManagementClient:
         return GeneratedKey(bytes(key), self._require_bytes(wrapped, action))
 
     def close(self) -> None:
-        """Wipe the cached keys and hang up. Closing twice does nothing; any other use afterwards is refused."""
+        """Wipe the cached keys and close the connection. A second call does nothing; any other raises ValueError."""
         with self._lock:
             self._closed = True
             self._key_cache.close()
@@ -232,8 +232,8 @@ class KeyManagementClient:
     def as_pyarrow(self) -> Any:
         """Make a ``pyarrow.parquet.encryption.KmsClient`` over this client, for PyArrow's ``CryptoFactory``.
 
-        Wrapped keys are standard base64 of :meth:`wrap_key`'s bytes, the convention of parquet-java's key tools for
-        services that return bytes. For `CryptoFactory` give a function: ``lambda config: client.as_pyarrow()``.
+        Wrapped keys are the standard base64 of :meth:`wrap_key`'s bytes, as in parquet-java's key tools for services
+        that return bytes. `CryptoFactory` needs a function: ``lambda config: client.as_pyarrow()``.
 
         Raises
         ------
@@ -256,20 +256,20 @@ class KeyManagementClient:
         raise NotImplementedError
 
     def _is_transient(self, error: Exception) -> bool:
-        """Whether the same call may succeed a moment later. The client's own SDK says it best."""
+        """Whether the same call may succeed a moment later, by the rules of the client's SDK."""
         return isinstance(error, (ConnectionError, TimeoutError))
 
     def _refuses_everything(self, error: Exception) -> bool:
-        """Whether the next key would fare no better, as with credentials that the service does not know."""
+        """Whether every other key would fail too, as with credentials that the service does not know."""
         return False
 
     def _describe(self, error: Exception) -> str:
-        """What went wrong, for a person."""
+        """The cause, for messages."""
         text = str(error)
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
     def _connect(self) -> Any:
-        """Make the SDK's client; called under a lock, once for each process."""
+        """Make the SDK's client. Called under a lock, once in each process."""
         raise NotImplementedError
 
     def _hang_up(self, connection: Any) -> None:
@@ -280,7 +280,7 @@ class KeyManagementClient:
 
     @property
     def _connection(self) -> Any:
-        """The SDK's client, made when it is first needed."""
+        """The SDK's client, made at first use."""
         with self._lock:
             self._refuse_closed()
             if self._connected is None:
@@ -290,7 +290,7 @@ class KeyManagementClient:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _after_fork(self) -> None:
-        """Start afresh: a child must use neither its parent's keys, nor its locks, nor its connections."""
+        """Start again: a child must not use its parent's keys, locks or connections."""
         self._lock = threading.RLock()
         self._connected = None
 
@@ -300,7 +300,7 @@ class KeyManagementClient:
             try:
                 self._hang_up(connection)
             except Exception:
-                # It is not needed any more, in whatever state it is.
+                # The connection is not needed any more, so an error while it is closed does not matter.
                 pass
 
     def _refuse_closed(self) -> None:
@@ -323,7 +323,7 @@ class KeyManagementClient:
         return _secret(self._require_bytes(key, action)), wrapped
 
     def _call(self, function: Callable[[], T], action: str, secret: Key | Secret | None = None) -> T:
-        """Call the service until it responds, a fault is no passing one, or the attempts are used up."""
+        """Call the service until it responds, a fault is permanent, or all attempts have failed."""
         final: Exception | None = None
         for attempt in range(1, self._attempts + 1):
             try:
@@ -332,7 +332,7 @@ class KeyManagementClient:
                 final = error.with_traceback(None)
                 break
             except Exception as error:
-                # A finding of our own is final, and needs no SDK to be explained.
+                # An error that the client itself detected is permanent, and its text is complete.
                 transient = not isinstance(error, Refusal) and self._is_transient(error)
                 holds_for_all = (
                     isinstance(error, Unusable)
@@ -345,8 +345,8 @@ class KeyManagementClient:
                 break
             if attempt < self._attempts:
                 self._sleep(_pause(attempt))
-        # Raised out here, so that no exception hangs on it whose text nobody checked for keys, nor any frame of the
-        # call, in which the key stands.
+        # Raised here, outside the handler: the error must not refer to an exception whose text was not checked for
+        # keys, nor to a frame that holds the key.
         if final is not None:
             final.__context__ = final.__cause__ = None
             raise final
@@ -358,8 +358,8 @@ class KeyManagementClient:
         said = str(error) if isinstance(error, Refusal) else self._describe(error)
         text = " ".join(said.split())
         if secret is not None and (shows_secret(said, bytes(secret)) or shows_secret(text, bytes(secret))):
-            # A service that repeats what it was sent.
-            return f"{type(error).__name__} (its text shows the key, so it is left out)"
+            # The service's text repeats what was sent to it.
+            return f"{type(error).__name__} (its text is left out, because it contains the key)"
         return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}..."
 
     def _message(self, action: str, cause: str) -> str:
@@ -377,12 +377,12 @@ class KeyManagementClient:
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} cannot be pickled or copied: it holds keys and connections; send the URL for "
-            "ags1.kms.load, or the arguments, and make another there"
+            "ags1.kms.load, or the arguments, and make another one there"
         )
 
 
 def bytes_of(response: object, name: str) -> bytes:
-    """Return the bytes that a service's response has under this name, as an item or as an attribute.
+    """Return the bytes of a response that have this name, as an item or as an attribute.
 
     Raises
     ------
@@ -411,12 +411,12 @@ def _octets(data: Buffer, name: str) -> bytes:
 
 
 def _secret(octets: bytes) -> Key | Secret:
-    """Hold a secret so that no traceback shows it."""
+    """Wrap a secret so that tracebacks do not show it."""
     return Key(octets) if len(octets) in _AES_SIZES else Secret(octets)
 
 
 def _pause(attempt: int) -> float:
-    """Seconds before the next attempt: doubling, and never the same for all clients that were refused at once."""
+    """Seconds before the next attempt: doubling and random, so that clients do not retry at the same moment."""
     longest: float = min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
     return longest * (0.5 + int.from_bytes(os.urandom(2), "big") / 131072)
 

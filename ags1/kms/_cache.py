@@ -1,7 +1,7 @@
-"""The one cache of unwrapped keys. It belongs to a KMS client, and keeps what that client may keep.
+"""The cache of unwrapped keys. Each KMS client has one, with the time limit of that client.
 
-Keys of Iceberg tables, datasets and Parquet files are all found here, each under the master key's id and a hash of its
-wrapped bytes: never under an id alone, which somebody could have given to other bytes.
+It holds the keys of Iceberg tables, datasets and Parquet files. A key is found by the id of its master key and a hash
+of its wrapped bytes: an id alone is not enough, because other wrapped bytes may have the same id.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 CACHE_SECONDS = 3600.0
-"""How long an unwrapped key is kept by default: as long as Iceberg Java and Rust keep one."""
+"""How long an unwrapped key is kept by default, in seconds: the same as in Iceberg Java and Rust."""
 
 MAX_ENTRIES = 10_000
 
 
 class _Flight:
-    """A key that one thread asks for, with the lock, while others wait for that."""
+    """A key that one thread requests while it holds the lock; other threads wait for the lock."""
 
     __slots__ = ("__weakref__", "failure", "is_led", "lock", "value")
 
@@ -49,12 +49,12 @@ class KeyCache:
     seconds : float
         How long a key is kept; 0 keeps none.
     clock : callable
-        Seconds that only grow.
+        A monotonic clock, in seconds.
 
     Notes
     -----
-    Safe to share between threads: of threads that ask for one key at once, one makes the call, and all get its result
-    or its refusal. A failure is not kept. A forked child starts with an empty cache.
+    Safe to share between threads: if several request the same key at once, one makes the call, and all get its result
+    or its error. Errors are not kept. A forked child starts with an empty cache.
     """
 
     def __init__(self, seconds: float = CACHE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -71,17 +71,17 @@ class KeyCache:
         renew_in_children(self)
 
     def get(self, name: Hashable, make: Callable[[], T], *, seconds: float | None = None) -> T:
-        """Return what is kept under a name; what is not kept is made.
+        """Return the value that is kept under a name; if there is none, make it.
 
         Parameters
         ----------
         name : hashable
             Of a wrapped key: :func:`name_of_key`.
         make : callable
-            Makes the value: a Key, something that holds one, or a Secret, which is never kept. It may call this
-            method with the same name.
+            Makes the value: a Key, an object that holds one, or a Secret, which is never kept. It may call this method
+            with the same name.
         seconds : float, optional
-            The greatest age that this caller accepts; what it has made is not kept if that is 0.
+            The greatest age that this caller accepts; with 0, the new value is not kept.
         """
         limit = self.seconds if seconds is None else min(seconds, self.seconds)
         with self._lock:
@@ -91,17 +91,17 @@ class KeyCache:
             flight = self._flights.get(name)
             if flight is None or flight.value is not None or flight.failure is not None:
                 flight = self._flights[name] = _Flight()
-                # Too old for this caller: the client's own unwrap_key must not find it either.
+                # Too old for this caller: remove it, so that the client's own unwrap_key does not find it either.
                 self._kept.pop(name, None)
             epoch = self._epoch
-        # Whatever interrupts who asks, the lock is open afterwards, and the next that waited for it asks.
+        # If the thread that makes the call is interrupted, the lock is released and the next waiting thread makes it.
         with flight.lock:
             if flight.failure is not None:
                 raise type(flight.failure)(str(flight.failure))
             if flight.value is not None:
                 return flight.value  # type: ignore[no-any-return]
             if flight.is_led:
-                # A client's own unwrap_key, inside the call that a table or a file makes.
+                # The client's own unwrap_key, called inside `make` of a table or a file.
                 return make()
             try:
                 flight.is_led = True
@@ -117,19 +117,19 @@ class KeyCache:
                 flight.is_led = False
 
     def put(self, name: Hashable, value: object) -> None:
-        """Keep a key that was just made."""
+        """Keep a new key."""
         with self._lock:
             self._keep(name, value, self.seconds, self._epoch)
 
     def part(self) -> KeyCache:
-        """Make a cache for keys that only one user may find; it lives no longer than this one is open."""
+        """Make a separate cache, whose keys only its user can find. Closing this cache closes it too."""
         part = KeyCache(self.seconds, self.clock)
         part._closed = self._closed
         self._parts.add(part)
         return part
 
     def clear(self) -> None:
-        """Forget all keys, also those that are being asked for."""
+        """Remove all keys. The results of calls that are running now are not kept."""
         with self._lock:
             self._epoch += 1
             self._kept.clear()
@@ -137,14 +137,14 @@ class KeyCache:
             part.clear()
 
     def close(self) -> None:
-        """Forget all keys, and keep none from now on."""
+        """Remove all keys, and keep none from now on."""
         self._closed = True
         for part in list(self._parts):
             part.close()
         self.clear()
 
     def renew(self) -> None:
-        """Start empty, in a child that has one thread: it has neither its parent's keys nor its locks."""
+        """Start empty in a forked child, which has one thread: do not use its parent's keys and locks."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
         # They end with the calls that take part in them.
@@ -166,19 +166,19 @@ class KeyCache:
         return value if value is not None and self.clock() - made < limit else None
 
     def _keep(self, name: Hashable, value: object, limit: float, epoch: int) -> None:
-        # A Secret is no AES key: what else a service is used for is not ours to keep.
+        # A Secret is not an AES key. Other secrets that a service unwraps are not kept.
         if self._closed or limit <= 0 or epoch != self._epoch or isinstance(value, Secret):
             return
         now = self.clock()
         self._kept[name] = (now, value)
         self._kept.move_to_end(name)
-        # The oldest stand first.
+        # The oldest are first.
         while len(self._kept) > MAX_ENTRIES or now - next(iter(self._kept.values()))[0] >= self.seconds:
             self._kept.popitem(last=False)
 
 
 def name_of_key(key_id: str, wrapped: bytes) -> Hashable:
-    """What a wrapped key is called in the cache of its client."""
+    """The name of a wrapped key in the cache of its client."""
     return key_id, hashlib.sha256(wrapped).digest()
 
 
@@ -188,9 +188,9 @@ def key_cache_of(kms: Any) -> KeyCache:
     Parameters
     ----------
     kms : object
-        A client of :mod:`ags1.kms`, whose `cache_seconds`, ``initialize`` and ``close`` rule its cache. Any other
-        object has one for as long as it lives, for its own ``cache_seconds`` or an hour; one that no weak reference
-        can be made to has none.
+        A client of :mod:`ags1.kms`, whose `cache_seconds`, ``initialize`` and ``close`` also apply to its cache. Any
+        other object gets a cache for its lifetime, which keeps keys for its ``cache_seconds`` or an hour; without
+        support for weak references it gets none.
     """
     own = getattr(kms, "__dict__", {}).get("_key_cache")
     if isinstance(own, KeyCache):
@@ -204,7 +204,7 @@ def key_cache_of(kms: Any) -> KeyCache:
             found = weakref.ref(kms, lambda _: _foreign.pop(identity, None))
         except TypeError:
             return KeyCache(0)
-        # Of two threads that come here at once, one's cache stays.
+        # If two threads come here at once, setdefault keeps one cache.
         kept, other = _foreign.setdefault(identity, (found, cache))
         if kept() is kms:
             return other

@@ -1,4 +1,4 @@
-"""Addresses of services: what may be sent keys, and what may not."""
+"""Checks of service addresses: keys are sent only to safe ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from urllib.parse import urlsplit
 
 
 def checked(url: str, name: str) -> str:
-    """The address, if keys may be sent there.
+    """Return the address if keys may be sent to it.
 
     Raises
     ------
     ValueError
-        No https or http URL, one with a password in it, or http to another machine: keys would travel in the open.
+        It is not an https or http URL, it contains a password, or it is http to another machine, which would send keys
+        unencrypted.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise ValueError(f"{name} must be a URL such as https://host:port")
     if parts.password is not None or parts.username is not None:
-        raise ValueError(f"{name} must not have a user or password in it: other users could read them")
+        raise ValueError(f"{name} must not contain a user or password: other users could read them")
     if parts.scheme == "http" and not _is_loopback(parts.hostname):
-        raise ValueError(f"{name} is {url}: over http keys would travel in the open; use https")
+        raise ValueError(f"{name} is {url}: http would send keys unencrypted; use https")
     return url.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""The file of a local keystore: master keys by their ids, under one password or key file.
+"""The file format of a local keystore: master keys by id, protected by one password or key file.
 
     {"format": "ags1-keystore", "version": 1,
      "protection": {"kind": "password", "kdf": "scrypt", "n": ..., "r": ..., "p": ..., "salt": ...}
@@ -11,8 +11,8 @@
     seal     = HMAC-SHA256(HMAC-SHA256(secret, "seal"), all above): no entry can be dropped, swapped or renamed
     sha256   = of all above: tells chance damage without the password
 
-Bytes are base64; "all above" is the object as sorted JSON without spaces. That an older version of the whole file was
-put back cannot be seen.
+Bytes are base64; "all above" is the object as sorted JSON without spaces. The replacement of the whole file by an older
+version cannot be detected.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from ags1._typing import Any
 from ags1.kms._base import Refusal
 
 LARGEST = 16 << 20
-"""Bytes that a keystore has at most; anything larger is something else."""
+"""The greatest length of a keystore in bytes; a larger file is not a keystore."""
 
 _FORMAT = "ags1-keystore"
 _VERSION = 1
 _NONCE = 12
 _SALT = 16
 _CHECK = 16
-# 128 MiB and a few tenths of a second for each guess.
+# Each guess costs 128 MiB and a few tenths of a second.
 SCRYPT_N = 1 << 17
 _SCRYPT_R = 8
 _SCRYPT_P = 1
-# What a file may ask for: enough to be safe, and not all of the memory.
+# Limits for the parameters in a file: safe enough, without using all of the memory.
 _LEAST_N, _MOST_N, _MOST_R, _MOST_P = 1 << 10, 1 << 20, 16, 8
 _LONGEST_ID = 1024
 
 
 class Protection:
-    """What opens the file: a password with the way from it to a key, or a key file.
+    """What opens the file: a password and the derivation of a key from it, or a key file.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Protection:
 
     @classmethod
     def by_password(cls, password: str | bytes) -> Protection:
-        """Protect a new file by a password."""
+        """Protect a new file with a password."""
         header = {
             "kind": "password",
             "kdf": "scrypt",
@@ -77,17 +77,18 @@ class Protection:
 
     @classmethod
     def by_key(cls, key: Key) -> Protection:
-        """Protect a new file by a key that is kept elsewhere."""
+        """Protect a new file with a key that is kept elsewhere."""
         return cls({"kind": "key-file"}, key)
 
     @classmethod
     def of(cls, data: bytes, *, password: str | bytes | None = None, key: Key | None = None) -> Protection:
-        """Open the protection of an existing file with what its user has.
+        """Open the protection of an existing file with the password or key of its user.
 
         Raises
         ------
         Refusal
-            The file wants the other kind, nothing was given, or the file is damaged or asks for absurd work.
+            The file needs the other kind of secret, none was given, or the file is damaged or has excessive scrypt
+            parameters.
         """
         header = _read(data)["protection"]
         if header["kind"] == "password":
@@ -122,20 +123,20 @@ def serialize(keys: Mapping[str, Key], protection: Protection) -> bytes:
 
 
 def parse(data: bytes, protection: Protection) -> dict[str, Key]:
-    """The keys in a keystore file, all of it authenticated; Refusal if a secret is wrong, or the file damaged."""
+    """The keys in a keystore file, which is authenticated as a whole. Refusal: wrong secret, or damaged file."""
     content = _read(data)
     if not hmac.compare_digest(_decode(content["check"]), protection.part("check")[:_CHECK]):
         wrong = "password" if protection.header["kind"] == "password" else "key file"
         raise Refusal(f"the {wrong} is wrong")
     seal = _decode(content.pop("seal"))
     if not hmac.compare_digest(seal, hmac.digest(protection.part("seal"), _canonical(content), "sha256")):
-        raise Refusal("it was altered by someone without its password: do not use it, fetch your copy of it")
+        raise Refusal("it was changed without its password: do not use it, restore it from your backup")
     wrapping = Key(protection.part("wrap"))
     return {key_id: _unwrap(_decode(wrapped), key_id, wrapping) for key_id, wrapped in content["keys"].items()}
 
 
 def check_key_id(key_id: str) -> None:
-    """Refuse, with a TypeError or ValueError, ids that no one could type or that would garble a list."""
+    """Raise TypeError or ValueError for ids that cannot be typed or that would break a list."""
     if not isinstance(key_id, str):
         raise TypeError(f"a key id must be a str, not {type(key_id).__name__}")
     if not 0 < len(key_id) <= _LONGEST_ID:
@@ -145,26 +146,26 @@ def check_key_id(key_id: str) -> None:
 
 
 def _read(data: bytes) -> dict[str, Any]:
-    """The file as an object of the right shape, without its "sha256", which is correct."""
+    """The file as an object with the right members, without its "sha256", which was checked."""
     if len(data) > LARGEST:
-        raise Refusal(f"it is no keystore: it has more than {LARGEST} bytes")
+        raise Refusal(f"it is not a keystore: it has more than {LARGEST} bytes")
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
-        raise Refusal("it is no keystore, or it is damaged: it holds no JSON") from None
+        raise Refusal("it is not a keystore, or it is damaged: it is not JSON") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise Refusal(f"it is no keystore: it is not of the format {_FORMAT}")
+        raise Refusal(f"it is not a keystore: its format is not {_FORMAT}")
     version = content.get("version")
     if version != _VERSION or isinstance(version, bool):
         raise Refusal(f"its version is unknown: {str(version)[:20]}; a newer ags1 may read it")
     checksum = content.pop("sha256", None)
     if checksum != hashlib.sha256(_canonical(content)).hexdigest() or not _is_sound(content):
-        raise Refusal("it is damaged: fetch your copy of it")
+        raise Refusal("it is damaged: restore it from your backup")
     return content
 
 
 def _is_sound(content: dict[str, Any]) -> bool:
-    """Whether every member is there and of its kind; who alters a file can make the checksum right."""
+    """Whether every member exists and has the right type; an attacker can write a correct checksum."""
     protection, keys = content.get("protection"), content.get("keys")
     if not isinstance(protection, dict) or not isinstance(keys, dict):
         return False
@@ -190,7 +191,7 @@ def _derive(header: dict[str, Any], password: str | bytes) -> Key:
     if isinstance(octets, str):
         octets = unicodedata.normalize("NFC", octets).encode("utf-8", "surrogateescape")
     n, r, p = header["n"], header["r"], header["p"]
-    # OpenSSL needs a little more than the 128 * n * r bytes of the algorithm.
+    # OpenSSL needs slightly more than the 128 * n * r bytes of the algorithm.
     memory = 128 * r * (n + p + 4) + (1 << 20)
     return Key(hashlib.scrypt(octets, salt=_decode(header["salt"]), n=n, r=r, p=p, maxmem=memory, dklen=32))
 

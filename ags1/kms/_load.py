@@ -1,4 +1,4 @@
-"""KMS clients by a short URL, as a command line or a configuration names them."""
+"""KMS clients from a short URL, for command lines and configurations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORMS = (
     "aws:?region=R, gcp:, azure:https://VAULT.vault.azure.net, vault:https://HOST:8200?mount=transit, local:PATH, "
     "module:package.module.Class"
 )
-# What people would write for a secret. Each has a better place, which the message names.
+# Option names that people may use for a secret. The error names a better place for it.
 _SECRET = re.compile(r"pass|secret|token|access_?key|credential|api_?key|^key$|^pin$", re.IGNORECASE)
 _NOT_SECRET = frozenset({"password_file", "token_file", "key_file"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
@@ -31,31 +31,31 @@ def load(kms: str | KeyManagementClient, **options: Any) -> KeyManagementClient:
     kms : str or client
         One of ``aws:?region=R&endpoint=URL&profile=NAME``, ``gcp:?endpoint=URL``, ``azure:https://VAULT``,
         ``vault:https://HOST:8200?mount=transit&namespace=N&token_file=PATH``, ``local:PATH?password_file=PATH`` (or
-        ``key_file``), ``module:package.module.Class?name=value`` (values become its properties). All take
-        ``cache_seconds`` and ``attempts``, all but local ones ``timeout``. Secrets are refused: their places are the
-        environment and files. An object with the methods of a client is returned as it is.
+        ``key_file``), ``module:package.module.Class?name=value`` (the options become its properties). All take
+        ``cache_seconds`` and ``attempts``, all but local ones ``timeout``. Secrets in the URL are refused: put them
+        into the environment or files. An object with the methods of a client is returned unchanged.
     **options
-        More arguments for the client's constructor, which go before those of the URL; a password, for example.
+        More arguments for the client's constructor, for example a password; they override those of the URL.
 
     Raises
     ------
     ValueError
-        An unknown form or option, or a secret in the URL. No message repeats a value.
+        An unknown form or option, or a secret in the URL. Messages never contain the values of options.
     ImportError
-        The module of a ``module:`` URL, or what it needs, is missing.
+        The module of a ``module:`` URL, or one that it imports, is missing.
     """
     if not isinstance(kms, str):
         if all(callable(getattr(kms, name, None)) for name in _METHODS):
             if options:
-                raise TypeError(f"a client that exists takes no options: {', '.join(sorted(options))}")
+                raise TypeError(f"an existing client accepts no options: {', '.join(sorted(options))}")
             return kms
         raise TypeError(f"kms must be a URL or a KMS client, not {type(kms).__name__}")
     found = _SCHEME.fullmatch(kms)
     if found is None:
-        raise ValueError(f"this is no KMS URL; the forms are {_FORMS}")
+        raise ValueError(f"this is not a KMS URL; the forms are {_FORMS}")
     scheme, rest = found[1].lower(), found[2]
     if scheme == "memory":
-        raise ValueError("there is no memory: URL, for it would have to contain the key: pass an ags1.kms.MemoryKms")
+        raise ValueError("there is no memory: URL, because it would contain the key: pass an ags1.kms.MemoryKms")
     path, _, text = rest.partition("?")
     query = _Query(scheme, text)
     if scheme in _SERVICES:
@@ -68,7 +68,7 @@ def load(kms: str | KeyManagementClient, **options: Any) -> KeyManagementClient:
 
 
 class _Query:
-    """The options behind the question mark."""
+    """The options after the question mark."""
 
     def __init__(self, scheme: str, text: str) -> None:
         self.scheme = scheme
@@ -79,7 +79,7 @@ class _Query:
         for name, _ in pairs:
             if _SECRET.search(name) and name not in _NOT_SECRET:
                 raise ValueError(
-                    f"a secret ({name}) must not stand in a KMS URL, where others can read it; use a file "
+                    f"a KMS URL must not contain a secret ({name}), because others can read it; use a file "
                     "(password_file, token_file) or the environment"
                 )
         if len({name for name, _ in pairs}) != len(pairs):
@@ -111,7 +111,7 @@ def _service(scheme: str, path: str, query: _Query, options: dict[str, Any]) -> 
     if form is None:
         return client(_address(path, scheme), **arguments)  # type: ignore[no-any-return]
     if path.strip("/"):
-        raise ValueError(f"nothing stands between the colon and the question mark: {form}; key ids are given apart")
+        raise ValueError(f"between colon and question mark there must be nothing: {form}; give key ids separately")
     return client(**arguments)  # type: ignore[no-any-return]
 
 
@@ -142,7 +142,7 @@ def _module(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementC
     if maker is None:
         raise ValueError(f"the module {module} has no {name}")
     if not callable(maker):
-        raise ValueError(f"{module}.{name} is no class: a module: URL names a class that is made without arguments")
+        raise ValueError(f"{module}.{name} is not a class: a module: URL names a class that is made without arguments")
     try:
         made = maker(**options)
     except TypeError as error:
@@ -151,24 +151,24 @@ def _module(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementC
         ) from None
     missing = [each for each in _METHODS if not callable(getattr(made, each, None))]
     if missing:
-        raise ValueError(f"{module}.{name} is no KMS client: it has no {', '.join(missing)}")
+        raise ValueError(f"{module}.{name} is not a KMS client: it has no {', '.join(missing)}")
     made.initialize(query.pairs)
     client: KeyManagementClient = made
     return client
 
 
 def _address(path: str, scheme: str) -> str | None:
-    """The address in a URL; without one it comes from the environment."""
+    """The address in a URL; None if it comes from the environment."""
     if not path:
         return None
     text = path if "://" in path else f"https://{path.lstrip('/')}"
     parts = urlsplit(text)
     if parts.scheme not in ("https", "http") or not parts.netloc:
-        raise ValueError(f"a {scheme}: URL has an address behind the colon: {scheme}:https://HOST")
+        raise ValueError(f"a {scheme}: URL has an address after the colon: {scheme}:https://HOST")
     return urlunsplit(parts)
 
 
-# By the scheme: the client, its form if it has no address, and its own options.
+# For each scheme: the client, its form if it has no address, and its own options.
 _SERVICES: dict[str, tuple[str, str | None, dict[str, Callable[[str], Any]]]] = {
     "aws": (
         "AwsKms",

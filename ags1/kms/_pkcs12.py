@@ -1,10 +1,10 @@
-"""Secret keys out of a PKCS12 keystore (RFC 7292), as Java's ``keytool -genseckey`` writes it.
+"""Reads secret keys from a PKCS12 keystore (RFC 7292), as Java's ``keytool -genseckey`` writes it.
 
     PFX > AuthenticatedSafe > SafeContents > SafeBag "secret" > PKCS8 shrouded key > the AES key
 
-`cryptography` reads PKCS12, but only private keys and certificates, and it knows no secret bags; pyjks reads Java's own
-formats and not PKCS12. So the structures come from pyasn1 and pyasn1-modules, which have them all and are maintained,
-the ciphers from `cryptography`, and what is left is the joint: which key opens what.
+`cryptography` reads only private keys and certificates from PKCS12, no secret bags; pyjks reads Java's own formats and
+not PKCS12. So the structures come from pyasn1 and pyasn1-modules, which have them all and are maintained, and the
+ciphers from `cryptography`. This module derives the keys and combines the two.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _DIGESTS = {
     "2.16.840.1.101.3.4.2.2": "sha384",
     "2.16.840.1.101.3.4.2.3": "sha512",
 }
-# More are an attack, not a protection.
+# A higher number is a denial of service, not a protection.
 _MOST_ITERATIONS = 10_000_000
 _FOR_KEY, _FOR_IV, _FOR_MAC = 1, 2, 3
 
 
 def secret_keys(data: bytes, password: str | bytes) -> dict[str, Key]:
-    """The AES keys of a keystore by their ids, which Java keeps in lower case.
+    """The AES keys of a keystore by id; Java stores ids in lower case.
 
     Raises
     ------
     Refusal
-        A wrong password, damage, or an algorithm that is not known here.
+        The password is wrong, the file is damaged, or it uses an algorithm that is not supported here.
     ImportError
-        Names the extra to install.
+        A package is missing; the message names the extra to install.
     """
     try:
         import cryptography  # noqa: F401
@@ -59,15 +59,15 @@ def secret_keys(data: bytes, password: str | bytes) -> dict[str, Key]:
     try:
         text = password if isinstance(password, str) else password.decode()
     except UnicodeDecodeError:
-        raise Refusal("the password of a PKCS12 keystore is text, and this one is not UTF-8") from None
+        raise Refusal("the password of a PKCS12 keystore must be UTF-8 text") from None
     try:
         return _keys_of(data, text)
     except Refusal:
         raise
     except Exception:
-        # Whatever the bytes made a parser say, it is about the bytes.
+        # Any other error of a parser means that the bytes are not valid.
         pass
-    raise Refusal("it is no PKCS12 keystore, or it is damaged")
+    raise Refusal("it is not a PKCS12 keystore, or it is damaged")
 
 
 def _keys_of(data: bytes, password: str) -> dict[str, Key]:
@@ -78,7 +78,7 @@ def _keys_of(data: bytes, password: str) -> dict[str, Key]:
     _check_mac(pfx["macData"], content, password)
     keys: dict[str, Key] = {}
     for part in _decode(content, rfc7292.AuthenticatedSafe()):
-        # The other kind of part, encrypted as a whole, holds certificates.
+        # The other kind of part, which is encrypted as a whole, holds certificates.
         if str(part["contentType"]) != _DATA:
             continue
         for bag in _decode(bytes(_decode(bytes(part["content"]))), rfc7292.SafeContents()):
@@ -91,7 +91,7 @@ def _keys_of(data: bytes, password: str) -> dict[str, Key]:
 
 def _check_mac(mac_data: Any, content: bytes, password: str) -> None:
     if not mac_data.isValue:
-        raise Refusal("it has no MAC, so that anyone could have changed it: make another one with a password")
+        raise Refusal("it has no MAC, so a change could not be detected: make another one with a password")
     digest = _known(_DIGESTS, mac_data["mac"]["digestAlgorithm"]["algorithm"], "MAC")
     salt, count = bytes(mac_data["macSalt"]), _iterations(mac_data["iterations"])
     key = _derive(digest, _FOR_MAC, password, salt, count, hashlib.new(digest).digest_size)
@@ -112,13 +112,13 @@ def _secret(bag: Any, password: str) -> bytes:
     padded = decryptor.update(bytes(shrouded["encryptedData"])) + decryptor.finalize()
     plain = padded[: -padded[-1]]
     if not 1 <= padded[-1] <= 16 or padded[len(plain) :] != padded[-1:] * padded[-1]:
-        # The MAC was right, so the file is whole.
-        raise Refusal("one of its keys has another password than the keystore")
+        # The MAC was correct, so the file is not damaged.
+        raise Refusal("the password of one of its keys differs from that of the keystore")
     return bytes(_decode(plain, rfc5208.PrivateKeyInfo())["privateKey"])
 
 
 def _pbes2(parameters: bytes, password: str) -> Any:
-    """What JDK 16 and newer use: AES-CBC under PBKDF2."""
+    """The encryption of JDK 16 and newer: AES-CBC with PBKDF2."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from pyasn1_modules import rfc8018
 
@@ -136,7 +136,7 @@ def _pbes2(parameters: bytes, password: str) -> Any:
 
 
 def _pbes1(name: str, parameters: bytes, password: str) -> Any:
-    """What JDKs up to 15 use: triple DES under PKCS12's own derivation."""
+    """The encryption of JDKs up to 15: triple DES with PKCS12's own key derivation."""
     from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
     from cryptography.hazmat.primitives.ciphers import Cipher, modes
     from pyasn1_modules import rfc7292
@@ -191,7 +191,7 @@ def _name_of(bag: Any) -> str:
 
 def _iterations(number: Any) -> int:
     if not 1 <= int(number) <= _MOST_ITERATIONS:
-        raise Refusal(f"it wants {str(int(number))[:20]} rounds of hashing, but {_MOST_ITERATIONS} are the most")
+        raise Refusal(f"it needs {str(int(number))[:20]} rounds of hashing; at most {_MOST_ITERATIONS} are allowed")
     return int(number)
 
 
@@ -202,4 +202,4 @@ def _known(table: dict[str, Any], identifier: Any, what: str) -> Any:
 
 
 def _unknown(what: str, identifier: Any) -> Refusal:
-    return Refusal(f"its {what} ({identifier}) is not known here: import it into a new keystore with Java's keytool")
+    return Refusal(f"its {what} ({identifier}) is not supported: import it into a new keystore with Java's keytool")

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def pyarrow_client(client: KeyManagementClient) -> Any:
-    """Make the pyarrow client; the class is made here because its base needs PyArrow."""
+    """Make the pyarrow client. The class is defined inside because its base class needs PyArrow."""
     try:
         from pyarrow.parquet.encryption import KmsClient
     except ImportError as error:
         raise ImportError("as_pyarrow() needs PyArrow: pip install 'ags1[arrow]'", name=error.name) from None
 
     class PyArrowKmsClient(KmsClient):  # type: ignore[misc]
-        """Wrapped keys as base64 text, as parquet-java's key tools have them."""
+        """Wrapped keys are base64 text, as in parquet-java's key tools."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -38,7 +38,7 @@ def pyarrow_client(client: KeyManagementClient) -> Any:
             except (binascii.Error, ValueError):
                 raise KeyAccessError(
                     f"{self._client.service} could not unwrap a key with {master_key_identifier!r}: the key material "
-                    "of the Parquet file holds no base64 text"
+                    "of the Parquet file is not base64"
                 ) from None
             return self._client.unwrap_key(wrapped, master_key_identifier)
 

@@ -52,15 +52,15 @@ class AwsKms(KeyManagementClient):
     Parameters
     ----------
     region, endpoint, profile : str, optional
-        Where the service is, and whose credentials are used; what is not given comes from the properties, then from
-        the environment as boto3 reads it.
+        The service and the credentials; an argument that is not given comes from the properties, then from the
+        environment as boto3 reads it.
     encryption_context : mapping of str to str, optional
-        Bound to what is wrapped, and needed again to unwrap it. None by default: Iceberg sends none, and cannot
-        unwrap what has one.
+        Bound to the wrapped key, and needed again to unwrap it. None by default: Iceberg sends no context, and cannot
+        unwrap keys that have one.
     encryption_algorithm, data_key_spec : str, optional
         ``SYMMETRIC_DEFAULT``, and for :meth:`generate_key` ``AES_256``.
     session : boto3.Session, optional
-        One of the caller's own.
+        Used instead of a new session.
     timeout : float
         Seconds to wait for a connection, and for a response.
     **common
@@ -136,7 +136,7 @@ class AwsKms(KeyManagementClient):
             profile_name=self._profile or properties.get("client.profile-name"),
             region_name=self._region or properties.get("client.region"),
         )
-        # Tried again in one place only: in the base, which counts and waits for all services alike.
+        # No retries in the SDK: the base class retries, in the same way for all services.
         config = Config(
             retries={"total_max_attempts": 1, "mode": "standard"},
             connect_timeout=self._timeout,
@@ -170,7 +170,7 @@ class AwsKms(KeyManagementClient):
 
         if isinstance(error, ClientError):
             return _code(error) in _UNKNOWN_CALLER
-        # No credentials, no region, no certificate: nothing that a key id has to do with.
+        # No credentials, no region, no certificate: these do not depend on the key id.
         return isinstance(error, BotoCoreError)
 
     def _describe(self, error: Exception) -> str:

@@ -13,16 +13,16 @@ __all__ = ["AzureKms"]
 
 TIMEOUT = 10.0
 _KEY_ID = re.compile(r"([0-9A-Za-z-]{1,127})(?:/([0-9A-Za-z]{1,64}))?")
-# Of a key that was rotated more often, give the version.
+# For a key that was rotated more often, the caller must give the version.
 _MOST_VERSIONS = 50
 
 
 class AzureKms(KeyManagementClient):
     """Wraps with wrapKey and unwrapKey of Azure Key Vault, as Iceberg's ``AzureKeyManagementClient`` does.
 
-    A key id is a key's name, ``name/version``, or the key's whole identifier in this vault. Wrapped bytes do not say
-    which version wrapped them, so without a version the newest is tried first and then, if it refuses, the older
-    ones (this needs the permission to list versions): what was wrapped before a rotation can still be unwrapped.
+    A key id is a key's name, ``name/version``, or the key's whole identifier in this vault. Wrapped bytes do not
+    contain the version that wrapped them. Without a version, the newest is tried first and then the older ones, which
+    needs the permission to list versions. So a key that was wrapped before a rotation can still be unwrapped.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class AzureKms(KeyManagementClient):
 
     Notes
     -----
-    To wrap, the SDK may fetch the public key and work with it here, as it also does in Java.
+    To wrap, the SDK may fetch the public key and use it locally, as it does in Java.
     """
 
     service = "Azure Key Vault"
@@ -94,13 +94,13 @@ class AzureKms(KeyManagementClient):
     def _cryptography(self, name: str, version: str | None) -> Any:
         """Make the SDK's client for one key.
 
-        A fresh one for each call, because it keeps to the newest version that it once saw; never closed, because
-        closing it closes the connections of all.
+        A new one for each call, because a client always uses the version that was the newest at its first call. Never
+        closed, because closing one closes the connections of all.
         """
         return self._connection.get_cryptography_client(name, key_version=version)
 
     def _versions(self, name: str, refusal: Any) -> Iterator[str]:
-        """Versions of a key, the newest first. That one is among them: the service says times in seconds only."""
+        """Versions of a key, newest first, with the one already tried: times have a resolution of one second."""
         from azure.core.exceptions import HttpResponseError
 
         try:
@@ -109,7 +109,7 @@ class AzureKms(KeyManagementClient):
             if error.status_code != 403:
                 raise
             raise Refusal(
-                f"{self._describe(refusal)}. If the key was rotated since, give its version in the key id "
+                f"{self._describe(refusal)}. If the key was rotated, give its version in the key id "
                 f"(name/version), or allow this client to list versions"
             ) from None
         usable = [each for each in found if each.enabled is not False and each.created_on is not None]
@@ -131,15 +131,15 @@ class AzureKms(KeyManagementClient):
             return self._vault_url
         named = self._properties.get("azure.keyvault.url")
         if not named:
-            raise Refusal("no vault was named: give vault_url, or the property azure.keyvault.url")
+            raise Refusal("no vault was given: set vault_url, or the property azure.keyvault.url")
         return _endpoint.checked(named, "azure.keyvault.url")
 
     def _parsed(self, key_id: str) -> tuple[str, str | None]:
-        """Name and version. A key id may come from a table's metadata: it must not lead to someone else's vault."""
+        """Name and version. A key id may come from the metadata of a table, so it must not select another vault."""
         if "://" in key_id:
             prefix = f"{self._url()}/keys/"
             if not key_id.lower().startswith(prefix.lower()):
-                raise Refusal(f"the key id is of another vault than {self._url()}")
+                raise Refusal(f"the key id belongs to another vault than {self._url()}")
             key_id = key_id[len(prefix) :]
         found = _KEY_ID.fullmatch(key_id)
         if found is None:
@@ -158,7 +158,7 @@ class AzureKms(KeyManagementClient):
             except ImportError as error:
                 raise missing_sdk(error, "AzureKms", "azure") from None
             credential = DefaultAzureCredential()
-        # Tried again in one place only: in the base.
+        # No retries in the SDK: the base class retries.
         options = {
             "retry_total": 0,
             "connection_timeout": self._timeout,

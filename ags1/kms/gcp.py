@@ -18,13 +18,13 @@ _TOKEN_PROPERTIES = ("gcs.oauth2.token", "gcp.oauth2.token")
 class GcpKms(KeyManagementClient):
     """Wraps with encrypt and decrypt of Google Cloud KMS, as Iceberg's ``GcpKeyManagementClient`` does.
 
-    A key id is the resource name: ``projects/P/locations/L/keyRings/R/cryptoKeys/K``. No additional authenticated
-    data is sent, for Iceberg sends none.
+    A key id is the resource name: ``projects/P/locations/L/keyRings/R/cryptoKeys/K``. No additional authenticated data
+    is sent, because Iceberg sends none.
 
     Parameters
     ----------
     endpoint : str, optional
-        Another address than Google's.
+        An address to use instead of Google's.
     credentials : google.auth.credentials.Credentials, optional
         By default the property ``gcs.oauth2.token``, else the application default credentials.
     timeout : float

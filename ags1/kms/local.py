@@ -1,4 +1,4 @@
-"""Master keys in a file of one's own, protected by a password or a key file."""
+"""Master keys in a local file, protected by a password or a key file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ICEBERG_PATH_PROPERTY = "kms.client.keystore.path"
 
 
 class LocalKms(KeyManagementClient):
-    """A KMS in a file: for a laptop, for tests, for whoever has no service.
+    """A KMS in a file: for a laptop, for tests, for users without a key management service.
 
     Keys are wrapped as :class:`~ags1.kms.MemoryKms` does. A PKCS12 keystore, as Iceberg's ``KeyStoreKmsClient`` uses
     and Java's ``keytool -genseckey`` writes, is read too (extra "kms"); its key ids are lower case, and it cannot be
@@ -37,19 +37,19 @@ class LocalKms(KeyManagementClient):
     path : path, optional
         The keystore that :meth:`create` made. Otherwise the property ``kms.client.keystore.path`` names it.
     password : str or bytes, optional
-        What it is protected by. Without any of these three: the variable ``AGS1_KMS_PASSWORD``, and for PKCS12
-        ``KEYSTORE_PASSWORD``, as for Iceberg.
+        The password of the keystore. Without any of these three arguments it comes from the variable
+        ``AGS1_KMS_PASSWORD``, and for PKCS12 from ``KEYSTORE_PASSWORD``, as in Iceberg.
     password_file : path, optional
-        A file with the password; a line end behind it is left out.
+        A file with the password; a line end after it is ignored.
     key_file : path, optional
-        A file with a key, as ``ags1 keygen`` writes it, for a keystore that is protected by that.
+        A file with a key, as ``ags1 keygen`` writes it, for a keystore that a key file protects.
     **common
         As :class:`~ags1.kms.KeyManagementClient`.
 
     Notes
     -----
-    The file is read when it is first needed, and again when it changed, so that a key which another process added is
-    found. What protects it is the password's strength: a guess costs 128 MiB and some tenths of a second.
+    The file is read at first use, and again after a change, so that keys which another process added are found. The
+    keys are as safe as the password is strong: a guess costs 128 MiB and some tenths of a second.
     """
 
     service = "LocalKms"
@@ -66,7 +66,7 @@ class LocalKms(KeyManagementClient):
         super().__init__(**common)
         self._path = None if path is None else os.fspath(path)
         self._given = _Given(password, password_file, key_file)
-        # What did not open which version of the file: a guess costs some tenths of a second, or more.
+        # A secret that failed to open a version of the file is remembered: a guess costs tenths of a second or more.
         self._refused: tuple[tuple[int, ...], Secret, str] | None = None
 
     @classmethod
@@ -80,7 +80,7 @@ class LocalKms(KeyManagementClient):
         key_file: Path | None = None,
         **common: Any,
     ) -> LocalKms:
-        """Make a new keystore, which only its owner can read, and a client for it.
+        """Make a new keystore that only its owner can read, and return a client for it.
 
         Parameters
         ----------
@@ -94,24 +94,24 @@ class LocalKms(KeyManagementClient):
         Raises
         ------
         KeyAccessError
-            The file exists, or there is nothing to protect it with.
+            The file exists, or no password or key file was given.
         OSError
             It cannot be written.
         """
         client = cls(path, password=password, password_file=password_file, key_file=key_file, **common)
         first = _as_keys(keys)
-        # What fails from here on must not have them in its frames.
+        # The frames of a later exception must not hold these keys.
         del keys, password
         client.make(first)
         return client
 
     def make(self, keys: Mapping[str, KeyLike] | None = None) -> None:
-        """Make the keystore that this client was given the path of, as :meth:`create` does.
+        """Make the keystore at the path of this client, as :meth:`create` does.
 
         Raises
         ------
         KeyAccessError
-            The file exists, or there is nothing to protect it with.
+            The file exists, or no password or key file was given.
         OSError
             It cannot be written.
         """
@@ -132,7 +132,7 @@ class LocalKms(KeyManagementClient):
         Parameters
         ----------
         key_id : str
-            Its name: 1 to 1024 characters without controls.
+            Its name: 1 to 1024 characters, without control characters.
         key : key, optional
             16, 24 or 32 bytes.
         bits : int
@@ -141,7 +141,7 @@ class LocalKms(KeyManagementClient):
         Raises
         ------
         KeyAccessError
-            There is a key of that id already, or the keystore cannot be opened.
+            A key with this id exists already, or the keystore cannot be opened.
         OSError
             It cannot be written; the old file stays as it is.
         """
@@ -170,9 +170,9 @@ class LocalKms(KeyManagementClient):
         password_file: Path | None = None,
         key_file: Path | None = None,
     ) -> None:
-        """Protect the keystore by something else from now on; its master keys stay, and what they wrapped too.
+        """Change the password or key file of the keystore. The master keys stay the same.
 
-        Whoever has an old copy of the file and the old password still has the keys.
+        An old copy of the file can still be opened with the old password.
 
         Parameters
         ----------
@@ -223,11 +223,11 @@ class LocalKms(KeyManagementClient):
     def _file(self) -> str:
         path = self._path if self._path is not None else self._properties.get(_ICEBERG_PATH_PROPERTY)
         if path is None:
-            raise Unusable(f"no keystore was named: give its path, or the property {_ICEBERG_PATH_PROPERTY}")
+            raise Unusable(f"no keystore was given: set its path, or the property {_ICEBERG_PATH_PROPERTY}")
         return path
 
     def _load(self) -> _Store:
-        """The opened keystore, read again if the file is another one than last time."""
+        """The opened keystore, read again if the file has changed."""
         with self._lock:
             self._refuse_closed()
             file = self._file
@@ -269,7 +269,7 @@ class LocalKms(KeyManagementClient):
 
     @contextlib.contextmanager
     def _changing(self, action: str) -> Iterator[_Store]:
-        """Hold the keystore alone, so that no other process's change is lost."""
+        """Hold the lock of the keystore, so that no change of another process is lost."""
         file = self._call(lambda: self._file, action)
         with self._lock, _alone(file):
             store = self._call(self._load, action)
@@ -292,7 +292,7 @@ class LocalKms(KeyManagementClient):
 
 
 class _Store(NamedTuple):
-    """An opened keystore; a foreign one has no protection that is known here."""
+    """An opened keystore; `protection` is None for a PKCS12 keystore."""
 
     keys: dict[str, Key]
     protection: _keystore.Protection | None
@@ -300,7 +300,7 @@ class _Store(NamedTuple):
 
 
 class _Given:
-    """The secret that the user gave, or where it is; read when it is needed, and not kept."""
+    """The secret of the user, or its file; a file is read when it is needed, and its content is not kept."""
 
     __slots__ = ("_key_file", "_password", "_password_file")
 
@@ -359,13 +359,13 @@ def _as_keys(keys: Mapping[str, KeyLike] | None) -> dict[str, Key]:
 
 
 def _mark(found: os.stat_result) -> tuple[int, ...]:
-    """What tells one version of a file from another: every version is a file of its own."""
+    """Identifies a version of the file; each version is a new file."""
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 @contextlib.contextmanager
 def _alone(path: str) -> Iterator[None]:
-    """Keep other processes from changing keystores in this directory meanwhile."""
+    """Lock the directory, so that no other process changes its keystores."""
     directory = os.path.dirname(os.path.realpath(path))
     try:
         import fcntl

@@ -1,4 +1,4 @@
-"""Master keys in memory: for tests, and for whoever has a way of their own to keep a key."""
+"""Master keys in memory: for tests, and for applications that store keys in their own way."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _TAG = 16
 
 
 class MemoryKms(KeyManagementClient):
-    """Wraps with AES-GCM under keys that it is given: nonce, ciphertext, tag, and no AAD.
+    """Wraps keys with AES-GCM under master keys in memory. A wrapped key is nonce, ciphertext, tag; there is no AAD.
 
-    The form is that of the test KMS of Iceberg Java (``MemoryMockKMS``) and of iceberg-rust, so that each unwraps
-    what the other wrapped.
+    The test KMS of Iceberg Java (``MemoryMockKMS``) and that of iceberg-rust use the same format, so each can unwrap
+    the keys of the others.
 
     Parameters
     ----------
     keys : mapping of str to key
-        Master keys of 16, 24 or 32 bytes by their ids.
+        Master keys of 16, 24 or 32 bytes, by id.
     **common
         As :class:`~ags1.kms.KeyManagementClient`.
     """
@@ -53,10 +53,10 @@ class MemoryKms(KeyManagementClient):
 
 
 def unknown_key(known: Iterable[str]) -> Refusal:
-    """The finding that there is no such key."""
+    """The Refusal for an unknown key id."""
     ids = sorted(known)
     shown = ", ".join(ids[:10]) + (", ..." if len(ids) > 10 else "")
-    return Refusal(f"there is no key of that id; there are {shown}" if ids else "there are no keys at all")
+    return Refusal(f"there is no key with this id; the ids are {shown}" if ids else "there are no keys")
 
 
 def seal_wrapped(key: bytes, master: Key) -> bytes:
@@ -66,9 +66,9 @@ def seal_wrapped(key: bytes, master: Key) -> bytes:
 
 
 def open_wrapped(wrapped: bytes, master: Key) -> bytes:
-    """Unwrap what :func:`seal_wrapped` or Iceberg's test KMS wrapped."""
+    """Unwrap a key that :func:`seal_wrapped` or Iceberg's test KMS wrapped."""
     if len(wrapped) < _NONCE + _TAG + 1:
-        raise Refusal(f"{len(wrapped)} bytes are no wrapped key: those have at least {_NONCE + _TAG + 1}")
+        raise Refusal(f"the wrapped key has {len(wrapped)} bytes; the minimum is {_NONCE + _TAG + 1}")
     key = open_message(wrapped[_NONCE:], master, wrapped[:_NONCE])
     if key is None:
         raise Refusal("it was wrapped with another key, or it is damaged")

@@ -22,8 +22,8 @@ _CIPHERTEXT = re.compile(rb"[\x21-\x7e]+")
 class VaultKms(KeyManagementClient):
     """Wraps with the transit secrets engine of Vault or OpenBao. Iceberg has no client for it.
 
-    A key id is the name of a transit key; wrapped bytes are the text ``vault:vN:...``, which says the version, so that
-    a key can be rotated at any time.
+    A key id is the name of a transit key. Wrapped bytes are the text ``vault:vN:...``, which contains the version, so a
+    key can be rotated at any time.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class VaultKms(KeyManagementClient):
     namespace : str, optional
         Else ``VAULT_NAMESPACE`` or ``BAO_NAMESPACE``.
     token : str, optional
-        Else `token_file`, ``VAULT_TOKEN`` or ``BAO_TOKEN``, or what ``vault login`` left in ``~/.vault-token``.
+        Else `token_file`, ``VAULT_TOKEN`` or ``BAO_TOKEN``, or ``~/.vault-token``, which ``vault login`` writes.
     token_file : path, optional
         Read for every connection.
     verify : bool or str
@@ -92,7 +92,7 @@ class VaultKms(KeyManagementClient):
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         if _CIPHERTEXT.fullmatch(wrapped) is None:
-            raise Refusal("it was not wrapped by Vault: that returns text such as vault:v1:...")
+            raise Refusal("it was not wrapped by Vault, whose wrapped keys are text such as vault:v1:...")
         response = self._transit().decrypt_data(
             _name(key_id), ciphertext=wrapped.decode(), mount_point=self._mount_point()
         )
@@ -122,7 +122,7 @@ class VaultKms(KeyManagementClient):
         if address is None:
             named = self._properties.get("vault.address") or _variable("ADDR")
             if not named:
-                raise Unusable("no server was named: give its URL, or set VAULT_ADDR")
+                raise Unusable("no server was given: pass its URL, or set VAULT_ADDR")
             address = _endpoint.checked(named, "the address of the server")
         verify = _variable("CACERT") or True if self._verify is True else self._verify
         return hvac.Client(
@@ -147,7 +147,7 @@ class VaultKms(KeyManagementClient):
                 return file.read().strip()
         except (OSError, UnicodeDecodeError) as error:
             if self._token_file is not None:
-                reason = getattr(error, "strerror", None) or "it is no text"
+                reason = getattr(error, "strerror", None) or "it is not text"
                 raise Unusable(f"the token file {files[0]} cannot be read: {reason}") from None
             raise Unusable("there is no token: set VAULT_TOKEN or BAO_TOKEN, or give a token_file") from None
 
@@ -180,7 +180,7 @@ class VaultKms(KeyManagementClient):
         from hvac.exceptions import VaultError
 
         if isinstance(error, VaultError):
-            # Its own text repeats the whole URL.
+            # The exception's own text contains the whole URL.
             text = str(error.args[0]) if error.args and error.args[0] else "no reason was given"
             return f"{type(error).__name__}: {text}"
         return super()._describe(error)
@@ -191,9 +191,9 @@ def _variable(name: str) -> str | None:
 
 
 def _name(key_id: str) -> str:
-    """The key's name; it becomes part of a path, so nothing but a name may be in it."""
+    """The name of the key. It becomes part of a path, so no other characters are allowed."""
     if _KEY_NAME.fullmatch(key_id) is None:
-        raise Refusal("a key id is the name of a transit key: letters, digits, and -_. inside")
+        raise Refusal("a key id must be the name of a transit key: letters, digits, and -_. inside")
     return key_id
 
 

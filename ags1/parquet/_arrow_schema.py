@@ -1,6 +1,6 @@
-"""The copy of the Arrow schema that Arrow's writers put into the footer, without columns that a file does not show.
+"""The copy of the Arrow schema that Arrow writers store in the footer, reduced to the columns that a view shows.
 
-Arrow lays it over the Parquet schema field by field, so one of all columns would be wrong for fewer.
+Arrow matches it with the Parquet schema field by field, so a schema with more columns would be wrong.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
-    # Of a field: whether it is shown, or what is of each of its children, by name.
+    # For a field: whether it is shown; or a mapping with the same for each of its children, by name.
     Shown: TypeAlias = bool | list[tuple[str, "Shown"]]
 
 KEY = b"ARROW:schema"
 
 
 def without_fields(encoded: bytes, shown: list[tuple[str, Shown]]) -> bytes | None:
-    """The schema with only the fields that are shown; None if that cannot be told, also where PyArrow is missing.
+    """The schema with only the fields that are shown; None if it cannot be made, also where PyArrow is missing.
 
     `encoded` is the value of the key "ARROW:schema": an IPC message in base64.
     """
@@ -33,7 +33,7 @@ def without_fields(encoded: bytes, shown: list[tuple[str, Shown]]) -> bytes | No
             return None
         message = pyarrow.schema(fields, schema.metadata).serialize()
     except (ValueError, OSError, pyarrow.ArrowException):
-        # It is nothing that the file needs.
+        # The file is complete without it.
         return None
     return base64.b64encode(message)
 

@@ -1,10 +1,10 @@
-"""Which of a file's columns a configured name means.
+"""Finds the columns of a file that a configured name means.
 
     "a.b.list.element"      the leaf of that path
     "a" or "a.b"            a group: all leaves below it
     ("a.b", "list")         the parts of a path, for columns that have a dot in their name
 
-For each leaf the most specific name counts: its own path first, then the innermost group.
+For each leaf the most specific name applies: its own path first, then the innermost group.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MOST_SHOWN = 10
 
 
 class ColumnNames:
-    """Configured names, matched against the leaf paths of a file; a match is told by its index in `names`.
+    """Configured names, matched against the leaf paths of a file. A match is an index into `names`.
 
-    `same` says whether two names, by their indices, ask for the same: only then may both mean one column, and one name
-    be given twice. What they ask for, a key for example, is `asked` in messages.
+    `same` returns whether two names, given by index, have the same value (for example the same key). Only then may both
+    mean one column, or a name be given twice. `asked` is the word for the value in messages.
     """
 
     __slots__ = ("_asked", "_dotted", "_names", "_parts", "_same")
@@ -49,13 +49,13 @@ class ColumnNames:
         return iter(self._names)
 
     def find(self, path: Path) -> int | None:
-        """Index of the name that counts for a leaf; ValueError if two equally specific ones differ in what they ask."""
+        """Index of the name that applies to a leaf. ValueError: two equally specific names have different values."""
         return next((self._one_of(found, path) for found in self._matches(path)), None)
 
     def resolve(self, paths: Sequence[Path]) -> list[int | None]:
-        """What :meth:`find` returns for each leaf, after checking that every name means some column.
+        """The result of :meth:`find` for each leaf, after checking that every name means a column.
 
-        ValueError: one means no column, or two that are not below one another; or as :meth:`find`.
+        ValueError: a name means no column, or two columns of which neither is below the other; or as :meth:`find`.
         """
         found: list[int | None] = []
         meant: dict[int, Path] = {}
@@ -83,7 +83,7 @@ class ColumnNames:
         return (self._dotted[name] if isinstance(name, str) else self._parts[name]) != index
 
     def _matches(self, path: Path) -> Iterator[list[tuple[int, Path]]]:
-        """Names that mean this leaf, the most specific first; those that are equally specific together."""
+        """Names that mean this leaf, the most specific first; equally specific names are in one list."""
         dotted, parts = self._dotted, self._parts
         for length in range(len(path), 0, -1):
             prefix = path[:length]
@@ -110,7 +110,7 @@ def _unknown(missing: list[ColumnName], paths: Sequence[Path]) -> str:
     import difflib
 
     columns = [".".join(path) for path in paths]
-    # Groups too: they are names that would have worked.
+    # Names of groups too, because they are valid names.
     known = dict.fromkeys(columns)
     known.update(dict.fromkeys(".".join(path[:length]) for path in paths for length in range(1, len(path))))
     folded = {name.casefold(): name for name in known}
@@ -129,9 +129,9 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def named_values(given: object, argument: str) -> list[tuple[ColumnName, Any]]:
-    """Names and values out of a mapping from name to value, or of pairs of a list of names and their value.
+    """Names and values from a mapping of name to value, or from pairs of a list of names and a value.
 
-    TypeError, ValueError: something else; names the argument.
+    TypeError, ValueError: it is neither; the message names the argument.
     """
     if isinstance(given, Mapping):
         return [(_checked(name, argument), value) for name, value in given.items()]
@@ -151,7 +151,7 @@ def named_values(given: object, argument: str) -> list[tuple[ColumnName, Any]]:
 
 
 def names_in_list(names: object, argument: str) -> list[ColumnName]:
-    """The column names in a list. TypeError, ValueError: no list (a tuple is one path), an empty one, or no names."""
+    """The column names in a list. TypeError, ValueError: not a list (a tuple is one path), empty, or not names."""
     if not isinstance(names, (list, set, frozenset)):
         raise TypeError(f"{argument} must have a list of column names here, not {type(names).__name__}")
     if not names:

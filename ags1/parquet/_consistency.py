@@ -1,7 +1,7 @@
-"""What in a Parquet file must agree with what else: sizes, offsets, counts, ordinals. Pure; reads nothing.
+"""Checks that the parts of a Parquet file agree: sizes, offsets, counts, ordinals. Pure; reads nothing.
 
-Each function returns the contradictions as (kind of module, text). None of them makes a file unreadable to everybody:
-readers that rely on the part that is wrong stumble, and others do not notice.
+Each function returns the contradictions as (kind of module, text). Only readers that use the wrong part fail; other
+readers do not notice it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROW_GROUP = "row group"
 
 @dataclasses.dataclass(slots=True)
 class FoundPages:
-    """What a walk over the pages of a column chunk found, in the units of ColumnMetaData."""
+    """The result of a walk over the pages of a column chunk, in the units of ColumnMetaData."""
 
     # Offset and stored size, header included, of each.
     data_pages: list[tuple[int, int]] = dataclasses.field(default_factory=list)
@@ -63,7 +63,7 @@ def page_disagreements(chunk: SourceChunk, found: FoundPages) -> Iterator[Disagr
 
 
 def _dictionary_disagreements(chunk: SourceChunk, found: FoundPages, metadata: Struct) -> Iterator[Disagreement]:
-    """By what readers tell that the first page is a dictionary page, which they must before they decrypt it."""
+    """The fields that tell readers, before they decrypt it, whether the first page is a dictionary page."""
     offset = found.dictionary_offset
     there = f"there is one at {offset}" if offset is not None else "there is none"
     kind = _module.NAMES[_module.DICTIONARY_PAGE]
@@ -110,7 +110,7 @@ def offset_index_disagreements(chunk: SourceChunk, found: FoundPages, index: Str
         if stated != (offset, size):
             fault = f"has offset {stated[0]} and size {stated[1]} for data page {number}, not {offset} and {size}"
         elif row < before or (number == 0 and row):
-            fault = f"lets data page {number} begin with row {row}, and the one before with {before}"
+            fault = f"has first row {row} for data page {number}, and {before} for the page before"
         else:
             continue
         wrong += 1
@@ -121,7 +121,7 @@ def offset_index_disagreements(chunk: SourceChunk, found: FoundPages, index: Str
 
 
 def visible_disagreements(chunk: SourceChunk) -> Iterator[Disagreement]:
-    """What a plaintext footer shows of an encrypted column: not its statistics, and nothing that is not so."""
+    """Checks of what a plaintext footer shows of an encrypted column: no statistics, and nothing wrong."""
     visible, metadata = chunk.structure.struct(ColumnChunk.META_DATA), chunk.known_metadata()
     if visible is None:
         return
@@ -135,7 +135,7 @@ def visible_disagreements(chunk: SourceChunk) -> Iterator[Disagreement]:
 def row_group_disagreements(
     group: SourceRowGroup, chunks: list[SourceChunk | None], *, encrypted: bool
 ) -> Iterator[Disagreement]:
-    """Row group and its column chunks; None for one that is not known."""
+    """A row group and its column chunks; a chunk that is not known is None."""
     structure, name = group.structure, f"row group {group.index}"
     stated = structure.integer(RowGroup.ORDINAL)
     if stated is not None and stated != group.index:

@@ -1,4 +1,4 @@
-"""Lists of pages from one protection to another, over a crew of threads and without the GIL.
+"""Converts lists of pages from one protection to another, in several threads and without the GIL.
 
     walked pages   [ segment ] [ segment ] [ segment ] ...      neighbouring pages, about a mebibyte
     a worker       read in one call, convert each page, wait for its turn, write in one call
@@ -10,7 +10,7 @@ was not known before::
     ... walk the next pages ...
     offset = conversion.wait()
 
-What becomes of one page is in _page_conversion. Source: Parquet encryption specification, "Encrypted pages".
+The conversion of one page is in _page_conversion. Source: Parquet encryption specification, "Encrypted pages".
 """
 
 cimport cython
@@ -59,10 +59,10 @@ from ags1.workers cimport (
 
 import os
 
-# How many forks lie between this process and the one that loaded the module: threads do not survive one.
+# The number of forks since the module was loaded; a forked child does not have the threads of its parent.
 cdef int64_t forks = 0
 
-# What a worker reads and writes at once, unless one page is larger.
+# Bytes that a worker reads and writes at once, unless one page is larger.
 cdef int64_t SEGMENT_BYTES = 1 << 20
 cdef enum:
     NONCE = 12
@@ -100,7 +100,7 @@ cdef struct Job:
 
 
 cdef int _segment(Job *job, Worker *worker, int64_t ticket, int64_t *failed) noexcept nogil:
-    """Convert one segment; on a failure say which page it was."""
+    """Convert one segment; on failure, record the page."""
     cdef int64_t first = job.segments[ticket], last = job.segments[ticket + 1], index
     cdef int64_t start = job.pages[first].offset
     cdef int64_t length, done = 0, at
@@ -154,7 +154,7 @@ cdef int _segment(Job *job, Worker *worker, int64_t ticket, int64_t *failed) noe
     failed[0] = first
     at = ags1_turnstile_enter(&job.turnstile, ticket, done)
     if at < 0:
-        # A worker before this one has failed, and reports it.
+        # A worker with an earlier segment has failed, and reports it.
         return GCM_OK
     for index in range(first, last):
         job.pages[index].new_offset += at
@@ -186,10 +186,10 @@ cdef void *_work(void *argument) noexcept nogil:
     return NULL
 
 
-# Its threads use what it holds until they are joined, so nothing of that may go before.
+# The threads use what it refers to until they are joined, so none of it may be freed before.
 @cython.no_gc_clear
 cdef class Conversion:
-    """Moves lists of pages of one file. For one thread at a time; its memory must stay as it is until :meth:`wait`.
+    """Converts lists of pages of one file. For one thread at a time; the memory must not change until :meth:`wait`.
 
     With `levels_inside`, V2 pages are sealed with their levels inside the module, as Arrow does, instead of before it,
     as parquet-java does.
@@ -228,7 +228,7 @@ cdef class Conversion:
 
     cdef void _stop(self) noexcept:
         if self.flying and self.born != forks:
-            # The threads are the parent's. Here there is no thread to wait for, and none releases the locks.
+            # In a forked child there are no threads to wait for, and no thread releases the locks.
             self.crew.count = 0
             self.lined = False
         elif self.flying:
@@ -258,13 +258,13 @@ cdef class Conversion:
         self.keys = None
 
     def stop(self):
-        """Let the threads finish the page that they are at, and forget the rest."""
+        """Let the threads finish their current page, and drop the rest."""
         if self.waiting or (self.busy and not self.flying):
             raise RuntimeError("another thread waits for this conversion")
         self._stop()
 
     cdef int _prepare(self, PageList pages, PageSource source, int task, int64_t first, int64_t last) except -1:
-        """Fill in the job; return how many threads it is worth."""
+        """Fill in the job; return the number of threads to use."""
         cdef Chunk chunk
         cdef Page *page
         cdef int64_t index
@@ -283,7 +283,7 @@ cdef class Conversion:
         self._release()
         self.pages = pages
         self.source = source
-        # Unlike a list, the garbage collector empties no tuple.
+        # A tuple, because the garbage collector may clear a list but not a tuple.
         self.keys = tuple(keys)
         self.busy = True
         pages.users += 1
@@ -357,7 +357,7 @@ cdef class Conversion:
     cdef int _run(
             self, PageList pages, PageSource source, int task, int64_t first, int64_t last, BufferView out,
             int64_t base) except -1:
-        """Do the work here and in other threads; what failed is in the job."""
+        """Do the work here and in other threads; a failure is recorded in the job."""
         cdef int crew = self._prepare(pages, source, task, first, last)
         self.out = out
         if out is not None:
@@ -371,7 +371,7 @@ cdef class Conversion:
 
     def start(
             self, PageList pages not None, PageSource source not None, int target, int64_t offset, *, target_name=None):
-        """Start to convert pages and write them, one behind the other, from an offset of a regular file on."""
+        """Start to convert pages and write them one after another, from an offset of a regular file on."""
         cdef int crew
         if target < 0:
             raise ValueError(f"target must be a descriptor, got {target}")
@@ -390,7 +390,7 @@ cdef class Conversion:
             self.waiting = False
 
     def wait(self):
-        """Wait for the pages; return the offset behind the last, or raise an error that names the first that failed.
+        """Wait for the pages; return the offset after the last, or raise an error that names the first failed page.
 
         Their chunks know their new places and sizes then.
         """
@@ -398,7 +398,7 @@ cdef class Conversion:
             raise RuntimeError("nothing was started, or another thread waits for it")
         if self.born != forks:
             self._stop()
-            raise RuntimeError("the threads of this conversion are those of the parent process")
+            raise RuntimeError("the threads of this conversion are in the parent process")
         self.waiting = True
         with nogil:
             ags1_join_crew(&self.crew)
@@ -428,7 +428,7 @@ cdef class Conversion:
             page.page_type, page.ordinal, False, self.source.name, self.target_name)
 
     def convert(self, PageList pages not None, PageSource source not None, int64_t offset):
-        """Convert pages into fresh memory, one behind the other, for an offset of the target; see :meth:`start`."""
+        """Convert pages into new memory, one after another, for an offset of the target; see :meth:`start`."""
         cdef int64_t end
         cdef bytearray memory = bytearray(pages.stored + pages.count * (HEADER_SLACK + 2 * GCM_OVERHEAD))
         self._run(pages, source, CONVERT, 0, pages.count, writable(memory, "out"), offset)
@@ -437,7 +437,7 @@ cdef class Conversion:
         return memory
 
     def view(self, PageList pages not None, PageSource source not None, out, int64_t base, int64_t first=0, last=None):
-        """Decrypt pages, those before `last`, to where they lie in the file, which `out` has from offset `base` on."""
+        """Decrypt pages before `last` to their offsets in the file; `out` is the file from offset `base` on."""
         cdef int64_t end = pages.count if last is None else last
         cdef int64_t index
         cdef Page *page
@@ -458,7 +458,7 @@ cdef class Conversion:
             self._release()
 
     def verify(self, PageList pages not None, PageSource source not None):
-        """Check every tag and CRC of pages; return chunk, ordinal (None: a dictionary) and error of those that fail."""
+        """Check every tag and CRC of pages; return chunk, ordinal (None: a dictionary) and error of failed pages."""
         cdef Page *page
         cdef int64_t index
         cdef Chunk chunk

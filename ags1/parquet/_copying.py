@@ -1,4 +1,4 @@
-"""Files that are looked at, or whose bytes go into another as they are."""
+"""Opening of files for inspection, and copying of bytes without a change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE = 16 << 20
 
 @contextlib.contextmanager
 def seekable(file: Any) -> Iterator[Source | None]:
-    """The source of a file as long as the context lasts; None if it cannot be read from any position."""
+    """The source of a file, open inside the context; None if it is not seekable."""
     source = open_source(file)
     try:
         yield None if isinstance(source, PipeSource) else source
@@ -24,7 +24,7 @@ def seekable(file: Any) -> Iterator[Source | None]:
 
 
 def counting(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """Tell of the start of work, and return what is told how many more of its bytes are done."""
+    """Report the start of work; return a function that takes the number of further bytes that are done."""
     done = 0
 
     def advance(count: int) -> None:
@@ -38,9 +38,9 @@ def counting(progress: Progress | None, total: int) -> Callable[[int], None]:
 
 
 def copy_bytes(source: Source, length: int, output: Output, advance: Callable[[int], None]) -> None:
-    """Append the first `length` bytes of a source to an output; between files without a detour, where that can be.
+    """Append the first `length` bytes of a source to an output; between files the system copies, if it can.
 
-    `advance` is told how many bytes were copied since the last time.
+    `advance` is called with the number of bytes copied since its last call.
     """
     done = 0
     if source.is_remote:
@@ -56,14 +56,14 @@ def copy_bytes(source: Source, length: int, output: Output, advance: Callable[[i
 
 
 def _between_files(descriptor: int, length: int, output: Output, advance: Callable[[int], None]) -> int:
-    """Bytes that the system copied; fewer than were asked for, where it cannot."""
+    """Number of bytes that the system copied; fewer than `length` if it cannot copy more."""
     assert output.descriptor is not None
     done = 0
     while done < length:
         try:
             count = os.copy_file_range(descriptor, output.descriptor, min(_PIECE, length - done), done, output.position)
         except OSError:
-            # Another file system, or one that cannot: whatever it is, reading and writing tells it better.
+            # Other or unsuitable file systems. A real fault is reported when the rest is read and written.
             return done
         if count == 0:
             return done

@@ -1,4 +1,4 @@
-"""What a Parquet file is read with: the configuration, and the keys and AAD prefix that it has for one file."""
+"""The configuration for reading Parquet files, and its keys and AAD prefix for one file."""
 
 from __future__ import annotations
 
@@ -36,31 +36,32 @@ _LONGEST_SHOWN = 64
 
 
 class DecryptionConfig(Config):
-    """What encrypted Parquet files are read with.
+    """The configuration for reading encrypted Parquet files.
 
     Parameters
     ----------
     footer_key : key, optional
-        The footer's key, and that of columns that use it.
+        The key of the footer, and of columns that use the footer key.
     column_keys : mapping of name to key, optional
-        Keys of columns with their own; the same names and forms as for :class:`EncryptionConfig`. Names that mean no
-        column are passed over, so that one configuration can serve files with different columns. A file in which a
-        column that is named here is plaintext, or has the footer key instead, is refused.
+        Keys of columns that have their own; names and forms are those of :class:`EncryptionConfig`. Names that mean no
+        column are ignored, so that one configuration can be used for files with different columns. A file is refused if
+        a column that is named here is plaintext, or is encrypted with the footer key.
     aad_prefix : buffer, optional
-        Identity of the file: a file that is bound to another, or to none, is refused.
+        Identity of the file: a file with another AAD prefix, or without one, is refused.
     key_retriever : callable, optional
         Returns the key (a Key or bytes) for key metadata (bytes) that a file contains. It raises KeyAccessError or
-        KeyError, or returns None, for a key that it does not have. Keys given above go before it. It is asked once
-        for each key metadata of a file; it must be safe to call from several threads.
+        KeyError, or returns None, for a key that it does not have. The keys given above have precedence. It is called
+        once for each key metadata of a file, and must be thread-safe.
     check_footer_integrity : bool
         Verify the signature of a plaintext footer, which needs the footer key.
     allow_plaintext : bool
-        Read files that are not encrypted, too, rather than refuse them; and columns that have a key in `column_keys`
-        and are not encrypted, or not with that key.
+        Also read files that are not encrypted, and columns that have a key in `column_keys` but are not encrypted, or
+        not with a key of their own. By default they are refused.
     algorithm : str, optional
-        "AES_GCM_V1" or "AES_GCM_CTR_V1": refuse files that name another. With an encrypted footer the name of the
-        algorithm is authenticated by nothing, so whoever can change a file can turn AES_GCM_V1, which authenticates
-        page contents, into the other, which does not: give it if you know it. :meth:`for_iceberg` does.
+        "AES_GCM_V1" or "AES_GCM_CTR_V1": refuse files with another algorithm. If the footer is encrypted, the name of
+        the algorithm is not authenticated. An attacker who can change a file can therefore replace AES_GCM_V1, which
+        authenticates page contents, by the other, which does not. Give the algorithm if it is known.
+        :meth:`for_iceberg` does.
 
     Raises
     ------
@@ -69,7 +70,7 @@ class DecryptionConfig(Config):
 
     Notes
     -----
-    Immutable, so safe to share between threads. Shows no key in its repr and cannot be pickled.
+    Immutable, so safe to share between threads. Its repr shows no key, and it cannot be pickled.
     """
 
     __slots__ = (
@@ -125,8 +126,8 @@ class DecryptionConfig(Config):
         kms : client, str, or pyarrow KmsClient
             As for :meth:`EncryptionConfig.from_kms`.
         cache_seconds : float
-            How long an unwrapped key encryption key is used; 0 keeps none. A client that keeps keys for a shorter
-            time, or was closed, is asked again.
+            How long an unwrapped key encryption key is used; 0 keeps none. If the client keeps keys for a shorter time,
+            or was closed, the key is unwrapped again.
         aad_prefix, check_footer_integrity, allow_plaintext, algorithm
             As for the constructor.
         """
@@ -153,26 +154,25 @@ class DecryptionConfig(Config):
         Raises
         ------
         FormatError
-            Bytes that are no key metadata.
+            The bytes are not key metadata.
         """
         metadata = as_key_metadata(key_metadata)
         return cls(metadata.encryption_key, aad_prefix=metadata.aad_prefix, algorithm="AES_GCM_V1")
 
     def with_aad_prefix(self, aad_prefix: Buffer | None) -> Self:
-        """The same for a file of another identity; keys that are cached stay so."""
+        """The same configuration for a file with another identity; cached keys stay cached."""
         return self._with(aad_prefix=None if aad_prefix is None else as_octets(aad_prefix, "aad_prefix"))
 
     def for_file(self, source: Any = None) -> FileDecryption:
-        """Make what one file is read with.
+        """Make the keys and AAD prefix for reading one file.
 
         Parameters
         ----------
         source : path or URL, optional
-            Where the file lies: for messages, and for key material that lies beside it. A file object is asked for
-            its name.
+            The location of the file: for messages, and for key material beside it. For a file object, its name is used.
         """
         where = _location(source)
-        # A URL does not say what the file system of a file object was told: its endpoint, its credentials.
+        # A URL does not contain the options of the file object's file system: endpoint, credentials.
         beside = source if isinstance(source, Location) or _is_remote(source) else where
         return FileDecryption(self, where, self._retriever_for(beside, where))
 
@@ -182,7 +182,7 @@ class DecryptionConfig(Config):
 
 
 class FileDecryption(HoldsKeys):
-    """What one file is read with. :meth:`DecryptionConfig.for_file` makes it.
+    """The keys and AAD prefix for reading one file. :meth:`DecryptionConfig.for_file` makes it.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ class FileDecryption(HoldsKeys):
 
     Notes
     -----
-    Safe to share between threads; two that ask for one key at once may both ask the key retriever.
+    Safe to share between threads; two threads that need one key at once may both call the key retriever.
     """
 
     __slots__ = (
@@ -220,48 +220,48 @@ class FileDecryption(HoldsKeys):
     def resolve_aad_prefix(self, stored: bytes | None, supply: bool | None) -> bytes:
         """The AAD prefix to read the file with; empty if it has none.
 
-        `stored` is the prefix that the file contains, `supply` whether it wants one from its reader.
+        `stored` is the prefix that the file contains, `supply` whether the reader must supply it.
 
         Raises
         ------
         AuthenticationError
-            A prefix was supplied, and the file is bound to another one or to none: it is not the file meant.
+            A prefix was supplied, but the file has another one or none: it is another file.
         ValueError
             The file needs a prefix, and none was supplied.
         """
         supplied = self._config.aad_prefix
         if supply and supplied is None:
             raise ValueError(
-                f"{self._where}the file was encrypted with an AAD prefix that it tells its reader to supply: give "
+                f"{self._where}the file has an AAD prefix that is not stored in it; the reader must supply it: give "
                 "aad_prefix (for a file of an Iceberg table, the one in its key metadata)"
             )
         if stored is not None:
             if supplied is not None and supplied != stored:
                 raise AuthenticationError(
-                    f"{self._where}the file has another AAD prefix than the one supplied: it is not the file that was "
-                    "asked for, or aad_prefix is wrong"
+                    f"{self._where}the file has another AAD prefix than the one supplied: it is another file, or "
+                    "aad_prefix is wrong"
                 )
             return stored
         if supply:
             assert supplied is not None
             return supplied
-        # An empty prefix names no file, so that a file without any does not contradict it.
+        # An empty prefix identifies no file, so a file without a prefix does not contradict it.
         if supplied:
             raise AuthenticationError(
-                f"{self._where}the file was encrypted without an AAD prefix, so it is not the one that the supplied "
-                "aad_prefix names; leave aad_prefix out to read a file that has none"
+                f"{self._where}the file was encrypted without an AAD prefix, but one was supplied: it is another file; "
+                "to read a file without a prefix, leave aad_prefix out"
             )
         return b""
 
     def footer_key(self, key_metadata: bytes | None) -> Key:
-        """Key of the footer, of which the file says `key_metadata`.
+        """The footer key; `key_metadata` is the key metadata that the file has for it.
 
         Raises
         ------
         KeyAccessError
             There is none.
         FormatError, AuthenticationError
-            The key material in the file, or beside it, is no such thing, or does not open.
+            The key material in or beside the file is not valid, or cannot be unwrapped.
         """
         if self._config._footer_key is not None:
             return self._config._footer_key
@@ -284,7 +284,7 @@ class FileDecryption(HoldsKeys):
             advice = f"give it in {argument}, or a key_retriever"
             if self._retriever is not None:
                 advice = f"a key retriever cannot find it; give {argument}"
-            raise KeyAccessError(f"{who} is encrypted with a key that was not given, and has {said}: {advice}")
+            raise KeyAccessError(f"{who} is encrypted with a key that was not given. It has {said}: {advice}")
         known = self._retrieved.get(key_metadata)
         if known is None:
             known = self._retrieved[key_metadata] = _retrieved(self._retriever, key_metadata, who)
@@ -299,7 +299,7 @@ class FileDecryption(HoldsKeys):
 
 
 def _retrieved(retriever: Callable[[bytes], KeyLike | None], key_metadata: bytes, who: str) -> Key:
-    """Ask a key retriever; its errors say for whom it was asked."""
+    """Call a key retriever; errors say what the key is for."""
     shown = _shown(key_metadata)
     try:
         answer = retriever(key_metadata)
@@ -313,7 +313,7 @@ def _retrieved(retriever: Callable[[bytes], KeyLike | None], key_metadata: bytes
         return answer if isinstance(answer, Key) else Key(answer)
     except (TypeError, ValueError) as error:
         raise KeyAccessError(
-            f"{who}: the key retriever's answer to the key metadata {shown} is no key: {error}"
+            f"{who}: the key retriever did not return a key for the key metadata {shown}: {error}"
         ) from None
 
 
@@ -325,7 +325,7 @@ def _location(source: Any) -> str | None:
     if isinstance(source, (str, bytes, os.PathLike)):
         return os.fsdecode(source)
     if _is_remote(source):
-        # The name of a remote file does not say on which file system it lies.
+        # The name of a remote file does not include its file system.
         return str(source.fs.unstrip_protocol(source.path))
     name = getattr(source, "name", None)
     return name if isinstance(name, str) else None
@@ -337,7 +337,7 @@ def _is_remote(source: Any) -> bool:
 
 
 def _shown(key_metadata: bytes) -> str:
-    """Key metadata for a message: short printable text as it is."""
+    """Key metadata for a message; only short printable text is shown."""
     try:
         text = key_metadata.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What a Parquet file is encrypted with: the configuration, and what one file gets of it."""
+"""The configuration for encrypting Parquet files, and its keys and AAD for one file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AAD_FILE_UNIQUE_LENGTH = 8
 
 @dataclass(slots=True, repr=False, eq=False)
 class ColumnKey(HoldsKeys):
-    """The key of one encrypted column: the footer key, or one of its own and what a reader finds that by."""
+    """The key of one encrypted column: the footer key, or a key of its own with its key metadata."""
 
     key: Key
     with_footer_key: bool
@@ -50,7 +50,7 @@ class ColumnKey(HoldsKeys):
 
 
 class FileEncryption(HoldsKeys):
-    """What one file is encrypted with, by one thread. :meth:`EncryptionConfig.for_file` makes it.
+    """The keys and AAD for encrypting one file, by one thread. :meth:`EncryptionConfig.for_file` makes it.
 
     Attributes
     ----------
@@ -91,18 +91,19 @@ class FileEncryption(HoldsKeys):
 
     @property
     def file_aad(self) -> bytes:
-        """What the AAD of every module of the file starts with: prefix and unique part."""
+        """The beginning of the AAD of every module of the file: prefix and unique part."""
         return (self.aad_prefix or b"") + self.aad_file_unique
 
     def columns(self, paths: Sequence[tuple[str, ...]]) -> list[ColumnKey | None]:
         """Key of each leaf column, or None for one that stays plaintext.
 
-        A column that was asked for before keeps the key that it got.
+        A later call returns the same key for a column.
 
         Raises
         ------
         ValueError
-            A configured name means no column, names the nearest; or two names give a column different keys.
+            A configured name means no column (the message shows similar names), or two names have different keys for a
+            column.
         KeyAccessError
             The KMS did not wrap a new key.
         """
@@ -123,8 +124,8 @@ class FileEncryption(HoldsKeys):
     def external_key_material(self) -> bytes | None:
         """JSON to store beside the file, in ``_KEY_MATERIAL_FOR_<name>.json``; None if nothing is.
 
-        To be asked after :meth:`columns`, and stored before the file is published: without it nobody can read the
-        file.
+        Call it after :meth:`columns`, and store the result before the file is published: without it the file cannot be
+        read.
         """
         return self._keys.external_key_material()
 
@@ -133,56 +134,56 @@ class FileEncryption(HoldsKeys):
 
 
 class EncryptionConfig(Config):
-    """What Parquet files are encrypted with.
+    """The configuration for encrypting Parquet files.
 
     Parameters
     ----------
     footer_key : key
-        Encrypts the footer, or signs it, and encrypts columns without a key of their own.
+        Encrypts or signs the footer, and encrypts the columns that use the footer key.
     column_keys : mapping of name to key, optional
         None encrypts every column with the footer key. Otherwise the named columns have keys of their own, and the
         others stay plaintext; so ``{}`` encrypts the footer only. A name is the path of a leaf
-        (``"a.b.list.element"``), a group (``"a"``: all leaves below it), or a tuple of the parts of a path where
-        names contain dots. Pairs of a list of names and a key are taken too: ``[(["ssn", "salary"], key)]``. The
-        most specific name counts.
+        (``"a.b.list.element"``), a group (``"a"``: all leaves below it), or a tuple of the parts of a path where names
+        contain dots. Pairs of a list of names and a key are accepted too: ``[(["ssn", "salary"], key)]``. The most
+        specific name applies.
     encrypt_all : bool
         Encrypt columns that `column_keys` does not name with the footer key.
     algorithm : str
         "AES_GCM_V1", or "AES_GCM_CTR_V1", in which page contents are not authenticated.
     plaintext_footer : bool
-        Leave the footer readable for everyone, and sign it: schema, sizes and what the plaintext columns hold show. Of
-        encrypted columns, type, encodings, path, codec, numbers of values and bytes and offsets show, and nothing else;
-        what a column chunk has beside its metadata that this version does not know is left out.
+        Leave the footer readable without a key, and sign it. It shows the schema, sizes and the metadata of plaintext
+        columns. Of encrypted columns it shows only type, encodings, path, codec, numbers of values and bytes, and
+        offsets. Fields of a column chunk that this version does not know are left out.
     aad_prefix : buffer, optional
-        Identity of the file, so that another file cannot take its place. Every file needs its own.
+        Identity of the file, so that it cannot be replaced by another file unnoticed. Every file needs its own.
     store_aad_prefix : bool
-        Store the prefix in the file. Only readers who get it elsewhere notice that a file was exchanged; False makes
-        all of them bring it.
+        Store the prefix in the file. Only readers that get the prefix from another place detect an exchanged file; with
+        False, every reader must supply it.
     footer_key_metadata : buffer or str, optional
-        What a reader finds the footer key by; stored unencrypted. Text is stored as UTF-8.
+        Tells readers which key the footer key is; stored unencrypted. Text is stored as UTF-8.
     column_key_metadata : mapping of name to buffer or str, optional
         The same for columns, by the names that `column_keys` has.
     data_page_v2 : str
-        What encrypted V2 data pages with levels look like: "java" for parquet-java (Spark, Iceberg), "arrow" for
-        Arrow C++ (PyArrow), arrow-rs and DuckDB. Neither reads the other's. Java's form leaves the levels (which
-        values are null, where lists begin) in plaintext and without a tag; V1 pages and Arrow's form do not.
+        The form of encrypted V2 data pages with levels: "java" for parquet-java (Spark, Iceberg), "arrow" for Arrow C++
+        (PyArrow), arrow-rs and DuckDB. Neither side can read the other form. The Java form leaves the levels (which
+        values are null, where lists begin) in plaintext and without a tag; V1 pages and the Arrow form do not.
 
     Attributes
     ----------
     algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2
         As the parameters.
     fresh_keys : bool
-        Whether every file gets keys of its own, as with :meth:`from_kms`.
+        Whether every file gets new keys, as with :meth:`from_kms`.
 
     Raises
     ------
     TypeError, ValueError
-        A wrong argument. A key of zero bytes only is refused, as parquet-java refuses it, and so is an empty AAD
-        prefix, which is one for parquet-java and none for Arrow.
+        A wrong argument. A key that consists of zero bytes is refused, as in parquet-java. So is an empty AAD prefix,
+        which parquet-java treats as a prefix and Arrow as none.
 
     Notes
     -----
-    Immutable, so safe to share between threads. Shows no key in its repr and cannot be pickled.
+    Immutable, so safe to share between threads. Its repr shows no key, and it cannot be pickled.
     """
 
     __slots__ = (
@@ -239,7 +240,7 @@ class EncryptionConfig(Config):
         self.data_page_v2 = one_of(data_page_v2, ("java", "arrow"), "data_page_v2")
         self.aad_prefix = None if aad_prefix is None else _prefix(aad_prefix)
         if self.aad_prefix is None and not store_aad_prefix:
-            raise ValueError("store_aad_prefix=False needs an aad_prefix: there is nothing that could be left out")
+            raise ValueError("store_aad_prefix=False needs an aad_prefix, which readers must then supply")
         self._column_names = names
         self._keys = keys
         self.fresh_keys = reading is not None
@@ -268,37 +269,37 @@ class EncryptionConfig(Config):
     ) -> Self:
         """Encrypt with fresh data keys, wrapped by master keys in a KMS, as parquet-java's and PyArrow's key tools do.
 
-        Every file gets a fresh random key for its footer and one for each named column, also for columns under one
+        Every file gets a new random key for its footer and one for each named column, also for columns with the same
         master key.
 
         Parameters
         ----------
         kms : client, str, or pyarrow KmsClient
             An ``ags1.kms`` client (or another object with its methods), a URL for :func:`ags1.kms.load`, or a
-            ``pyarrow.parquet.encryption.KmsClient``, whose wrapped keys are texts. What an ``ags1.kms`` client
-            wraps is stored as base64, so that PyArrow reads the files with the client's ``as_pyarrow()``.
+            ``pyarrow.parquet.encryption.KmsClient``, whose wrapped keys are text. Keys that an ``ags1.kms`` client
+            wraps are stored as base64, so that PyArrow can read the files with the client's ``as_pyarrow()``.
         footer_key_id : str
             Master key of the footer key.
         column_key_ids : mapping of str to list of names, optional
-            Names of columns by the master key of their keys; the form of PyArrow's ``column_keys``. None and ``{}``
-            are those of `column_keys` above, and so are the names.
+            Lists of column names by the id of their master key, as in PyArrow's ``column_keys``. None, ``{}`` and the
+            names have the same meaning as in `column_keys` above.
         double_wrapping : bool
             Wrap data keys here, with key encryption keys that the KMS wraps: one call for each master key and
             `cache_seconds`, instead of one for each key.
         internal_key_material : bool
-            Store the wrapped keys in the file; otherwise beside it, where master keys can be rotated without
-            touching the file.
+            Store the wrapped keys in the file; otherwise beside it, so that master keys can be rotated without changing
+            the file.
         data_key_bits, kek_bits : int
             128, 192 or 256: size of data keys, and of key encryption keys.
         kms_instance_id, kms_instance_url : str
-            Stored with the footer key, for readers that know several services.
+            Stored with the footer key, for readers that use several services.
         cache_seconds : float
-            How long a key encryption key wraps new data keys; a client that keeps keys for a shorter time wins.
+            How long a key encryption key wraps new data keys; a shorter time of the client has precedence.
 
         Raises
         ------
         TypeError, ValueError
-            A wrong argument, or one master key list that names a column of another.
+            A wrong argument, or a column is in the lists of two master keys.
         """
         from ags1.parquet.kms_keys import DataKeyWrapper, FileDataKeys, as_key_service, key_id
 
@@ -329,7 +330,7 @@ class EncryptionConfig(Config):
 
     @classmethod
     def for_iceberg(cls, key_metadata: KeyMetadata | Buffer, *, data_page_v2: str = "java") -> Self:
-        """Encrypt one file as Iceberg does: all with one key, the footer too, the AAD prefix not stored.
+        """Encrypt one file as Iceberg does: one key for all columns and the footer, AAD prefix not stored.
 
         Parameters
         ----------
@@ -339,9 +340,9 @@ class EncryptionConfig(Config):
         Raises
         ------
         ValueError
-            Key metadata without AAD prefix.
+            The key metadata has no AAD prefix.
         FormatError
-            Bytes that are no key metadata.
+            The bytes are not key metadata.
         """
         metadata = as_key_metadata(key_metadata)
         if not metadata.aad_prefix:
@@ -354,11 +355,11 @@ class EncryptionConfig(Config):
         )
 
     def with_aad_prefix(self, aad_prefix: Buffer) -> Self:
-        """The same for a file of another identity; a KMS is asked no more often for many than for one."""
+        """The same configuration for a file with another identity; it makes no additional calls to a KMS."""
         return self._with(aad_prefix=_prefix(aad_prefix))
 
     def for_file(self) -> FileEncryption:
-        """Make what one file is encrypted with. To be called once for every file that is written.
+        """Make the keys and AAD for one file. Call it once for every file that is written.
 
         Raises
         ------
@@ -368,7 +369,7 @@ class EncryptionConfig(Config):
         return FileEncryption(self, self._keys())
 
     def reading(self) -> DecryptionConfig:
-        """What reads the footers of files that this encrypts; and their columns, if the keys are from a KMS."""
+        """A configuration to read the footers of the encrypted files, and with keys from a KMS also their columns."""
         if self._reading is not None:
             return self._reading.with_aad_prefix(self.aad_prefix)
         return DecryptionConfig(self._keys().footer_key, aad_prefix=self.aad_prefix)
@@ -396,7 +397,7 @@ class EncryptionConfig(Config):
 
 
 class _GivenKeys:
-    """Keys that the caller brought: the same for every file."""
+    """Keys that the caller gave: the same for every file."""
 
     def __init__(self, footer_key: Key, metadata: bytes | None, columns: list[tuple[Key, bytes | None]]) -> None:
         self.footer_key = footer_key
@@ -450,14 +451,14 @@ def _columns_by_master_key(given: object, key_id: Callable[[object, str], str]) 
 def _writing_key(key: KeyLike, what: str) -> Key:
     made = as_key(key, what)
     if made == Key(bytes(len(made))):
-        raise ValueError(f"{what} consists of zero bytes only, which parquet-java refuses: was it ever filled?")
+        raise ValueError(f"{what} consists of zero bytes, which parquet-java refuses: was it initialised?")
     return made
 
 
 def _prefix(aad_prefix: Buffer) -> bytes:
     made = as_octets(aad_prefix, "aad_prefix")
     if not made:
-        raise ValueError("aad_prefix must not be empty: readers disagree whether that is a prefix; give None")
+        raise ValueError("aad_prefix must not be empty: readers treat an empty one differently; give None")
     return made
 
 

@@ -1,6 +1,6 @@
 """Numbers of the fields of the Thrift structs in Parquet files, by their names in parquet.thrift, in capitals.
 
-Only those that Python code of this room looks at. Source: parquet.thrift of parquet-format 2.12.
+Only those that Python code of this package uses. Source: parquet.thrift of parquet-format 2.12.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An inspection as compact text, for people who read it in a terminal or a log."""
+"""An inspection as compact text, for terminals and logs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _GROUP_HEADS = ("row group", "rows", "size", "uncompressed")
 
 
 def inspection_text(found: Inspection) -> str:
-    """The text, without a line end at its end."""
+    """The text, without a final line end."""
     lines = [f"{found.name or 'Parquet file'}: {size_text(found.size)}, footer {size_text(found.footer_size)}"]
     if found.created_by is not None:
         lines.append(f"created by {printable(found.created_by)}")
     if found.encryption is None:
-        lines.append("not encrypted: everybody can read all of it, and nothing notices changes")
+        lines.append("not encrypted: anyone can read all of it, and changes cannot be detected")
     else:
         lines += _encryption_lines(found.encryption)
     if not found.footer_readable:
@@ -52,12 +52,12 @@ def _encryption_lines(encryption: EncryptionInspection) -> list[str]:
         prefix += f" ({_octets(encryption.stored_aad_prefix)})"
     lines = [f"{encryption.algorithm}, {footer}, {prefix}", f"footer key: {encryption.footer_key}"]
     if encryption.algorithm == "AES_GCM_CTR_V1":
-        lines.append("pages carry no tag: changes of their contents cannot be noticed")
+        lines.append("pages have no tag: changes of their contents cannot be detected")
     return lines
 
 
 def _table(what: str, heads: Sequence[str], items: Sequence[T], cells: Callable[[T], list[str]]) -> list[str]:
-    """A table behind an empty line, if there is anything for it."""
+    """An empty line and a table; nothing if there are no items."""
     if not items:
         return []
     left = len(items) - _LONGEST_LIST
@@ -102,8 +102,8 @@ def _reading_lines(found: Inspection) -> list[str]:
     open_ = sum(column.readable_without_keys for column in found.columns)
     lines = [f"readable with the keys given: {readable} of {total} columns"]
     if open_:
-        hidden = ", though no reader finds it without the footer" if found.encryption.footer == "encrypted" else ""
-        lines.append(f"NOT encrypted: {open_} of {total} columns; whoever has the file has what they hold{hidden}")
+        hidden = ", but readers need the footer to find them" if found.encryption.footer == "encrypted" else ""
+        lines.append(f"NOT encrypted: {open_} of {total} columns; anyone with the file can get their values{hidden}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What may be shown of key metadata: which key it names, never a wrapped key."""
+"""Descriptions of key metadata: the key that it names, never a wrapped key."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class KeyDescription:
-    """What a file says of a key.
+    """The key metadata that a file has for a key.
 
     Attributes
     ----------
     kind : str
-        "none", "text", "bytes" (which are not shown), or "PKMT1": key material of the key tools.
+        "none", "text", "bytes" (not shown), or "PKMT1": key material of the key tools.
     known : bool
         Whether the key was among those given.
     text : str or None
-        Key metadata that is short printable text.
+        The key metadata, if it is short printable text.
     length : int
         Bytes of the key metadata.
     storage : str or None
-        Of PKMT1: "internal", in the file, or "external", in a file beside it.
+        For PKMT1: "internal", in the file, or "external", in a file beside it.
     reference : str or None
-        Of external material: its name there.
+        For external material: its name in that file.
     master_key_id : str or None
-        Of PKMT1; None for external material that cannot be read, or that is damaged.
+        For PKMT1; None if external material is damaged or cannot be read.
     double_wrapped : bool or None
-        Whether a key encryption key stands between the key and its master key.
+        Whether a key encryption key wraps the key, and the master key wraps that.
     kms_instance_id, kms_instance_url : str or None
-        Which KMS; a footer key's material says it.
+        The KMS; only the material of a footer key has it.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class KeyDescription:
 
 def stored_material(name: str | None) -> Mapping[str, KeyMaterial]:
     """Key material beside the Parquet file `name`; none if it cannot be read."""
-    # Looking at a file is no reason to ask an object store for another.
+    # Inspecting a file in an object store does not request a second file.
     if name is None or is_url(name):
         return {}
     try:
@@ -81,7 +81,7 @@ def stored_material(name: str | None) -> Mapping[str, KeyMaterial]:
 def describe_key(
     key_metadata: bytes | None, *, known: bool, stored: Callable[[], Mapping[str, KeyMaterial]]
 ) -> KeyDescription:
-    """Describe key metadata of a Parquet file; `stored` returns the key material that lies beside it."""
+    """Describe key metadata of a Parquet file; `stored` returns the key material beside it."""
     if key_metadata is None:
         return KeyDescription("none", known)
     length = len(key_metadata)
@@ -91,7 +91,7 @@ def describe_key(
         text = key_metadata.decode()
     except UnicodeDecodeError:
         text = ""
-    # Long text is rather something wrapped than the name of a key.
+    # Long text is probably a wrapped key, not the name of a key.
     if text and text.isprintable() and length <= _LONGEST and "wrapped" not in text.lower():
         return KeyDescription("text", known, text=text, length=length)
     return KeyDescription("bytes", known, length=length)

@@ -1,4 +1,4 @@
-"""The file beside a Parquet file in which its key material is stored: where it lies, reading and replacing it.
+"""The key material file beside a Parquet file: its path, and how it is read and replaced.
 
 DIRECTORY/NAME    DIRECTORY/_KEY_MATERIAL_FOR_NAME.json
 """
@@ -13,14 +13,14 @@ from ags1.storage import Location, is_directory, is_url, list_files, open_output
 
 _PREFIX = "_KEY_MATERIAL_FOR_"
 _SUFFIX = ".json"
-# 32,767 columns, each with material twenty times as long as usual.
+# Enough for 32,767 columns, each with material twenty times as long as usual.
 _LONGEST = 256 << 20
 
 
 def key_material_path(source: str | os.PathLike[str]) -> str:
     """Path or URL of the key material file of a Parquet file."""
     text = os.fspath(source)
-    # A URL of fsspec may chain several; the last part of it is the file, as in a path.
+    # An fsspec URL may be a chain; its last part is the file name, as in a path.
     separators = "/" if is_url(text) or os.altsep is None else "/" + os.sep
     cut = max(text.rfind(each) for each in separators) + 1
     if not text[cut:]:
@@ -42,7 +42,7 @@ def key_material_location(source: Location) -> Location:
 def read_key_material(source: Any) -> bytes:
     """The key material file of a Parquet file, read with the options of a Location, or a file object's file system.
 
-    KeyAccessError: there is none. FormatError: it is far too long for one.
+    KeyAccessError: there is none. FormatError: it is too long.
     """
     file_system = getattr(source, "fs", None)
     try:
@@ -54,8 +54,8 @@ def read_key_material(source: Any) -> bytes:
             data: bytes = file.read(_LONGEST + 1)
     except FileNotFoundError:
         raise KeyAccessError(
-            f"its key material is stored outside of it, and there is no file {path}: it was lost, or not moved "
-            "together with the Parquet file"
+            f"its key material is stored beside it, and there is no file {path}: it was lost, or not moved together "
+            "with the Parquet file"
         ) from None
     if len(data) > _LONGEST:
         raise _too_long(path)
@@ -71,13 +71,13 @@ def read_key_material_file(place: Location) -> bytes:
 
 
 def _too_long(path: str) -> FormatError:
-    return FormatError(f"{path} is longer than {_LONGEST} bytes, which no key material is")
+    return FormatError(f"{path} is longer than {_LONGEST} bytes, the limit for key material")
 
 
 def write_key_material_file(place: Location, data: bytes) -> None:
     """Replace a key material file, whole or not at all; local files survive a power cut.
 
-    On a remote file system it is replaced as atomically as that can: S3, GCS and Azure publish an object when it is
+    Remote file systems replace it as atomically as they can: S3, GCS and Azure publish an object when it is
     complete.
     """
     with open_output(place) as output:
@@ -86,10 +86,10 @@ def write_key_material_file(place: Location, data: bytes) -> None:
 
 
 def find_key_material(where: Location, *, recursive: bool) -> list[Location]:
-    """The key material files that a location means: those in a directory, one itself, or a Parquet file's.
+    """The key material files of a location, which is a directory, a key material file, or a Parquet file.
 
-    OSError: there is none, or a directory cannot be listed: one that was passed over would keep its old master key
-    unnoticed.
+    OSError: there is none, or a directory cannot be listed. A directory is never skipped, because its files would keep
+    the old master key unnoticed.
     """
     if not is_directory(where):
         one = where if is_key_material_name(where.text) else key_material_location(where)

@@ -1,4 +1,4 @@
-"""Modules of Parquet Modular Encryption: what an encrypted Parquet file is made of.
+"""Modules of Parquet Modular Encryption, the encrypted parts of a Parquet file.
 
     GCM module   length (4, LE)   nonce (12)   ciphertext (n)   tag (16)      length = n + 28
     CTR module   length (4, LE)   nonce (12)   ciphertext (n)                 length = n + 12, not authenticated
@@ -97,7 +97,7 @@ cdef inline void _store_ordinal(uint8_t *out, int ordinal) noexcept nogil:
 
 cdef size_t _write_aad(
         uint8_t *aad, size_t file_aad_length, int module_type, int row_group, int column, int page) noexcept nogil:
-    """Complete the AAD behind its file part; return its length."""
+    """Complete the AAD after its file part; return its length."""
     cdef uint8_t *end = aad + file_aad_length
     end[0] = <uint8_t>module_type
     if module_type == MODULE_FOOTER:
@@ -113,7 +113,7 @@ cdef size_t _write_aad(
 cdef inline int _key_gcm(Modules *modules, const uint8_t *key, size_t key_length) noexcept nogil:
     if modules.gcm_key == key:
         return GCM_OK
-    # What a failure leaves in the context is no key at all.
+    # After a failure, the context has no key.
     modules.gcm_key = NULL
     if gcm_context_rekey(modules.gcm, key, key_length, modules.encrypt) != GCM_OK:
         return GCM_BACKEND
@@ -196,7 +196,7 @@ def check_ordinal(ordinal, str what, str name=None):
 
 
 def module_aad(file_aad, int module_type, row_group=None, column=None, page=None):
-    """AAD of a module: that of the file, the type (0 to 9), and as many ordinals as the type needs.
+    """AAD of a module: the AAD of the file, the type (0 to 9), and the ordinals that the type needs.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def module_aad(file_aad, int module_type, row_group=None, column=None, page=None
         No such type, or an ordinal missing or too many.
     """
     needed = ()
-    # In numbers: the compiler would compare as unsigned what it compares with an enum.
+    # Literal numbers: a comparison with an enum would be unsigned.
     if not 0 <= module_type <= 9:
         raise ValueError(f"module type {module_type} is not one of 0 to 9")
     if module_type != MODULE_FOOTER:
@@ -224,7 +224,7 @@ def module_aad(file_aad, int module_type, row_group=None, column=None, page=None
 
 
 def module_name(int module_type, row_group=None, str column=None, page=None):
-    """What messages call a module: ``data page 3 of column 'a.b' in row group 0``."""
+    """Name of a module for messages: ``data page 3 of column 'a.b' in row group 0``."""
     text = NAMES[module_type]
     if page is not None and module_type in (MODULE_DATA_PAGE, MODULE_DATA_PAGE_HEADER):
         text = f"{text} {page}"
@@ -252,8 +252,8 @@ def seal_module(data, key, aad, bint ctr=False):
     cdef Modules modules
     cdef int status
     if plain.nbytes > MAX_MODULE_LENGTH - GCM_OVERHEAD:
-        raise LimitError(f"a module of {plain.nbytes} bytes is above the {MAX_MODULE_LENGTH} that one can have")
-    # CTR modules draw their nonces from the same as GCM modules.
+        raise LimitError(f"a module of {plain.nbytes} bytes is above the limit of {MAX_MODULE_LENGTH}")
+    # CTR modules use the same source of nonces as GCM modules.
     count_messages(secret, 1)
     status = gcm_random(nonce, 12)
     if status != GCM_OK:
@@ -273,7 +273,7 @@ def seal_module(data, key, aad, bint ctr=False):
 
 
 def open_module(data, key, aad, bint ctr=False, str name="module"):
-    """Open one module, with its length word and nothing behind it; errors call it `name`.
+    """Open one module, with its length word and nothing after it; errors name it `name`.
 
     The plaintext of parquet-java's may have zero bytes behind the structure that is meant.
 

@@ -1,4 +1,4 @@
-"""Nodes of a tree of Thrift compact values: spans of a source, opened when looked at, and written back.
+"""Nodes of a tree of Thrift compact values: spans of a source that are parsed on access, and written back.
 
     source     ... 19 1c 15 02 16 80 02 00 ...        bytes of a footer, held by a BufferView
                    |     |
@@ -85,7 +85,7 @@ cdef extern from *:
     """
     object ags1_new(object type, tuple nothing)
 
-# A walk of more bytes than this lets other threads run.
+# A walk of more bytes than this releases the GIL.
 cdef int64_t LONG_WALK = 1 << 20
 
 cdef tuple KIND_NAMES = (
@@ -110,7 +110,7 @@ cdef str kind_name(int kind):
 
 @cython.no_gc
 cdef class Node:
-    """What Struct, List and Map have in common; made by no caller.
+    """The base of Struct, List and Map; callers do not make it.
 
     References go from a node to its children only, and a child never was anybody else's: callers' values are copied.
     So there are no cycles for the garbage collector to find, every node has one depth, and no recursion over nodes is
@@ -150,7 +150,7 @@ cdef object held(const ags1_item *item):
 
 
 cdef void hold(ags1_item *item, object value) noexcept:
-    """Make the item, which holds nothing yet, own the value."""
+    """Make the item, which is empty, own the value."""
     Py_INCREF(value)
     item.data = <int64_t><uintptr_t><PyObject *>value
     item.form = AGS1_ITEM_OBJECT
@@ -193,7 +193,7 @@ cdef int open_node(Node self) except -1:
         free(found.items)
         raise failure(self.what, &found.cursor, found.base, found.duplicate)
     if self.opened:
-        # By another thread meanwhile.
+        # Another thread has opened it.
         free(found.items)
         return 0
     if found.count and found.capacity > found.count:
@@ -218,7 +218,7 @@ cdef object failure(str what, const ags1_compact *cursor, const uint8_t *base, i
     if error == AGS1_ITEMS_NO_MEMORY:
         return MemoryError()
     if error == AGS1_COMPACT_END:
-        return TruncatedError(f"{what}: the bytes end inside a value that goes on at byte {position}")
+        return TruncatedError(f"{what}: the bytes end inside a value, at byte {position}")
     if error == AGS1_COMPACT_SIZE:
         return TruncatedError(f"{what}: byte {position}: the size before it is larger than all that is left")
     if error == AGS1_COMPACT_VARINT:
@@ -230,7 +230,7 @@ cdef object failure(str what, const ags1_compact *cursor, const uint8_t *base, i
     elif error == AGS1_COMPACT_FIELD_ID:
         reason = "a field id does not fit 16 bits"
     elif error == AGS1_ITEMS_DUPLICATE:
-        reason = f"the struct that ends here, or goes on, has field {duplicate} twice"
+        reason = f"the struct here has field {duplicate} twice"
     else:
         reason = "a value of 4 GiB or more ends here"
     return FormatError(f"{what}: byte {position}: {reason}")
@@ -248,12 +248,12 @@ cdef inline ags1_compact cursor_at(Node self, const ags1_item *item) noexcept:
 
 
 cdef object place(Node self, const ags1_item *item):
-    """How messages call an item."""
+    """The name of an item in messages."""
     return f"field {item.id}" if self.shape == AGS1_COMPACT_STRUCT else f"an item ({KIND_NAMES[item.kind]})"
 
 
 cdef int64_t number_of(Node self, const ags1_item *item) except? -1:
-    """The integer that an item is."""
+    """The integer value of an item."""
     cdef ags1_compact cursor
     cdef int64_t number
     cdef int64_t position
@@ -275,7 +275,7 @@ cdef int64_t number_of(Node self, const ags1_item *item) except? -1:
 
 
 cdef bint truth_of(Node self, const ags1_item *item) except -1:
-    """The bool that an item is."""
+    """The bool value of an item."""
     cdef ags1_compact cursor
     cdef int octet
     if self.shape == AGS1_COMPACT_STRUCT:
@@ -306,7 +306,7 @@ cdef double double_of(Node self, const ags1_item *item) noexcept:
 
 
 cdef bytes octets_of(Node self, const ags1_item *item):
-    """The bytes that a binary or UUID is."""
+    """The bytes of a binary or UUID."""
     cdef ags1_compact cursor
     cdef int64_t size = 16
     if item.form == AGS1_ITEM_OBJECT:
@@ -320,13 +320,13 @@ cdef bytes octets_of(Node self, const ags1_item *item):
 
 
 cdef Node child_of(Node self, ags1_item *item):
-    """The node that an item is, the same each time."""
+    """The node of an item, the same object each time."""
     cdef Node child
     cdef int shape
     if item.form == AGS1_ITEM_OBJECT:
         return <Node>held(item)
     shape = AGS1_COMPACT_LIST if item.kind == AGS1_COMPACT_SET else item.kind
-    # Nothing runs other code between here and `hold`: a Node is not tracked by the garbage collector.
+    # No other code runs between here and `hold`: a Node is not tracked by the garbage collector.
     child = unopened(self.source, self.what, shape, self.depth + 1, item.data, item.length)
     hold(item, child)
     return child
@@ -349,7 +349,7 @@ cdef object value_of(Node self, ags1_item *item):
 
 
 cdef ags1_item item_from(int kind, object value, Node parent, object before):
-    """An item for a caller's value. `before` is what it replaces: a child that is set where it already is stays."""
+    """An item for a caller's value. `before` is the old item: setting a child to its own place keeps it."""
     cdef ags1_item item
     cdef Node node
     cdef double real
@@ -424,7 +424,7 @@ cdef void replace(Node self, int64_t index, ags1_item item) noexcept:
     cdef ags1_item before = self.items[index]
     self.items[index] = item
     self.altered = True
-    # Last: the end of a source may run code of the object that exports its memory.
+    # Last, because releasing a source may run code of the object that exports its memory.
     drop(&before)
 
 
@@ -440,7 +440,7 @@ cdef void remove(Node self, int64_t index) noexcept:
 
 
 cdef Node copied(Node self, int depth):
-    """A copy for another depth, after `measure`. What is not rewritten is shared: it is the source's bytes."""
+    """A copy for another depth, after `measure`. Parts that are not rewritten share the bytes of the source."""
     cdef Node copy
     cdef Node child
     cdef int64_t index
@@ -486,7 +486,7 @@ cdef Node copied(Node self, int depth):
 
 
 cdef int check_depth(Node self, int kind, int64_t start, int64_t length, int depth, int before) except -1:
-    """Refuse a value of the source that would be too deep under `depth` containers; it was not under `before`."""
+    """Refuse a value of the source that is too deep under `depth` containers; under `before` it was not."""
     cdef ags1_compact cursor
     if depth <= before or self.source is None:
         return 0
@@ -503,7 +503,7 @@ cdef int check_depth(Node self, int kind, int64_t start, int64_t length, int dep
 
 
 cdef bint measure(Node self) noexcept:
-    """Find out for the node and every one below it whether it is rewritten, and how long it becomes."""
+    """Compute for the node and all nodes below it whether it is rewritten, and its new length."""
     cdef bint rewritten = self.altered
     cdef bint field = self.shape == AGS1_COMPACT_STRUCT
     cdef uint8_t scratch[16]
@@ -537,7 +537,7 @@ cdef bint measure(Node self) noexcept:
 
 
 cdef uint8_t *head_end(Node self, uint8_t *out) noexcept:
-    """Write what comes before the items."""
+    """Write the bytes before the items."""
     if self.shape == AGS1_COMPACT_LIST:
         return ags1_items_put_list(out, self.first, self.count)
     if self.shape == AGS1_COMPACT_MAP:
@@ -546,7 +546,7 @@ cdef uint8_t *head_end(Node self, uint8_t *out) noexcept:
 
 
 cdef uint8_t *put_node(uint8_t *out, Node self) noexcept:
-    """Write a node to where `measure` found room for it."""
+    """Write a node to the space that `measure` computed."""
     cdef bint field = self.shape == AGS1_COMPACT_STRUCT
     cdef int64_t index
     cdef int before = 0
@@ -587,7 +587,7 @@ cdef bytes encoded(Node self):
     cdef bytes made_bytes
     opened(self)
     measure(self)
-    # From here to the end nothing else runs: what was measured stays.
+    # No other code runs from here to the end, so the measured lengths stay valid.
     made_bytes = PyBytes_FromStringAndSize(NULL, self.size)
     put_node(<uint8_t *>PyBytes_AS_STRING(made_bytes), self)
     return made_bytes

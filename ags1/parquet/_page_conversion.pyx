@@ -1,4 +1,4 @@
-"""One page from one protection to another, without the GIL and without decoding a value.
+"""Converts one page from one protection to another, without the GIL and without decoding a value.
 
     encrypt   header body            -->  [module: header']  [module: body]
     decrypt   [module] [module]      -->  header' body
@@ -63,7 +63,7 @@ cdef enum:
     NONCE = 12
     CRC_VARINT = 5               # the longest zigzag varint of an int32
     CRC_FIELD = 4
-    FILLER_FIELD = 0xf8          # kind and id of the view's filler: binary, 15 behind the last field
+    FILLER_FIELD = 0xf8          # kind and id of the view's filler: binary, 15 after the last field
 
 
 cdef int worker_init(
@@ -111,7 +111,7 @@ cdef inline int64_t _overhead(int mode) noexcept nogil:
 
 cdef int64_t _new_header(
         const Page *page, const uint8_t *header, int64_t body, const uint32_t *crc, uint8_t *out) noexcept nogil:
-    """Write the header with another size, and another CRC or none; return its length."""
+    """Write the header with another size, and with another CRC or none; return its length."""
     cdef uint8_t *end = out
     cdef int64_t at = 0
     cdef bint size_first = page.crc_end == 0 or page.size_start < page.crc_start
@@ -137,11 +137,11 @@ cdef int64_t _new_header(
 
 
 cdef int64_t _put_follower(const Page *page, const uint8_t *header, int64_t *at, uint8_t *out) noexcept nogil:
-    """Write kind and id of the field behind the CRC, which is left out; return their length."""
+    """Write kind and id of the field after the CRC, which is left out; return their length."""
     cdef uint8_t first = header[at[0]]
     cdef int field_id
     if first < 16:
-        # The end of the structure, or an id that is not told as a difference.
+        # The end of the structure, or an id that is not encoded as a difference.
         return 0
     at[0] += 1
     field_id = CRC_FIELD + (first >> 4)
@@ -158,15 +158,15 @@ cdef bint _stretch(uint8_t *header, int64_t length, int64_t wanted) noexcept nog
     cdef int width = 0
     if extra == 0:
         return True
-    # Kind and id of the field take 1 byte, its size at least 1. The id is the last one's plus 15, behind all that the
-    # format has: fastparquet does not know the long form, which could say any.
+    # Kind and id of the field take 1 byte, its size at least 1. The id is the last one plus 15, above all ids of the
+    # format. The long form could have any id, but fastparquet does not support it.
     if extra < 2:
         return False
     at = length - 1
     header[at] = FILLER_FIELD
     at += 1
     zeros = extra - 2
-    # The size's varint takes from the zeros; where its shortest form would be a byte off, a longer one is as good.
+    # The varint of the size replaces some zeros. If its shortest form is one byte too short, a longer form is used.
     width = 1
     while zeros - (width - 1) >= <int64_t>1 << (7 * width):
         width += 1
@@ -195,11 +195,11 @@ cdef int _open_modules(
     if page.page_type != DATA_PAGE_V2 or levels == 0:
         levels = 0
     else:
-        # Both arrangements have the same size; the length word says which it is.
+        # Both forms have the same size; the length word shows which one it is.
         inside = length >= LENGTH_WORD and ags1_load_le32(body) == <uint32_t>(length - LENGTH_WORD)
         if inside and levels + _overhead(ends.source_mode) <= length \
                 and ags1_load_le32(body + levels) == <uint32_t>(length - levels - LENGTH_WORD):
-            # Levels that happen to look like a length word, or ciphertext that does: the tag decides.
+            # Levels or ciphertext may look like a length word by chance: the tag decides.
             if not ctr and module_open(
                     &worker.opener, ends.source_key, ends.source_key_length, ctr, module_type, ends.source_row_group,
                     ends.source_column, page.ordinal, body, length, out) == GCM_OK:
@@ -210,8 +210,8 @@ cdef int _open_modules(
         elif levels > length:
             return PAGE_BAD_LEVELS
     if ctr and (page.page_type == DICTIONARY or page.ordinal == 0):
-        # Nothing authenticates the algorithm that an encrypted footer is read by. One page of a chunk tells whether it
-        # was changed alone; an attacker who changes the pages too is not noticed.
+        # The algorithm of an encrypted footer is not authenticated. One page of a chunk shows whether only the
+        # algorithm was changed; an attacker who changes the pages too is not detected.
         if module_open(
                 &worker.opener, ends.source_key, ends.source_key_length, False, module_type, ends.source_row_group,
                 ends.source_column, page.ordinal, body + levels, length - levels, out) == GCM_OK:
@@ -232,7 +232,7 @@ cdef int _open_body(
         Worker *worker, const Ends *ends, const Page *page, const uint8_t *body, uint8_t *out) noexcept nogil:
     """Plaintext of a page's body, its CRC checked; `out` has room for it."""
     cdef int status
-    # A tag says more than a CRC, so that tampering is called that. The CRC still covers levels before the module.
+    # The tag is checked first, so that tampering is reported as such. The CRC still covers levels before the module.
     if ends.source_mode != GCM and _crc_is_wrong(page, body):
         return PAGE_BAD_CRC
     status = _open_modules(worker, ends, page, body, out)
@@ -271,7 +271,7 @@ cdef int convert_page(
     if new_body > MAX_BODY:
         return PAGE_TOO_LARGE
 
-    # 1. The body, where it will be if the CRC's varint is as long as it can be.
+    # 1. The body, at its place for the longest varint of the CRC.
     header_room = page.header_length - (page.crc_end - page.crc_start) - (page.size_end - page.size_start)
     header_room += ags1_compact_put_zigzag(worker.header, new_body) + (CRC_VARINT if has_crc else 0)
     place = out + header_room + header_overhead
@@ -301,7 +301,7 @@ cdef int convert_page(
         if status != GCM_OK:
             return status
 
-    # 2. The header, now that the CRC is known; the body moves up if the varint turned out shorter.
+    # 2. The header, after the CRC is known; the body moves up if the varint is shorter.
     if has_crc:
         crc = ags1_crc32(place, new_body)
     if not grow(&worker.header, &worker.header_capacity, page.header_length + HEADER_SLACK):
@@ -340,7 +340,7 @@ cdef int view_page(
         if not grow(&worker.plain, &worker.plain_capacity, plain_length):
             return GCM_NO_MEMORY
         plain = worker.plain
-    # A CRC tells nothing that the tag does not; but where levels lie before the module, it is all that covers them.
+    # The tag makes the CRC unnecessary, except for levels before the module, which only the CRC covers.
     if ends.source_mode == GCM and page.levels == 0:
         status = _open_modules(worker, ends, page, body, plain)
     else:
@@ -351,9 +351,9 @@ cdef int view_page(
         memcpy(out + total - plain_length, plain, plain_length)
     if not grow(&worker.header, &worker.header_capacity, page.header_length + HEADER_SLACK):
         return GCM_NO_MEMORY
-    # Without the CRC, which was that of the ciphertext: one of the plaintext would tell readers nothing.
+    # Without the CRC, which was of the ciphertext. Readers do not need one of the plaintext.
     header_length = _new_header(page, header, plain_length, NULL, worker.header)
-    # Two modules' overhead is always enough for the filler.
+    # The overhead of two modules is always enough for the filler.
     if header_length > total - plain_length:
         return PAGE_TOO_LARGE
     memcpy(out, worker.header, header_length)

@@ -1,4 +1,4 @@
-"""Column chunks from one file to another: the pages walked, converted by many threads, and written in order.
+"""Copies column chunks from one file to another: finds pages, converts them in many threads, writes them in order.
 
 file to file     while threads convert and write the newest pages, this one finds the next
 anything else    windows of the source in memory  -->  converted pages in memory  -->  write
@@ -13,10 +13,10 @@ from ags1.parquet._pages import Chunk, PageList
 from ags1.parquet._source_file import PageWindows, SourceFile
 from ags1.storage import DescriptorSource, Output
 
-# Pages that are converted at once: enough for every core, and a sign of life many times a second.
+# Bytes of pages that are converted at once: enough for every core, with progress many times a second.
 _BATCH_BYTES = 32 << 20
 _BATCH_PAGES = 16384
-# What is asked of an object store at once.
+# Bytes of one request to an object store.
 _WINDOW = 16 << 20
 
 
@@ -29,7 +29,7 @@ def move_chunks(
 ) -> None:
     """Convert column chunks and write them, one behind the other.
 
-    `advance` is told how many bytes of the source were dealt with since the last time.
+    `advance` is called with the number of bytes of the source processed since its last call.
     """
     between_files = isinstance(source.source, DescriptorSource) and output.descriptor is not None
     (_between_files if between_files else _through_memory)(source, chunks, output, conversion, advance)

@@ -1,4 +1,4 @@
-"""The two structures that every page has a share in, read and changed in their bytes, without a tree.
+"""PageHeader and OffsetIndex, read and changed in their bytes, without a tree.
 
     PageHeader     ... compressed_page_size ... crc ...                   scan_page_header finds the spans of both
     OffsetIndex    [offset compressed_page_size first_row_index] ...      move_offset_index rewrites the first two
@@ -60,7 +60,7 @@ cdef int _counts(ags1_compact *cursor, Page *page, bint version_2) noexcept nogi
 
 
 cdef int scan_page_header(ags1_compact *cursor, Page *page) noexcept nogil:
-    """Find the sizes, the CRC and their spans in a PageHeader; the cursor ends behind the structure."""
+    """Find the sizes, the CRC and their spans in a PageHeader; the cursor ends after the structure."""
     cdef const uint8_t *start = cursor.at
     cdef int field_id = 0, before, kind, status, seen = 0, counted = -1
     cdef int64_t value, at, field
@@ -117,7 +117,7 @@ cdef int scan_page_header(ags1_compact *cursor, Page *page) noexcept nogil:
 
 cdef int64_t move_offset_index(
         const uint8_t *data, int64_t length, const int64_t *locations, int64_t count, uint8_t *out) noexcept nogil:
-    """Copy an OffsetIndex with other offsets and sizes; return its length, or -1 if that takes a closer look."""
+    """Copy an OffsetIndex with other offsets and sizes; return its length, or -1 if this fast path is not enough."""
     cdef ags1_compact cursor
     cdef const uint8_t *copied = data     # behind what is in `out`
     cdef const uint8_t *value_at

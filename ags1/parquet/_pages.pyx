@@ -1,4 +1,4 @@
-"""Where the pages of a column chunk lie, found without decoding them.
+"""Finds the pages of a column chunk without decoding them.
 
     chunk, plaintext    header  body   header  body  ...        header: a PageHeader; body: compressed_page_size bytes
     chunk, encrypted    [module body]  [module body] ...        header: a GCM module; body: compressed_page_size bytes,
@@ -73,10 +73,10 @@ import os
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
 from ags1.parquet._module import check_ordinal
 
-# No writer makes larger page headers: min and max values are cut off long before.
+# No writer makes larger page headers, because they truncate min and max values.
 cdef int64_t MAX_HEADER = 16 << 20
-# What is asked for to find a page's header, and what a walk reads at once: little where headers lie far apart, so that
-# it does not read the file a second time, and more where pages are so small that the next header is in reach.
+# Bytes to read for a page header, and for a walk: few if headers are far apart, so that the walk does not read the
+# whole file, and more if pages are so small that the next header is included.
 cdef int64_t FIRST_WINDOW = 256
 cdef int64_t LEAST_AHEAD = 512
 cdef int64_t MOST_AHEAD = 64 << 10
@@ -85,10 +85,10 @@ cdef enum:
     MAX_VARINT = 10
 
 
-# Threads may still read what a conversion holds: it, and not the garbage collector, says when that is over.
+# Threads may still read objects that a conversion refers to, so the garbage collector must not clear them.
 @cython.no_gc_clear
 cdef class PageSource:
-    """The bytes of a Parquet file: a descriptor that stays the caller's, or memory that starts at `base` in it."""
+    """The bytes of a Parquet file: a descriptor, which the caller closes, or memory from offset `base` of the file."""
 
     def __cinit__(self, file, *, int64_t base=0, name=None):
         self.name = name
@@ -108,7 +108,7 @@ cdef class PageSource:
         PyMem_RawFree(self.window)
 
     cdef int peek(self, int64_t offset, int64_t length, const uint8_t **data) noexcept nogil:
-        """Memory with the bytes of a range, valid until the next peek."""
+        """The bytes of a range, valid until the next peek."""
         cdef uint8_t *grown
         cdef int64_t wanted
         cdef int status
@@ -139,7 +139,7 @@ cdef class PageSource:
 
 
 cdef class Chunk:
-    """A column chunk to be walked, and what became of it.
+    """A column chunk for a page walk, and the results of the walk.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ cdef class Chunk:
         ]
 
     def moved_offset_index(self, index not None):
-        """An OffsetIndex with the new places and sizes of the pages, everything else of it as it was.
+        """An OffsetIndex with the new offsets and sizes of the pages; the rest is unchanged.
 
         None if it is not as writers make it, or does not fit the pages: the caller then says what is wrong.
         """
@@ -240,7 +240,7 @@ cdef class Chunk:
             PyMem_Free(out)
 
     cdef int locate(self, const Page *page) except -1:
-        """Take a converted page into the sums."""
+        """Add a converted page to the sums."""
         cdef int64_t *grown
         cdef int64_t capacity, size = <int64_t>page.new_header + page.new_body
         if self.first_offset < 0:
@@ -272,7 +272,7 @@ cdef class Chunk:
 
 @cython.no_gc_clear
 cdef class PageList:
-    """Pages of chunks of a file with this AAD, in the order in which they were found. For one thread at a time."""
+    """Pages of chunks of a file with this AAD, in the order of the walk. For one thread at a time."""
 
     def __cinit__(self, source_aad=b""):
         cdef BufferView aad = readable(source_aad, "source_aad")
@@ -292,16 +292,16 @@ cdef class PageList:
             modules_free(&self.opener)
 
     def clear(self):
-        """Forget the pages, keep the memory."""
+        """Remove the pages, keep the memory."""
         if self.users:
             raise RuntimeError("the pages of this list are being converted or looked for")
-        # The keys may die with their chunks, and others come to lie where they were.
+        # The keys may be freed with their chunks, and other keys may get their addresses.
         self.opener.gcm_key = NULL
         self.count = self.arena_length = self.stored = 0
         self.chunks = []
 
     cdef int64_t reserve(self, int64_t length) noexcept nogil:
-        """Room for `length` bytes behind the arena's; -1 if there is no memory."""
+        """Reserve `length` more bytes in the arena; -1 if there is no memory."""
         cdef uint8_t *grown
         cdef int64_t capacity
         if self.arena_length + length > self.arena_capacity:
@@ -329,7 +329,7 @@ cdef class PageList:
         return GCM_OK
 
     cdef int _read_header(self, Chunk chunk, PageSource source, int64_t remaining, Page *page) noexcept nogil:
-        """Header of the page at the chunk's position, its plaintext copied to the arena."""
+        """Read the header of the page at the chunk's position; copy its plaintext to the arena."""
         cdef const Ends *ends = &chunk.ends
         cdef const uint8_t *data = NULL
         cdef ags1_compact cursor
@@ -339,7 +339,7 @@ cdef class PageList:
         if ends.source_mode == PLAIN:
             window = min(FIRST_WINDOW, remaining)
             if source.descriptor < 0:
-                # All that the memory has: there is nothing to save.
+                # All of the memory: a shorter range would save nothing.
                 window = min(remaining, MAX_HEADER, max(1, source.size - page.offset))
             while True:
                 status = source.peek(page.offset, window, &data)
@@ -347,7 +347,7 @@ cdef class PageList:
                     return status
                 cursor.at, cursor.end, cursor.error = data, data + window, 0
                 status = scan_page_header(&cursor, page)
-                # A statistic that is cut off by the window is a size above what is left.
+                # A statistic that the window cuts off shows as a size above the remaining bytes.
                 if status != AGS1_COMPACT_END and cursor.error != AGS1_COMPACT_SIZE:
                     break
                 if window == remaining or window >= MAX_HEADER:
@@ -401,7 +401,7 @@ cdef class PageList:
                 return PAGE_BAD_HEADER
             if dictionary != (page.page_type == DICTIONARY):
                 return PAGE_WRONG_TYPE
-            # Without the zeros that parquet-java puts behind the structure.
+            # Without the zeros that parquet-java writes after the structure.
             length = cursor.at - (self.arena + at)
         page.header_at = at
         page.header_length = <int32_t>length
@@ -448,7 +448,7 @@ cdef class PageList:
                 if status == GCM_OK and page.levels > page.body_stored:
                     status = PAGE_BAD_LEVELS
                 if status == PAGE_BAD_HEADER and ends.source_mode == PLAIN and 0 < chunk.num_values <= chunk.values:
-                    # Nothing is missing: padding behind the last page, which no reader looks at.
+                    # All values were found: the rest is padding after the last page, which no reader uses.
                     chunk.position = chunk.end
                     break
                 if status != GCM_OK:
@@ -522,7 +522,7 @@ cdef class PageList:
         return self.pages[index].offset, self.pages[index].header_stored + <int64_t>self.pages[index].body_stored
 
     def details(self):
-        """What was found, page by page: a list of dicts, for inspection and tests."""
+        """The pages as a list of dicts, for inspection and tests."""
         cdef Page *page
         cdef int64_t index
         found = []
@@ -546,7 +546,7 @@ cdef class PageList:
 cdef int raise_page(
         int status, int system_error, unsigned long backend_error, Chunk chunk, int page_type, int64_t ordinal,
         bint header, object source_name, object target_name) except -1:
-    """Raise what a status means for a page."""
+    """Raise the exception of a status for a page."""
     where = f"{source_name}: " if source_name else ""
     page = "dictionary page" if page_type == DICTIONARY else "data page"
     part = f"header of {page}" if header else page
@@ -571,18 +571,18 @@ cdef int raise_page(
     if status == PAGE_MISSING_VALUES:
         raise FormatError(
             f"{where}column {chunk.label!r} in row group {chunk.ends.source_row_group} has {chunk.values} values in "
-            f"its pages, but its metadata promises {chunk.num_values}"
+            f"its pages, but its metadata says {chunk.num_values}"
         )
     if status == PAGE_DOWNGRADED:
         raise AuthenticationError(
             f"{what}: was encrypted with AES_GCM_V1, but the file says AES_GCM_CTR_V1, whose pages have no tag: "
-            "somebody changed it"
+            "the name was changed"
         )
     fault = {
         MODULE_BAD_LENGTH: "the length word of its module contradicts its size: damaged data, or not encrypted",
         PAGE_BAD_HEADER: "is not a valid PageHeader",
         PAGE_PAST_CHUNK: f"reaches past the end of its column chunk at {chunk.end}",
-        PAGE_UNKNOWN_TYPE: f"has page type {page_type}, which Parquet Modular Encryption has no module for",
+        PAGE_UNKNOWN_TYPE: f"has page type {page_type}, for which Parquet Modular Encryption has no module",
         PAGE_LATE_DICTIONARY: "follows data pages; a dictionary page comes first or not at all",
         PAGE_WRONG_TYPE: "was encrypted as another type of page than it is",
         PAGE_BAD_CRC: "its CRC does not match its bytes: damaged data",

@@ -1,4 +1,4 @@
-"""The schema of a Parquet file as a tree: its elements, and for people the names that parquet.thrift has for types."""
+"""The schema of a Parquet file as a tree of elements, with the names of types from parquet.thrift."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOGICAL = names_of(LogicalType)
 _UNITS = names_of(TimeUnit)
 
 
-# PyArrow reads 100. Paths, and what walks down the schema, grow with it.
+# PyArrow reads 100. The length of paths and the depth of recursion grow with it.
 _MOST_NESTED = 128
 _LONGEST_SHOWN = 200
 
@@ -74,22 +74,22 @@ class Element:
 
     @property
     def shown(self) -> str:
-        """The same for messages, which do not grow with it."""
+        """The path, shortened for messages."""
         return self.name if len(self.name) <= _LONGEST_SHOWN else f"{self.name[:_LONGEST_SHOWN]}..."
 
 
 def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Element]]:
-    """The root of the schema, and its leaves in the order of the column chunks; FormatError if they do not add up."""
+    """The root of the schema, and its leaves in the order of the column chunks. FormatError: it is inconsistent."""
     elements = metadata.list(FileMetaData.SCHEMA)
     if elements is None or len(elements) == 0:
         raise FormatError(f"{where}the footer has no schema")
     leaves: list[Element] = []
-    # Open groups, and how many children each is to have.
+    # Open groups, with the number of children that each must have.
     stack: list[tuple[Element, int]] = []
     root: Element | None = None
     for structure in elements:
         if not isinstance(structure, Struct):
-            raise FormatError(f"{where}the schema has an element that is no structure")
+            raise FormatError(f"{where}the schema has an element that is not a structure")
         count = structure.integer(SchemaElement.NUM_CHILDREN, 0)
         if count < 0 or count > len(elements):
             raise FormatError(f"{where}the schema has a group of {count} columns in {len(elements)} elements")
@@ -100,7 +100,7 @@ def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Elemen
         while stack and len(stack[-1][0].children) == stack[-1][1]:
             stack.pop()
         if not stack:
-            raise FormatError(f"{where}the schema has elements that no group counts")
+            raise FormatError(f"{where}the schema has more elements than its groups count")
         group = stack[-1][0]
         element = Element(structure, (*group.path, _name_of(structure)))
         group.children.append(element)
@@ -118,7 +118,7 @@ def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Elemen
 
 
 def schema_tree(root: Element) -> SchemaNode:
-    """The schema for people."""
+    """The schema as a tree of SchemaNode."""
     made = _node(root)
     stack = [(root, made)]
     while stack:

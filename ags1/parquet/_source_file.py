@@ -1,4 +1,4 @@
-"""A Parquet file that is read without decoding it: its footer, its column chunks and their keys, its other modules.
+"""Reads a Parquet file without decoding it: its footer, its column chunks and their keys, its other modules.
 
 SourceFile   footer, leaves, row groups
 SourceChunk  one column chunk: where it is, what protects it, its metadata if its key is known
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 _ENDING = 64 << 10
 
-# A Bloom filter's header is smaller; parquet-java's are padded to a hundred bytes.
+# The header of a Bloom filter is smaller; parquet-java pads it to a hundred bytes.
 _BLOOM_HEADER = 1024
 DICTIONARY_ENCODINGS = (2, 8)
 DICTIONARY_PAGE_TYPE = 2
-# The field of each index's length comes behind that of its offset.
+# The field with the length of an index follows the field with its offset.
 INDEX_OFFSETS = {
     _module.COLUMN_INDEX: ColumnChunk.COLUMN_INDEX_OFFSET,
     _module.OFFSET_INDEX: ColumnChunk.OFFSET_INDEX_OFFSET,
 }
-# A dictionary page's header is no longer; Arrow allows for as much.
+# The header of a dictionary page is not longer; Arrow assumes the same.
 _FORGOTTEN = 100
 _VERSION = re.compile(r"(?:([0-9]{1,9})(?=\.|$)(?:\.(?:([0-9]{1,9})(?=\.|$)(?:\.([0-9]{1,9}))?)?)?)?")
 
@@ -65,11 +65,11 @@ class SourceChunk:
     row_group, column : int
         Ordinals, as AADs have them.
     own_key : bool
-        Whether a key of its own protects it, rather than the footer key.
+        Whether it is encrypted with a key of its own, not with the footer key.
     key : Key or None
         None if it is not encrypted, or the key is not known; `missing` says why.
     metadata : Struct or None
-        ColumnMetaData: complete if the key is known, what the footer shows of it otherwise.
+        ColumnMetaData: complete if the key is known, otherwise what the footer shows.
     """
 
     __slots__ = (
@@ -109,14 +109,14 @@ class SourceChunk:
         if own is not None:
             self.key_metadata = own.binary(EncryptionWithColumnKey.KEY_METADATA)
         elif crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_FOOTER_KEY) is None:
-            raise FormatError(f"{self.name}: is encrypted in a way that this version does not know")
+            raise FormatError(f"{self.name}: is encrypted in a way that this version does not support")
         decryption = self.file.decryption
         if decryption is None:
             return
         try:
             self.key = self.file.key_of(self.leaf.path, self.key_metadata) if self.own_key else self.file.footer_key()
         except ServiceRefusal:
-            # No key of any column is to be had.
+            # Column keys are not available without a decryption configuration.
             raise
         except KeyAccessError as error:
             self.missing = error
@@ -131,7 +131,7 @@ class SourceChunk:
             raise FormatError(f"{self.name}: has no metadata")
 
     def other_protection(self) -> str | None:
-        """What the column has instead of the key that was given for it by name, if it has something else."""
+        """How the column is protected, if not with the key that was given for it by name; else None."""
         decryption = self.file.decryption
         if decryption is None or decryption.allow_plaintext or self.own_key:
             return None
@@ -145,12 +145,12 @@ class SourceChunk:
         if found is not None:
             raise AuthenticationError(
                 f"{self.name} {found}, although column_keys has a key for it: it was exchanged, or it is another file "
-                "(allow_plaintext=True lets that pass)"
+                "(allow_plaintext=True accepts it)"
             )
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return f"{self.file.where}column {self.leaf.shown!r} in row group {self.row_group}"
 
     def _module_name(self, module_type: int) -> str:
@@ -169,7 +169,7 @@ class SourceChunk:
         return AES_GCM if self.file.footer.algorithm == "AES_GCM_V1" else AES_CTR
 
     def known_metadata(self) -> Struct:
-        """ColumnMetaData, or the error of its missing key."""
+        """ColumnMetaData; raises the error of a missing key."""
         if self.missing is not None:
             raise self.missing
         if self.metadata is None:
@@ -194,12 +194,12 @@ class SourceChunk:
         return start, length
 
     def claimed(self) -> int:
-        """Bytes of its pages, as far as no other column chunk can have them."""
+        """Bytes that only this column chunk can have."""
         length = self.extent()[1]
         return max(0, length - _FORGOTTEN) if self.file.forgets_dictionary_headers else length
 
     def other_column(self) -> str | None:
-        """The column that its metadata names, if that is another one of the file."""
+        """The column that its metadata names, if it is another column of the file."""
         path = self.known_metadata().list(ColumnMetaData.PATH_IN_SCHEMA)
         if path is None or path.kind != BINARY:
             return None
@@ -207,7 +207,7 @@ class SourceChunk:
         return ".".join(named) if named != self.leaf.path and named in self.file.paths else None
 
     def has_dictionary(self) -> bool:
-        """Whether its metadata promises a dictionary page first, as far as any reader can tell."""
+        """Whether its metadata announces a dictionary page, by the rules of any reader."""
         metadata = self.known_metadata()
         if metadata.integer(ColumnMetaData.DICTIONARY_PAGE_OFFSET, 0):
             return True
@@ -221,7 +221,7 @@ class SourceChunk:
         return encodings is not None and any(each in DICTIONARY_ENCODINGS for each in encodings.integers())
 
     def to_walk(self, **target: Any) -> Chunk:
-        """The chunk for a page walk; `target` says what its pages become."""
+        """The chunk for a page walk; `target` has the arguments for the converted pages."""
         start, length = self.extent()
         return Chunk(
             start,
@@ -262,11 +262,11 @@ class SourceChunk:
     def open_sealed(
         self, module_type: int, offset: int, longest: int = 1 << 32, page: int | None = None
     ) -> tuple[int, bytes]:
-        """Stored length and plaintext of a module that only its own length word delimits."""
+        """Stored length and plaintext of a module whose length only its own length word has."""
         name = self._module_name(module_type)
         length = 4 + int.from_bytes(bytes(self.file.read(offset, 4, name)), "little")
         if length > longest:
-            raise FormatError(f"{name}: its length word says {length - 4} bytes, and it cannot have so many")
+            raise FormatError(f"{name}: its length word says {length - 4} bytes, which is too many")
         return length, self._open(module_type, self.file.read(offset, length, name), page)
 
     def bloom_filter(self) -> tuple[bytes, bytes] | None:
@@ -288,11 +288,11 @@ class SourceChunk:
         header = bytes(memoryview(data)[: structure.nbytes])
         size = structure.integer(BloomFilterHeader.NUM_BYTES)
         if size is None or size < 0:
-            raise FormatError(f"{name}: does not say how large the filter is")
+            raise FormatError(f"{name}: has no size of the filter")
         return header, bytes(self.file.read(offset + len(header), size, name))
 
     def has_plaintext_filter(self, offset: int) -> bool:
-        """Whether a Bloom filter is stored as it is, as arrow-rs does in encrypted columns, too."""
+        """Whether a Bloom filter is stored in plaintext, as arrow-rs does even in encrypted columns."""
         name = self._module_name(_module.BLOOM_FILTER_HEADER)
         data = self.file.read(offset, max(0, min(64, self.file.footer.start - offset)), name)
         try:
@@ -307,7 +307,7 @@ class SourceChunk:
     def refuse_plaintext_filter(self, offset: int) -> None:
         """Refuse a plaintext filter of an encrypted column.
 
-        It tells anybody what values the column may have, and anybody can change what readers find by it.
+        Without a key, anyone can test values of the column with it, and can change which rows readers find.
         """
         if self.has_plaintext_filter(offset):
             raise FormatError(
@@ -317,7 +317,7 @@ class SourceChunk:
 
 
 class SourceRowGroup:
-    """One row group: its structure, its position, and its column chunks when they are asked for."""
+    """One row group: its structure, its position, and its column chunks, which are made on demand."""
 
     __slots__ = ("_file", "index", "ordinal", "structure")
 
@@ -325,7 +325,7 @@ class SourceRowGroup:
         self._file = file
         self.index = index
         self.structure = structure
-        # Readers that know row groups by position agree with all writers, which count from 0.
+        # The position: all writers count row groups from 0, so it is equal to the ordinal.
         self.ordinal: int = index
         if file.footer.algorithm is not None:
             self.ordinal = _module.check_ordinal(structure.integer(RowGroup.ORDINAL, index), "row group", file.name)
@@ -342,15 +342,15 @@ class SourceRowGroup:
             )
         for column, (leaf, structure) in enumerate(zip(leaves, chunks, strict=True)):
             if not isinstance(structure, Struct):
-                raise FormatError(f"{self._file.where}row group {self.index} has a column chunk that is no structure")
+                raise FormatError(f"{self._file.where}row group {self.index} has an invalid column chunk")
             yield SourceChunk(self._file, leaf, self.ordinal, column, structure)
 
 
 class SourceFile:
     """An open Parquet file.
 
-    With `optional`, missing keys are no error until something needs them; `tolerant` is as for :func:`read_footer`.
-    With `any_protection`, what to do with columns that have not the key that is given for them is left to the caller.
+    With `optional`, a missing key is an error only when it is needed; `tolerant` is as for :func:`read_footer`. With
+    `any_protection`, columns are accepted that do not have the key that was given for them; the caller checks this.
     """
 
     def __init__(
@@ -367,17 +367,16 @@ class SourceFile:
         if isinstance(source, PipeSource):
             source.close()
             raise ValueError(
-                f"{source.name or 'the source'} cannot be read from any position, which Parquet needs: copy it to a "
-                "file first"
+                f"{source.name or 'the source'} is not seekable, which Parquet needs: copy it to a file first"
             )
         self.source: Source = PlannedSource(source) if source.is_remote else source
         self._close = weakref.finalize(self, _close, self.source)
-        # The footer, unless it is a large one, in one request.
+        # One request for the footer, unless it is large.
         self.will_read([(max(0, source.size - _ENDING), source.size)])
         try:
             self.decryption: FileDecryption | None = None
             if decryption is not None:
-                # Memory is no path, although bytes may be one elsewhere.
+                # bytes are memory here, never a path.
                 self.decryption = decryption.for_file(None if isinstance(source, MemorySource) else file)
             self.name = source.name
             self.where = f"{source.name}: " if source.name else ""
@@ -388,7 +387,7 @@ class SourceFile:
             self._claimed = 0
             if self.footer.metadata is not None:
                 self.schema, self.leaves = read_schema(self.footer.metadata, self.where)
-                # Whatever made it first, an encrypted file was written by newer software.
+                # Encrypted files are from newer writers, whichever writer made the first version.
                 if self.footer.algorithm is None:
                     self.forgets_dictionary_headers = _forgets_dictionary_headers(self.footer.metadata)
             elif not optional:
@@ -433,7 +432,7 @@ class SourceFile:
         return self.footer.key
 
     def read(self, offset: int, length: int, name: str) -> Buffer:
-        """Bytes of the file before its footer."""
+        """Read bytes before the footer."""
         if offset < 0 or length < 0 or offset + length > self.footer.start:
             raise FormatError(f"{name}: {length} bytes at offset {offset} are not inside the file")
         try:
@@ -442,21 +441,21 @@ class SourceFile:
             raise TruncatedError(f"{name}: {error}") from None
 
     def claim(self, length: int, name: str) -> None:
-        """Count bytes that one column chunk has alone; FormatError if all of them are more than the file has.
+        """Count bytes that only one column chunk can have. FormatError: their sum is larger than the file.
 
-        Whoever reads or writes them for each column that claims them could be kept busy with a small file for ever.
+        Otherwise a small file, in which many columns claim the same bytes, could cause any amount of work.
         """
         self._claimed += length
         if self._claimed > self.footer.start:
-            raise FormatError(f"{name}: columns share their pages, indexes or Bloom filters, which no writer makes")
+            raise FormatError(f"{name}: columns share pages, indexes or Bloom filters, which is not valid")
 
     def will_read(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Begin to fetch ranges, (begin, end) each, if the file comes in requests."""
+        """Begin to fetch ranges, (begin, end) each, if the file is remote."""
         if isinstance(self.source, PlannedSource):
             self.source.will_read(ranges)
 
     def pages(self) -> PageSource | None:
-        """The file for native code; None if it can only be read through Python."""
+        """The file for native code; None if only Python code can read it."""
         if isinstance(self.source, DescriptorSource):
             return PageSource(self.source.fileno(), name=self.name)
         if isinstance(self.source, MemorySource):
@@ -464,7 +463,7 @@ class SourceFile:
         return None
 
     def close(self) -> None:
-        """Give back what was opened for it; safe to call again."""
+        """Close what was opened for it; safe to call again."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -475,9 +474,10 @@ class SourceFile:
 
 
 def foretells_dictionary(metadata: Struct) -> bool:
-    """Whether parquet-java takes the first page for a dictionary page, which it must know before it decrypts it.
+    """Whether parquet-java assumes, before it decrypts the first page, that it is a dictionary page.
 
-    By the encoding statistics: there is one, and a data page that uses it. Without them by the encodings.
+    It uses the encoding statistics: there is a dictionary page, and a data page uses it. Without statistics, the
+    encodings.
     """
     stats, encodings = metadata.list(ColumnMetaData.ENCODING_STATS), metadata.list(ColumnMetaData.ENCODINGS)
     if stats is None:
@@ -494,9 +494,10 @@ def foretells_dictionary(metadata: Struct) -> bool:
 
 
 class PageWindows:
-    """Where pages are looked for: all of a file, or a window of one that comes in requests. It moves as the walk does.
+    """The range in which pages are searched: all of a local file, or a window of a remote one, which moves on.
 
-    A window may end inside of a page: then the next one begins with the page, and is longer if it did so before.
+    A window may end inside a page. The next one then begins with that page, and is longer if the last one began with
+    it.
     """
 
     def __init__(self, file: SourceFile, length: int) -> None:
@@ -509,11 +510,11 @@ class PageWindows:
         self.source: PageSource = whole if whole is not None else PageSource(b"")
 
     def has(self, position: int) -> bool:
-        """Whether the byte at this position can be had without another request."""
+        """Whether the byte at this position is available without another request."""
         return self._is_whole or self._begin <= position < self._end
 
     def move_to(self, position: int) -> None:
-        """Let the window begin here; pages that were found in the one before must be done with."""
+        """Begin the window here. Pages found in the last window must not be used any more."""
         file, wanted = self._file, self._length
         if position == self._begin:
             wanted = max(wanted, 2 * (self._end - position))
@@ -533,14 +534,14 @@ def _close(source: Source) -> None:
     try:
         source.close()
     except BufferError:
-        # The traceback of an error still holds a view of the memory, and lets go of it with itself.
+        # The traceback of an error still holds a view of the memory; it is released with the traceback.
         pass
 
 
 def _forgets_dictionary_headers(metadata: Struct) -> bool:
     """Whether the writer left the headers of dictionary pages out of ``total_compressed_size`` (PARQUET-816).
 
-    parquet-mr did before 1.2.9. As in Arrow, a version that is missing, or is none, counts as old.
+    parquet-mr did before 1.2.9. As in Arrow, a missing or invalid version counts as old.
     """
     created_by = metadata.binary(FileMetaData.CREATED_BY, b"").decode("utf-8", "replace").strip()
     application, _, version = created_by.partition(" version ")

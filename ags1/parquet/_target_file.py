@@ -1,10 +1,10 @@
-"""A Parquet file that is put together from the column chunks of others, without decoding them.
+"""Writes a Parquet file from the column chunks of other files, without decoding them.
 
     PAR1 or PARE   pages ...   Bloom filters   column indexes   offset indexes   footer
 
-A chunk whose key, AAD and position stay the same, or that is plaintext before and after, is copied as it is; every
-other goes through the conversion of its pages. All that refers to an offset or a size is rewritten; everything else,
-known to this version or not, is carried over. Source: parquet.thrift; Parquet encryption specification.
+A chunk whose key, AAD and position stay the same, or that is plaintext before and after, is copied unchanged. The pages
+of all other chunks are converted. Offsets and sizes are rewritten; all other fields are kept, whether this version
+knows them or not. Source: parquet.thrift; Parquet encryption specification.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from ags1.parquet.properties import ColumnKey, FileEncryption
 
-# What of an encrypted column's ColumnMetaData a plaintext footer shows: what tells the shape of the file, and nothing
-# of values.
+# Fields of ColumnMetaData that a plaintext footer shows for an encrypted column: the structure of the file, nothing
+# about values.
 _VISIBLE_FIELDS = frozenset(
     {
         ColumnMetaData.TYPE,
@@ -56,7 +56,7 @@ _VISIBLE_FIELDS = frozenset(
         ColumnMetaData.DICTIONARY_PAGE_OFFSET,
     }
 )
-# The same of its ColumnChunk: all that is known. There is no other place in which the unknown could be stored.
+# The same for ColumnChunk: all known fields. Unknown fields cannot be stored in any other place.
 _VISIBLE_CHUNK_FIELDS = frozenset(names_of(ColumnChunk))
 # Bytes of pages.
 _OPENED_AT_ONCE = 32 << 20
@@ -65,7 +65,7 @@ _V2_PAGE_TYPE = 3
 
 @dataclasses.dataclass(slots=True)
 class _TargetChunk:
-    """A column chunk on its way from one file to the other."""
+    """A column chunk that is copied from one file to another."""
 
     source: SourceChunk
     row_group: int
@@ -82,10 +82,10 @@ class _TargetChunk:
 
 
 class TargetFile:
-    """Puts a Parquet file together in an output, which the caller commits. For one thread at a time.
+    """Writes a Parquet file to an output, which the caller commits. For one thread at a time.
 
-    :meth:`append` may be called for several files of one schema; their row groups follow one another, and
-    `row_group_offsets` says where.
+    :meth:`append` may be called for several files of one schema. Their row groups are written one after another;
+    `row_group_offsets` has their offsets.
     """
 
     def __init__(
@@ -112,8 +112,9 @@ class TargetFile:
     ) -> None:
         """Add all row groups of a file, which may be closed afterwards.
 
-        With `unchanged_aad`, this file has the file AAD and the algorithm of the source, so that chunks whose key stays
-        the same may be taken as they are. `advance` is told how many bytes of pages were dealt with meanwhile.
+        With `unchanged_aad`, this file has the file AAD and the algorithm of the source, so chunks whose key stays the
+        same may be copied unchanged. `advance` is called with the number of bytes of pages processed since its last
+        call.
         """
         source_metadata = source.footer.metadata
         assert source_metadata is not None
@@ -148,7 +149,7 @@ class TargetFile:
                 for column, (chunk, key) in enumerate(zip(group.chunks(), keys, strict=True)):
                     other = chunk.other_column()
                     if encryption is not None and other is not None:
-                        # parquet-java would read these pages as that column, which may have no key.
+                        # parquet-java would treat these pages as that column, which may have no key.
                         raise FormatError(f"{chunk.name}: its metadata says that it is column {other!r}")
                     node = structures[column]
                     assert isinstance(node, Struct)
@@ -201,7 +202,7 @@ class TargetFile:
         )
 
     def _settle_pages(self, target: _TargetChunk) -> None:
-        """Offsets and sizes of the pages, now that they are written."""
+        """Set offsets and sizes of the pages, after they are written."""
         metadata, chunk = target.metadata, target.chunk
         if target.unchanged:
             shift = max(chunk.first_offset, 4) - chunk.start
@@ -224,7 +225,7 @@ class TargetFile:
             metadata.set(ColumnMetaData.DICTIONARY_PAGE_OFFSET, I64, chunk.dictionary_page_offset)
         else:
             metadata.remove(ColumnMetaData.DICTIONARY_PAGE_OFFSET)
-        # A chunk without values has no first page that anybody reads.
+        # No reader uses the first page of a chunk without values.
         if target.column_key is not None and chunk.values > 0:
             _agree_on_dictionary(metadata, chunk.dictionary_page_offset >= 0)
 
@@ -252,7 +253,7 @@ class TargetFile:
         return bytes(_module.seal_module(data, key.key, aad))
 
     def _keep_indexes(self, target: _TargetChunk) -> None:
-        """Take over the indexes; they are written behind all row groups."""
+        """Keep the indexes, which are written after all row groups."""
         column_index, offset_index = map(target.source.index, INDEX_OFFSETS)
         target.source.file.claim(len(column_index or b"") + len(offset_index or b""), target.name)
         if offset_index is not None:
@@ -277,7 +278,7 @@ class TargetFile:
             structure.set(RowGroup.ORDINAL, I16, targets[0].row_group)
 
     def finish(self) -> None:
-        """Write the indexes and the footer. Committing the output is the caller's."""
+        """Write the indexes and the footer. The caller commits the output."""
         assert self._metadata is not None
         for number, (module_type, field) in enumerate(INDEX_OFFSETS.items()):
             for target, *indexes in self._finished:
@@ -296,7 +297,7 @@ class TargetFile:
         self._output.write(encode_footer(self._metadata, self._encryption))
 
     def _write_metadata(self, target: _TargetChunk) -> None:
-        """ColumnMetaData, where and as the footer's mode and the column's key have it."""
+        """Store ColumnMetaData in the place and form that footer mode and column key require."""
         structure, metadata, key = target.structure, target.metadata, target.column_key
         encryption = self._encryption
         structure.set(ColumnChunk.FILE_OFFSET, I64, 0)
@@ -323,9 +324,9 @@ class TargetFile:
 
 
 def _fitting(number: int, name: str) -> int:
-    """A sum or an offset that comes from what a file claims."""
+    """Check a sum or an offset that depends on values in the file."""
     if not -(1 << 63) <= number < 1 << 63:
-        raise FormatError(f"{name}: its metadata has sizes or offsets that no file can have")
+        raise FormatError(f"{name}: its metadata has sizes or offsets that are out of range")
     return number
 
 
@@ -344,11 +345,11 @@ def _crypto_metadata(target: _TargetChunk, key: ColumnKey) -> Struct:
 
 
 def _pages_of(source: SourceChunk, threads: int | None) -> bool | None:
-    """Open the pages of a chunk that may be copied as it is: what copies bytes would copy damage, too.
+    """Authenticate the pages of a chunk before it is copied unchanged, so that damage is not copied.
 
-    Return whether it has V2 pages with levels, which an encrypted file has in one form or the other. (Its encoding
-    statistics do not tell: Arrow C++ and parquet-java's rewriter count V2 pages as V1 pages.) Return None if the pages
-    can only be read through Python: then looking for them costs more than moving them one by one.
+    Return whether it has V2 pages with levels, which have two forms in encrypted files. (The encoding statistics do not
+    show it: Arrow C++ and parquet-java's rewriter count V2 pages as V1 pages.) Return None if only Python code can read
+    the pages: searching them would then cost more than converting them one by one.
     """
     conversion = Conversion(source.file.footer.file_aad, threads=threads)
     pages = source.file.pages()
@@ -372,9 +373,9 @@ def _pages_of(source: SourceChunk, threads: int | None) -> bool | None:
 
 
 def _agree_on_dictionary(metadata: Struct, has_dictionary: bool) -> None:
-    """Let every reader decide in the same way whether the first page is a dictionary page.
+    """Make the metadata consistent, so that all readers agree on whether the first page is a dictionary page.
 
-    Arrow and arrow-rs look at dictionary_page_offset, parquet-java at what foretells it.
+    Arrow and arrow-rs use dictionary_page_offset; for parquet-java see :func:`foretells_dictionary`.
     """
     if foretells_dictionary(metadata) == has_dictionary:
         return
@@ -388,7 +389,7 @@ def _agree_on_dictionary(metadata: Struct, has_dictionary: bool) -> None:
 
 
 def _moved(offset_index: bytes, target: _TargetChunk) -> bytes:
-    """An offset index with the new places and sizes of its pages."""
+    """An offset index with the new offsets and sizes of its pages."""
     if not target.unchanged:
         moved = target.chunk.moved_offset_index(offset_index)
         if moved is not None:

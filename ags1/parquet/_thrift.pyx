@@ -1,4 +1,4 @@
-"""Any Thrift compact structure as an ordered tree that is read when looked at, and written back as it was.
+"""Any Thrift compact structure as an ordered tree, parsed on access, and written back unchanged except for edits.
 
     15 02  19 1c  15 0a 00  00         bytes: kind and id of a field, its value, ... 00 at the end
     |      |      |
@@ -19,8 +19,8 @@ To change a few fields of a structure to which later writers may have added othe
             metadata.set(9, I64, metadata.integer(9) + moved)
     changed = footer.encode()
 
-What is unknown survives: fields, union arms, overlong varints, other ways to write a bool. Of a struct that is
-rewritten only the headers of its fields may differ. How it works is in _nodes. Source: Thrift compact protocol encoding
+Unknown parts are kept: fields, union arms, overlong varints, other encodings of a bool. In a rewritten struct only the
+headers of its fields may differ. The implementation is in _nodes. Source: Thrift compact protocol encoding
 specification; ids and names of Parquet's fields are in parquet.thrift.
 """
 
@@ -84,12 +84,12 @@ UUID = AGS1_COMPACT_UUID
 
 
 cdef inline int plain_kind(int kind) noexcept:
-    """The kind that callers know: there is one bool."""
+    """The public kind: both bool kinds are one."""
     return AGS1_COMPACT_TRUE if kind == AGS1_COMPACT_FALSE else kind
 
 
 cdef bint agrees(int kind, int wanted) noexcept:
-    """Whether a value of a kind will do for another: integers of any width, lists for sets and the reverse."""
+    """Whether a value of one kind is accepted for another: integers of any width, lists for sets and the reverse."""
     return (
         plain_kind(kind) == wanted
         or (ags1_is_integer(kind) and ags1_is_integer(wanted))
@@ -120,7 +120,7 @@ cdef int64_t position_of(Struct self, int field_id) noexcept:
 
 
 cdef ags1_item *find_kind(Struct self, int field_id, int wanted) except? NULL:
-    """The field, which must be of a kind that will do, or NULL."""
+    """The field, which must be of an accepted kind, or NULL."""
     cdef ags1_item *item = find(self, field_id)
     if item != NULL and not agrees(item.kind, wanted):
         raise FormatError(f"{self.what}: field {field_id} is of kind {kind_name(item.kind)}, not {kind_name(wanted)}")
@@ -221,7 +221,7 @@ cdef class Struct(Node):
         if not INT16_MIN <= field_id <= INT16_MAX:
             raise ValueError(f"field_id must fit 16 bits, got {field_id}")
         before = held(old) if old != NULL and old.form == AGS1_ITEM_OBJECT else None
-        # It may run code that changes this struct: only then is the place looked for.
+        # It may run code that changes this struct, so find the place afterwards.
         item = item_from(checked_kind(kind), value, self, before)
         item.id = <int16_t>field_id
         index = position_of(self, field_id)
@@ -282,7 +282,7 @@ cdef _Items items_of(Node node):
 
 
 cdef object items_of_kind(List self, int kind):
-    """An iterator over items that must be of a kind that will do. An empty list may be of any."""
+    """An iterator over items of an accepted kind. An empty list may be of any kind."""
     opened(self)
     if self.count and not agrees(self.first, kind):
         raise FormatError(f"{self.what}: a list has items of kind {kind_name(self.first)}, not {kind_name(kind)}")
@@ -297,7 +297,7 @@ cdef class List(Node):
 
     def __init__(self, int kind, values=()):
         if self.source is not None or self.count:
-            raise TypeError("a List is made once")
+            raise TypeError("a List cannot be initialised again")
         self.first = <uint8_t>checked_kind(kind)
         for value in values:
             self.append(value)
@@ -326,7 +326,7 @@ cdef class List(Node):
         wanted = place_in(self, index, self.count)
         old = &self.items[wanted]
         before = held(old) if old.form == AGS1_ITEM_OBJECT else None
-        # It may run code of the caller's; but there is none that makes a list shorter.
+        # It may run code of the caller, but no code can make a list shorter.
         item = item_from(self.first, value, self, before)
         replace(self, wanted, item)
 
@@ -355,7 +355,7 @@ cdef class Map(Node):
     def __init__(self, int key_kind, int value_kind, pairs=()):
         cdef ags1_item first, second
         if self.source is not None or self.count:
-            raise TypeError("a Map is made once")
+            raise TypeError("a Map cannot be initialised again")
         self.first = <uint8_t>checked_kind(key_kind)
         self.second = <uint8_t>checked_kind(value_kind)
         for key, value in pairs:

@@ -1,4 +1,4 @@
-"""Encrypted Parquet files as an Arrow file system of plaintext ones, which is what a dataset of PyArrow reads from."""
+"""An Arrow file system that shows encrypted Parquet files as plaintext, for PyArrow datasets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ags1.parquet.view import ParquetView
 
 
 class ViewHandler(fs.FileSystemHandler):  # type: ignore[misc]
-    """Lists the files of another file system, and opens their plaintext views, from several threads at once."""
+    """Lists the files of another file system, and opens their plaintext views. Thread-safe."""
 
     def __init__(self, base: Any, view: Callable[[str], ParquetView]) -> None:
         self._base = base
@@ -55,5 +55,5 @@ class ViewHandler(fs.FileSystemHandler):  # type: ignore[misc]
 
 
 def _without_size(info: Any) -> Any:
-    """What is known of a file without opening it: its view has another size."""
+    """The file info without the size: that of the view is known only when the file is open."""
     return fs.FileInfo(info.path, info.type, mtime=info.mtime)

@@ -1,4 +1,4 @@
-"""The footer of a plaintext view: the schema without the columns that it leaves out, and nothing of encryption."""
+"""The footer of a plaintext view: the schema without hidden columns, and no encryption metadata."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _MAP, _MAP_KEY_VALUE, _LIST = 1, 2, 3
 
 
 def kept_leaves(file: SourceFile, wanted: Sequence[bool]) -> list[bool]:
-    """Which leaves a view shows, if those marked are wanted.
+    """The leaves that a view shows, if the marked ones are requested.
 
-    A list or a map is shown whole or not at all: without one of its leaves it would be something else.
+    A list or a map is shown whole or not at all: without one of its leaves it would have another type.
     """
     kept = list(wanted)
 
@@ -108,7 +108,7 @@ def _settle_row_group(structure: Struct, chunks: Sequence[SourceChunk], kept: Se
     places = {old: new for new, old in enumerate(index for index, keep in enumerate(kept) if keep)}
     still: list[Any] = []
     for entry in sorting:
-        # What is sorted within a column that is left out is not sorted by itself.
+        # Rows sorted within a column that is left out are not sorted without it.
         if not isinstance(entry, Struct) or entry.integer(SortingColumn.COLUMN_IDX) not in places:
             break
         column = entry.copy()
@@ -156,7 +156,7 @@ def _prune_arrow_schema(file: SourceFile, metadata: Struct, kept: Sequence[bool]
             return kept[element.index]
         below = [(child.path[-1], shown(child)) for child in element.children]
         found = {children if isinstance(children, bool) else None for _, children in below}
-        # Collections are shown whole or not at all, so that only structs are left to have some of their children.
+        # Collections are shown whole or not at all, so only a struct can lose some of its children.
         return below if found != {True} and found != {False} else found == {True}
 
     others: list[Any] = []

@@ -1,9 +1,9 @@
-"""The parts of a plaintext view that are not what the encrypted file has there, decrypted when they are read.
+"""The parts of a plaintext view that differ from the encrypted file; they are decrypted when they are read.
 
 MadeRegion    magic and footer, an index or a Bloom filter
 Pages         a column chunk
 
-Regions know the file and the cache, but not the view, which must go when the last reader lets go of it.
+Regions refer to the file and the cache, but not to the view, which must be freed with the last reference of a reader.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    # Where a region starts, the index of a part of it, and that of a page of the part.
+    # The start of a region, the index of a part of it, and the index of a page in that part.
     Part: TypeAlias = tuple[int, int] | tuple[int, int, int]
 
 __all__ = ["MadeRegion", "PartCache", "Region", "chunk_regions"]
 
-# Decrypted pages that were read in part, and parts of remote files that were, are kept for the next read.
+# Cache for partly read pages, decrypted, and for partly read pieces of remote files.
 _KEPT_BYTES = 64 << 20
 _REMOTE_PART = 16 << 20
-# A local column chunk up to this size, wanted whole, is read in one call into the memory that its pages go to.
+# A local column chunk up to this size that is read whole takes one call, directly into the caller's memory.
 _AT_ONCE = 16 << 20
 _WHOLE_CHUNK = 1 << 62
 _UNLIMITED_PAGES = 1 << 40
 
 
 class PartCache:
-    """What was decrypted or fetched of one file, the latest used kept; safe to share between threads."""
+    """A least-recently-used cache of decrypted or fetched parts of one file. Thread-safe."""
 
     def __init__(self, file: SourceFile, threads: int | None) -> None:
         self.file = file
@@ -51,23 +51,23 @@ class PartCache:
         self.renew()
 
     def renew(self) -> None:
-        """Start over in a forked child: a thread of the parent may have been about to keep a part."""
+        """Start again in a forked child: a thread of the parent may have been changing the cache."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[Part, Buffer] = OrderedDict()
         self._kept_bytes = 0
 
     def conversion(self) -> Conversion:
-        """What decrypts pages, for one use."""
+        """A Conversion that decrypts pages, for one use."""
         return Conversion(self.file.footer.file_aad, threads=self._threads)
 
     def part(self, name: Part, make: Callable[[], Buffer]) -> Buffer:
-        """A part of the region that starts at the first number of its name: kept, or made now."""
+        """A part, from the cache or made now; the first number of its name is the start of its region."""
         with self._lock:
             found = self._kept.get(name)
             if found is not None:
                 self._kept.move_to_end(name)
                 return found
-        # Two threads may both make it, rather than wait for each other.
+        # Two threads may both make it; neither waits for the other.
         made = make()
         with self._lock:
             if name not in self._kept:
@@ -79,24 +79,24 @@ class PartCache:
         return made
 
     def drop(self, name: Part) -> None:
-        """Let go of a part that nobody is likely to ask for again."""
+        """Drop a part that is probably not needed again."""
         with self._lock:
             dropped = self._kept.pop(name, None)
             if dropped is not None:
                 self._kept_bytes -= memoryview(dropped).nbytes
 
     def forget(self) -> None:
-        """Let go of all."""
+        """Drop all parts."""
         with self._lock:
             self._kept.clear()
             self._kept_bytes = 0
 
 
 class Region:
-    """A range of the view that is not what the file has there."""
+    """A range of the view that differs from the file."""
 
     def renew(self) -> None:
-        """Start over in a forked child: a thread of the parent may have held a lock."""
+        """Start again in a forked child: a thread of the parent may have held a lock."""
 
     def __init__(self, start: int, length: int) -> None:
         self.start = start
@@ -108,7 +108,7 @@ class Region:
 
 
 class MadeRegion(Region):
-    """What is small: it is made when it is first read."""
+    """A small region, which is made when it is first read."""
 
     def __init__(self, start: int, length: int, make: Callable[[], bytes]) -> None:
         super().__init__(start, length)
@@ -116,16 +116,16 @@ class MadeRegion(Region):
         self._data: bytes | None = None
 
     def read_into(self, offset: int, out: memoryview) -> None:
-        """Copy, after making it if that was not done yet."""
+        """Copy from the region, which is made first if necessary."""
         if self._data is None:
             self._data = self._make()
         out[:] = self._data[offset - self.start :][: len(out)]
 
 
 class Pages(Region):
-    """A column chunk: whole pages go straight into the caller's memory, those that are wanted in part into the cache.
+    """A column chunk: whole pages are decrypted into the caller's memory, partly read ones into the cache.
 
-    Of a file that comes in requests, pages are found part by part, and what was fetched is kept until all is read.
+    In a remote file, pages are found part by part, and fetched bytes are kept until all of them are read.
     """
 
     def __init__(self, cache: PartCache, chunk: SourceChunk, start: int, length: int) -> None:
@@ -134,27 +134,27 @@ class Pages(Region):
         self._file = cache.file
         self._chunk = chunk
         self._walk: Chunk | None = None
-        # A list does not change once its pages are found, so that threads may share it.
+        # A list does not change after its pages are found, so threads may share it.
         self._parts: list[int] = []
         self._lists: list[PageList] = []
         self.renew()
 
     def renew(self) -> None:
-        """Start over in a forked child."""
+        """Start again in a forked child."""
         self._lock = threading.Lock()
 
     def read_into(self, offset: int, out: memoryview) -> None:
-        """Decrypt the pages that are wanted."""
+        """Decrypt the pages of the range."""
         at, end = offset, offset + len(out)
         source = self._file.pages()
         if offset == self.start and end == self.end and end - offset <= _AT_ONCE and self._file.source.is_file:
-            # Finding pages in the file and then reading them takes two calls for a small page; this takes one for all.
+            # One read for all pages; finding and reading each small page would take two reads.
             self._file.source.read_into(offset, out)
             source = PageSource(out, base=offset, name=self._file.name)
         while at < end:
             part, index = self._find(at, source)
             if index < 0:
-                # Behind the last page there is nothing that a reader looks at.
+                # Readers use nothing after the last page.
                 out[at - offset :] = bytes(end - at)
                 return
             pages = self._lists[part]
@@ -173,7 +173,7 @@ class Pages(Region):
             at = stop
 
     def _find(self, offset: int, source: PageSource | None) -> tuple[int, int]:
-        """Indexes of the part and the page with an offset, -1 behind the last page; all up to there are found first."""
+        """Indexes of the part and the page at an offset, -1 after the last page; finds all pages up to there."""
         with self._lock:
             if self._walk is None:
                 self._walk = self._chunk.to_walk()
@@ -194,11 +194,11 @@ class Pages(Region):
                 pages.add(walk, fetched, _WHOLE_CHUNK, _UNLIMITED_PAGES)
                 wanted *= 2
         except (Ags1Error, OSError):
-            # The pages before a damaged header are good; who wants the others comes back here, and gets the error.
+            # The pages before a damaged header are valid. A read of later pages raises the error here again.
             if not pages.count:
                 raise
         finally:
-            # The walk does not come back to them.
+            # The walk does not read them again.
             if pages.count:
                 self._parts.append(start)
                 self._lists.append(pages)
@@ -239,7 +239,7 @@ def chunk_regions(cache: PartCache, chunk: SourceChunk) -> list[Region]:
     if offset is not None and offset > 0:
         stored = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH)
         if stored is None or stored <= 0:
-            # One that is not encrypted is refused when it is read, by its first bytes.
+            # A plaintext filter is refused when it is read, by its first bytes.
             plain = chunk.has_plaintext_filter(offset)
             stored = 4 if plain else _bloom_filter_length(cache.file, chunk, offset)
         regions.append(MadeRegion(offset, stored, functools.partial(_bloom_filter, chunk, stored)))

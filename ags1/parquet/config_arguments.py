@@ -1,4 +1,4 @@
-"""What the configurations for writing and for reading share: checks of arguments, and how they hide keys."""
+"""Shared by the configurations for writing and reading: checks of arguments, and hiding of keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 CACHE_SECONDS = 600.0
-"""How long key encryption keys are kept, as parquet-java and PyArrow keep them."""
+"""How long key encryption keys are kept, in seconds: the same as in parquet-java and PyArrow."""
 
 ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")
 
@@ -46,14 +46,14 @@ def as_key(key: KeyLike, what: str) -> Key:
 
 
 def as_flag(value: object, what: str) -> bool:
-    """Return a bool; TypeError names the argument that is none."""
+    """Return the bool. TypeError: it is none; the message names the argument."""
     if not isinstance(value, bool):
         raise TypeError(f"{what} must be True or False, not {type(value).__name__}")
     return value
 
 
 def as_key_metadata(key_metadata: KeyMetadata | Buffer) -> KeyMetadata:
-    """Return key metadata, decoded if it came as bytes."""
+    """Return key metadata, decoded if it is bytes."""
     return key_metadata if isinstance(key_metadata, KeyMetadata) else KeyMetadata.decode(key_metadata)
 
 
@@ -63,7 +63,7 @@ def dotted(name: ColumnName) -> str:
 
 
 def one_of(value: T, choices: tuple[T, ...], what: str) -> T:
-    """Return one of some values; ValueError names the argument that is none."""
+    """Return the value if it is one of `choices`. ValueError: it is not; the message names the argument."""
     if value not in choices or isinstance(value, bool):
         *others, last = map(repr, choices)
         raise ValueError(f"{what} must be {', '.join(others)} or {last}, not {value!r}")
@@ -77,7 +77,7 @@ def with_text(error: Ags1Error, text: str) -> Ags1Error:
 
 
 class HoldsKeys:
-    """Shows no key in its repr, and is neither pickled nor copied."""
+    """Its repr shows no key, and it cannot be pickled or copied."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -89,18 +89,18 @@ class HoldsKeys:
         try:
             return f"<ags1.parquet.{name}: {self._said()}>"
         except AttributeError:
-            # In a traceback of its constructor.
+            # The constructor has not finished, as in a traceback.
             return f"<ags1.parquet.{name}, not made>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"ags1.parquet.{type(self).__name__} cannot be pickled or copied: it holds keys; send what the keys are "
-            "found by, and make another there"
+            f"ags1.parquet.{type(self).__name__} cannot be pickled or copied: it holds keys; send the key ids "
+            "or the source of the keys, and make another one there"
         )
 
 
 class Config(HoldsKeys):
-    """A configuration: nothing of it changes once it is made."""
+    """A configuration; immutable."""
 
     __slots__: tuple[str, ...] = ()
 

@@ -1,7 +1,7 @@
-"""The files that a caller expects in a set, and which of them are not there.
+"""The files that a caller expects in a set, and the missing ones.
 
-Nothing in a file says how many others belong to it, so a file that was taken away, or put in, is only noticed by who
-knows the set. Source: Parquet encryption specification, 4.4.1: "the reader should also know the number of table
+A file does not contain the number of files in its set. So only a caller who knows the set can detect a file that was
+removed or added. Source: Parquet encryption specification, 4.4.1: "the reader should also know the number of table
 partitions and verify availability of all partition files (prefixes) from 0 to N-1".
 """
 
@@ -22,10 +22,10 @@ _MOST = 1_000_000
 
 
 class ExpectedFiles:
-    """Names and AAD prefixes of the files of a set, each of which is to be there once.
+    """Names and AAD prefixes of the files of a set; each must exist once.
 
-    A str is the name of a file, bytes are the AAD prefix of one. ``{0..99}`` in either stands for the numbers from 0 to
-    99, ``{00..99}`` for those of two digits. A path is that of a text file with a name in each line.
+    A str is the name of a file, bytes are its AAD prefix. In both, ``{0..99}`` stands for the numbers from 0 to 99, and
+    ``{00..99}`` for two digits each. A path is a text file with one name in each line.
     """
 
     def __init__(self, given: Expected) -> None:
@@ -42,9 +42,9 @@ class ExpectedFiles:
         self._there: set[str | bytes] = set()
 
     def take(self, name: str, aad_prefix: bytes | None, *, checked: bool = True) -> str | None:
-        """Take a file that is there; return why it does not belong to the set, if it does not.
+        """Record an existing file; return None, or the reason why it does not belong to the set.
 
-        The AAD prefix is the one that its footer was authenticated with, if that could be `checked`.
+        `aad_prefix` is the one that its footer was authenticated with, if `checked`.
         """
         if self._by_name:
             text = self._take(name, f"the name {name!r}")
@@ -64,7 +64,7 @@ class ExpectedFiles:
         return f"{what} is there twice" if key in self._there else f"no file with {what} is expected"
 
     def missing(self) -> list[str]:
-        """What was expected and not taken: names, and prefixes as ``AAD prefix ...``."""
+        """The files expected but not recorded: names, and prefixes as ``AAD prefix ...``."""
         return [each if isinstance(each, str) else f"AAD prefix {_shown(each)}" for each in self._missing]
 
 
@@ -82,7 +82,7 @@ def _expanded(item: object) -> list[str | bytes]:
 
 
 def _ranges(text: str) -> list[str]:
-    """The texts that a text with ranges of numbers stands for."""
+    """Expand the ranges of numbers in a text."""
     pieces = _RANGE.split(text)
     choices: list[list[str]] = []
     count = 1

@@ -1,10 +1,10 @@
-"""The end of a Parquet file: FileMetaData, and how it and the file are encrypted.
+"""The end of a Parquet file: FileMetaData, and the encryption of the footer and of the file.
 
     encrypted footer    PARE  ...  FileCryptoMetaData  [module: FileMetaData]  length (4, LE, of both)      PARE
     signed footer       PAR1  ...  FileMetaData (fields 8 and 9)  nonce (12)  tag (16)  length (of all)     PAR1
     plaintext file      PAR1  ...  FileMetaData  length  PAR1
 
-The tag of a signed footer is that of the bytes as they are stored, so they are verified before they are parsed.
+The tag of a signed footer covers the bytes as they are stored, so they are verified before they are parsed.
 Source: Parquet encryption specification, "Encrypted footer mode" and "Plaintext footer mode"; parquet.thrift.
 """
 
@@ -34,20 +34,20 @@ MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 ALGORITHMS = names_of(EncryptionAlgorithm)
 
-# One request for footers of ordinary size, and the page index before them.
+# One request gets a footer of ordinary size, and the page index before it.
 _TAIL = 64 << 10
 _MIN_LENGTH = 12
 
 
 class Footer:
-    """What the end of a file of `size` bytes says; encrypted means the footer itself.
+    """The end of a file of `size` bytes. `encrypted` refers to the footer itself.
 
     Attributes
     ----------
     metadata : Struct or None
-        FileMetaData; None if it is encrypted and its key is not known.
+        FileMetaData; None if it is encrypted and the key is unknown.
     start : int
-        Offset of its first byte, or of FileCryptoMetaData's.
+        Offset of the first byte of FileMetaData or FileCryptoMetaData.
     algorithm : str or None
         None for a file that is not encrypted at all.
     aad_prefix : bytes or None
@@ -55,7 +55,7 @@ class Footer:
     file_aad : bytes
         Prefix and unique part; without the prefix if that is unknown.
     key, key_metadata
-        The footer key, if it is known, and what the file says of it.
+        The footer key, if it is known, and its key metadata in the file.
     """
 
     def __init__(self, size: int) -> None:
@@ -74,7 +74,7 @@ class Footer:
         self.signature_error: Exception | None = None
 
     def contradicts(self, beginning: bytes) -> str | None:
-        """What is wrong with the first four bytes of the file, which nothing authenticates but their comparison."""
+        """The error in the first four bytes of the file, or None. No tag covers them, only this comparison."""
         expected = ENCRYPTED_MAGIC if self.encrypted else MAGIC
         return None if beginning == expected else f"begins with {beginning!r} and ends with {expected!r}"
 
@@ -87,18 +87,19 @@ def read_footer(
     Parameters
     ----------
     decryption : FileDecryption or None
-        Without it an encrypted footer is not decrypted, and a signed one not verified.
+        With None, an encrypted footer is not decrypted, and a signed one is not verified.
     optional : bool
-        Whether a footer key that cannot be had is no error, for looking at a file without keys.
+        Whether a missing footer key is accepted, to inspect a file without keys.
     tolerant : bool
-        Leave it to the caller what to do with wrong first bytes, and with a signature that does not verify.
+        Do not raise for wrong first bytes or a wrong signature; the caller checks them.
 
     Raises
     ------
     FormatError, TruncatedError
-        Not a Parquet file; one that begins otherwise than it ends; a plaintext file where an encrypted one is wanted.
+        Not a Parquet file; its first and last bytes do not agree; or a plaintext file where an encrypted one is
+        required.
     AuthenticationError, KeyAccessError, ValueError
-        A wrong key or AAD prefix, or none.
+        The key or AAD prefix is wrong or missing.
     """
     where = f"{source.name}: " if source.name else ""
     size = source.size
@@ -108,10 +109,10 @@ def read_footer(
     tail = bytes(memoryview(source.read(size - tail_length, tail_length)))
     magic = tail[-4:]
     if magic not in (MAGIC, ENCRYPTED_MAGIC):
-        raise FormatError(f"{where}does not end with PAR1 or PARE: not a Parquet file, or cut off")
+        raise FormatError(f"{where}does not end with PAR1 or PARE: not a Parquet file, or truncated")
     length = int.from_bytes(tail[-8:-4], "little")
     if length > size - _MIN_LENGTH:
-        raise TruncatedError(f"{where}its footer has {length} bytes, but the whole file only {size}: it was cut off")
+        raise TruncatedError(f"{where}its footer has {length} bytes, but the whole file only {size}: it is truncated")
     footer = Footer(size)
     footer.start = size - 8 - length
     if length + 8 <= tail_length:
@@ -126,7 +127,7 @@ def read_footer(
         beginning = tail[:4] if tail_length == size else bytes(memoryview(source.read(0, 4)))
         contradiction = footer.contradicts(beginning)
         if contradiction is not None:
-            raise FormatError(f"{where}{contradiction}: damaged, or not the file that it was")
+            raise FormatError(f"{where}{contradiction}: damaged, or changed")
     return footer
 
 
@@ -156,7 +157,7 @@ def _read_plain(
     if algorithm is None:
         if decryption is not None and not decryption.allow_plaintext and not optional:
             raise FormatError(
-                f"{where}the file is not encrypted; if that is meant to be, read it without a decryption configuration "
+                f"{where}the file is not encrypted; if that is intended, read it without a decryption configuration "
                 "or with allow_plaintext=True"
             )
         return
@@ -181,7 +182,7 @@ def _read_plain(
 def _read_algorithm(footer: Footer, union: Struct | None, where: str) -> None:
     arm = union.ids()[0] if union is not None and union.ids() else None
     if union is None or arm not in ALGORITHMS:
-        raise FormatError(f"{where}is encrypted with algorithm {arm}, which is none that this version knows")
+        raise FormatError(f"{where}is encrypted with algorithm {arm}, which this version does not support")
     footer.algorithm = ALGORITHMS[arm]
     details = union.struct(arm, Struct())
     footer.aad_prefix = details.binary(AesGcmV1.AAD_PREFIX)
@@ -193,7 +194,7 @@ def _read_algorithm(footer: Footer, union: Struct | None, where: str) -> None:
 def _check_algorithm(footer: Footer, decryption: FileDecryption, where: str) -> None:
     if decryption.algorithm is not None and footer.algorithm != decryption.algorithm:
         raise AuthenticationError(
-            f"{where}says that it is encrypted with {footer.algorithm}, but {decryption.algorithm} is asked for: it "
+            f"{where}says that it is encrypted with {footer.algorithm}, but {decryption.algorithm} is required: it "
             "was changed, or it is another file"
         )
 
@@ -202,7 +203,7 @@ def _find_key(footer: Footer, decryption: FileDecryption, optional: bool, needed
     try:
         footer.key = decryption.footer_key(footer.key_metadata)
     except KeyAccessError:
-        # Of a service that refuses all, too, where the key is not needed: the variable AGS1_KMS may name it.
+        # Also if the service refuses every key: the service may come from the variable AGS1_KMS and not be needed here.
         if needed and not optional:
             raise
 
@@ -213,7 +214,7 @@ def _resolve_prefix(footer: Footer, decryption: FileDecryption) -> None:
 
 
 def encode_footer(metadata: Struct, encryption: FileEncryption | None) -> bytes:
-    """Everything that comes behind the page indexes; the fields of the footer's own encryption are set here."""
+    """All bytes after the page indexes. Sets the fields of the footer for its own encryption."""
     metadata.remove(FileMetaData.ENCRYPTION_ALGORITHM)
     metadata.remove(FileMetaData.FOOTER_SIGNING_KEY_METADATA)
     if encryption is None:
@@ -241,7 +242,7 @@ def _algorithm(encryption: FileEncryption) -> Struct:
     if stored:
         details.set(AesGcmV1.AAD_PREFIX, BINARY, encryption.aad_prefix)
     details.set(AesGcmV1.AAD_FILE_UNIQUE, BINARY, encryption.aad_file_unique)
-    # arrow-rs leaves it out when there is no prefix; the others always write it.
+    # arrow-rs omits it when there is no prefix; the other writers always write it.
     details.set(AesGcmV1.SUPPLY_AAD_PREFIX, BOOL, encryption.aad_prefix is not None and not stored)
     union = Struct()
     gcm = encryption.algorithm == "AES_GCM_V1"

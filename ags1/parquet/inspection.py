@@ -1,10 +1,10 @@
-"""What a Parquet file says of itself and of its encryption, as far as the keys at hand show it.
+"""Metadata of a Parquet file and of its encryption, as far as the available keys show it.
 
     no footer key, encrypted footer     algorithm, AAD, key metadata; nothing else can be known
     no keys, signed footer              all but the metadata of encrypted columns, and nothing of it verified
     some column keys                    the other columns' sizes and modules are not known
 
-Nothing of the data is read but the headers of first pages, and no key or wrapped key is ever part of the result.
+Of the data only the headers of first pages are read. The result never contains a key or wrapped key.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class EncryptionInspection:
     aad_prefix : str
         "stored" in the file, "to be supplied" by the reader, or "none".
     stored_aad_prefix : bytes or None
-        No secret.
+        Not a secret.
     aad_file_unique : bytes
-        The part of the AAD that is the file's own.
+        The part of the AAD that is unique to the file.
     """
 
     algorithm: str
@@ -90,7 +90,7 @@ class EncryptionInspection:
 
 @dataclass
 class ColumnInspection:
-    """What is known of a column, over all row groups. None stands for what the missing key hides.
+    """What is known about a column, over all row groups. None: hidden by a missing key.
 
     Attributes
     ----------
@@ -99,26 +99,27 @@ class ColumnInspection:
     protection : str
         "plaintext", "footer key", "column key"; "mixed" if row groups differ.
     key : KeyDescription or None
-        Of its own key.
+        Describes the column's own key.
     readable_without_keys : bool
-        Whether its pages lie in the file in plaintext, so that whoever has it can get at the values: with any reader
-        if the footer is not encrypted, and otherwise by looking for the pages.
+        Whether its pages are plaintext, so that anyone with the file can read the values: with any reader if the footer
+        is not encrypted, otherwise by searching for the pages.
     readable : bool
-        Whether its values can be read with the keys that were given.
+        Whether its values can be read with the given keys.
     values, compressed_size, uncompressed_size : int or None
         Sizes in bytes, of its pages.
     codecs, encodings : list of str, or None
     page_version : int or None
-        1 or 2, of the first data page that there is.
+        1 or 2, from the first data page.
     levels_encrypted : bool or None
-        Of encrypted version 2 pages with repetition or definition levels: whether these are inside the module, as
-        Arrow writes them, or before it in plaintext, as parquet-java does, so that they show which values are null.
+        For encrypted version 2 pages with repetition or definition levels: True if these are inside the module, as
+        Arrow writes them; False if they are before it in plaintext, as parquet-java writes them, which shows which
+        values are null.
     column_indexes, offset_indexes : int
-        Column chunks that have one; protected as the column is.
+        Number of column chunks that have one; protected like the column.
     bloom_filters : int or None
         Column chunks that have one.
     statistics_shown : bool
-        Whether its smallest and largest values can be seen in a footer that is not encrypted.
+        Whether a footer that is not encrypted shows its minimum and maximum values.
     """
 
     path: tuple[str, ...]
@@ -159,7 +160,7 @@ class RowGroupInspection:
         Its position, counted from 0.
     rows : int
     compressed_size, uncompressed_size : int or None
-        Bytes of its pages, as the footer states them.
+        Bytes of its pages, from the footer.
     """
 
     index: int
@@ -170,18 +171,18 @@ class RowGroupInspection:
 
 @dataclass
 class Inspection:
-    """What :func:`inspect` found. What an encrypted footer hides is None, or an empty list.
+    """The result of :func:`inspect`. Values that an encrypted footer hides are None or an empty list.
 
     Attributes
     ----------
     name : str or None
         The file.
     size, footer_size : int
-        Bytes of the file, and of what follows its pages and indexes.
+        Bytes of the file, and of the part after pages and indexes.
     created_by : str or None
     rows : int or None
     key_values : dict of str to int, or None
-        Keys of the file's own metadata, and the bytes of their values.
+        Keys of the key-value metadata, and the lengths of their values in bytes.
     encryption : EncryptionInspection or None
         None for a file that is not encrypted.
     schema : SchemaNode or None
@@ -208,7 +209,7 @@ class Inspection:
         return self.schema is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it: bytes as hexadecimal text, paths with dots."""
+        """All values, for JSON: bytes as hexadecimal text, paths with dots."""
         found = _plain(self)
         assert isinstance(found, dict)
         return found
@@ -220,35 +221,35 @@ class Inspection:
 def inspect(
     source: Any, decryption: DecryptionConfig | None = None, *, storage_options: Mapping[str, Any] | None = None
 ) -> Inspection:
-    """Look at a Parquet file, encrypted or not, with whatever keys there are.
+    """Inspect a Parquet file, encrypted or not, with or without keys.
 
     Parameters
     ----------
     source : path, URL, seekable file object or buffer
         The file.
     decryption : DecryptionConfig, optional
-        Keys. Those that it has are used, and so checked; those that it has not are no error.
+        Keys. Given keys are used and thereby checked; missing keys are not an error.
     storage_options : mapping, optional
-        What is needed to reach a URL and is not in the environment: endpoint, credentials.
+        Settings for URLs that are not in the environment: endpoint, credentials.
 
     Raises
     ------
     FormatError, TruncatedError
         Not a Parquet file, or damaged.
     AuthenticationError
-        A key that was given is not the one, or the file was changed.
+        A given key is wrong, or the file was changed.
     ValueError
-        An AAD prefix that the file wants and `decryption` has not. (Without `decryption` nothing is decrypted.)
+        The file needs an AAD prefix that `decryption` does not have. (Without `decryption` nothing is decrypted.)
     OSError
         Reading failed.
 
     Notes
     -----
-    Only what is in the footer and in column metadata is authenticated: :func:`ags1.parquet.verify_file` checks it all.
+    Only the footer and column metadata are authenticated; :func:`ags1.parquet.verify_file` authenticates all modules.
     """
     with SourceFile(located(source, storage_options), decryption, optional=True, any_protection=True) as file:
         footer = file.footer
-        # Read once, however many columns there are.
+        # Read once for all columns.
         stored = cache(partial(stored_material, file.name))
         found = Inspection(file.name, footer.size, footer.size - footer.start, encryption=_encryption(file, stored))
         metadata = footer.metadata
@@ -273,7 +274,7 @@ def inspect(
             for chunk, column in zip(group.chunks(), found.columns, strict=True):
                 _take_chunk(chunk, column, stored)
         for column in found.columns:
-            # Of a file without row groups nothing is encrypted, and nothing says what would be.
+            # A file without row groups has no encrypted columns, and does not show which columns would be.
             column.protection = column.protection or "plaintext"
         return found
 
@@ -330,7 +331,7 @@ def _take_chunk(chunk: SourceChunk, column: ColumnInspection, stored: Callable[[
 def _take_metadata(chunk: SourceChunk, column: ColumnInspection) -> None:
     metadata = chunk.metadata
     if metadata is None:
-        # Of one row group it is not known, so of all it is not.
+        # Unknown for one row group means unknown for all.
         column.values = column.compressed_size = column.uncompressed_size = column.bloom_filters = None
         column.codecs = column.encodings = None
         return
@@ -347,7 +348,7 @@ def _take_metadata(chunk: SourceChunk, column: ColumnInspection) -> None:
         (column.encodings, ENCODINGS, codes.integers() if codes is not None else []),
     ):
         for code in found:
-            # Of what no format has, one is told: a stranger may have put a million of them there.
+            # Of invalid values only one is shown: an attacker may have written a million of them.
             name = known[code] if 0 <= code < len(known) else str(code) if 0 <= code < _MOST_CODES else "unknown"
             if names is not None and name not in names:
                 names.append(name)
@@ -358,7 +359,7 @@ def _sum(total: int | None, summand: int) -> int | None:
 
 
 def _look_at_first_page(chunk: SourceChunk, column: ColumnInspection) -> None:
-    """Version of the first data page, and where its levels lie; nothing if it is not where the metadata says."""
+    """Set the version of the first data page and the place of its levels, if the page is where the metadata says."""
     try:
         header, body = _first_data_page(chunk)
         kind = header.integer(PageHeader.TYPE)
@@ -417,5 +418,5 @@ def _plain(value: object) -> object:
 
 
 def _printable(text: str) -> str:
-    """Without halves of characters, which stand for bytes that are no UTF-8 and cannot be written anywhere."""
+    """Replace lone surrogates, which stand for bytes that are not UTF-8 and cannot be written."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

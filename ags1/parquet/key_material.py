@@ -1,10 +1,10 @@
-"""Key material of encrypted Parquet files, and other master keys for it: the keys of the data stay what they are.
+"""Key material of encrypted Parquet files, and rotation of its master keys. The data keys stay the same.
 
 >>> from ags1.parquet.key_material import rotate_master_keys
 >>> report = rotate_master_keys("aws:?region=eu-central-1", "/lake/people")  # doctest: +SKIP
 
-:func:`rotate_master_keys` works on material that is stored beside the files, which are not touched at all;
-:func:`rewrap_key_metadata` on material in a file, for whoever writes its footer again.
+:func:`rotate_master_keys` is for material that is stored beside the files; the files are not changed.
+:func:`rewrap_key_metadata` is for material in a file, whose footer the caller then writes again.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ __all__ = [
 
 @dataclass
 class RotationReport:
-    """What :func:`rotate_master_keys` did. It contains no keys.
+    """The result of :func:`rotate_master_keys`. It contains no keys.
 
     Attributes
     ----------
     rotated : list of (str, int)
-        Key material files that have new content, and how many keys each has.
+        Key material files with new content, and the number of keys in each.
     master_keys : dict of str to int
-        How many keys each master key wraps now.
+        The number of keys that each master key wraps now.
     errors : list of (str, Exception)
-        Files that kept their old content, and why.
+        Files that kept their old content, and the errors.
     """
 
     rotated: list[tuple[str, int]] = field(default_factory=list)
@@ -82,10 +82,10 @@ def rotate_master_keys(
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> RotationReport:
-    """Wrap the data keys of files with external key material again; neither they nor the Parquet files change.
+    """Wrap the data keys of files with external key material again. Data keys and Parquet files do not change.
 
-    Each key material file is replaced whole or not at all, and only after its new content was unwrapped again and
-    gave the same keys: whoever reads meanwhile finds the old or the new one. After an interruption, run it again.
+    Each key material file is replaced whole or not at all, and only after its new content was unwrapped and gave the
+    same keys. A concurrent reader gets the old or the new file. After an interruption, run it again.
 
     Parameters
     ----------
@@ -94,22 +94,22 @@ def rotate_master_keys(
     where : path or URL
         A directory, a Parquet file, or a key material file.
     master_key_ids : mapping of str to str, optional
-        New ids by old ones; keys of others, by default of all, are wrapped by the master key of the same id, of
-        which the KMS takes the current version.
+        New ids by old ids. Keys of other ids, by default of all, are wrapped again by the current version of the same
+        master key.
     double_wrapping, kek_bits, cache_seconds
-        As for ``EncryptionConfig.from_kms``, for the new material. Key encryption keys are new.
+        As for ``EncryptionConfig.from_kms``, for the new material. It always gets new key encryption keys.
     recursive : bool
-        Whether directories inside the directory count.
+        Whether to include subdirectories.
     on_error : str
-        "raise" stops at the first file that fails; "collect" goes on and reports. A key management service that would
-        refuse every file, or cannot be reached, is raised all the same.
+        "raise" stops at the first file that fails; "collect" continues and reports errors. If the key management
+        service refuses every file, or cannot be reached, that is always raised.
     storage_options : mapping, optional
         What is needed to reach a URL and is not in the environment: endpoint, credentials.
 
     Raises
     ------
     KeyAccessError, FormatError, AuthenticationError, OSError
-        A file could not be rotated; names it. What was rotated before stays so.
+        A file, named in the message, could not be rotated. Files that were rotated before it stay rotated.
     TypeError, ValueError
         A wrong argument.
     """
@@ -136,7 +136,7 @@ def rotate_master_keys(
 
 
 class KeyMetadataRewrapper:
-    """Wraps data keys again; keys of one master key share a key encryption key, and so the calls to the KMS.
+    """Wraps data keys again. Keys of one master key share a key encryption key, which saves calls to the KMS.
 
     The parameters are those of :func:`rotate_master_keys`; with ``double_wrapping=None``, the new material has a key
     encryption key if the old one had. Safe to share between threads.
@@ -173,15 +173,15 @@ class KeyMetadataRewrapper:
             kms_instance_id=material.kms_instance_id,
             kms_instance_url=material.kms_instance_url,
         )
-        # The old material will be gone, and with it the data if the new one does not open.
+        # The old material will be deleted. If the new one could not be unwrapped, the data would be lost.
         if self._new.unwrap(new) != key:
             raise KeyAccessError(
-                f"the KMS does not unwrap what it wraps with {new.master_key_id!r}: nothing was changed"
+                f"the KMS does not unwrap keys that it wrapped with {new.master_key_id!r}: nothing was changed"
             )
         return new
 
     def rewrap_file(self, place: Location) -> dict[str, KeyMaterial]:
-        """The same for all of a key material file, which is replaced whole or not at all; return what it has now."""
+        """The same for a key material file, which is replaced whole or not at all; return its new content."""
         old = parse_store(read_key_material_file(place))
         new = {name: self.rewrap_material(material) for name, material in old.items()}
         write_key_material_file(place, encode_store(new))
@@ -205,14 +205,14 @@ def rewrap_key_metadata(
     double_wrapping: bool | None = None,
     kek_bits: int = 128,
 ) -> bytes:
-    """Key metadata that holds the same data key, wrapped again, for whoever stores it in the file.
+    """Return key metadata with the same data key, wrapped again. The caller stores it in the file.
 
-    For several keys use a :class:`KeyMetadataRewrapper`, which asks the KMS less often.
+    For several keys use a :class:`KeyMetadataRewrapper`, which makes fewer calls to the KMS.
 
     Parameters
     ----------
     key_metadata : bytes
-        With internal key material, out of a Parquet file.
+        From a Parquet file, with internal key material.
     master_key_id : str, optional
         The new master key; None is the current version of the same one.
     kms, double_wrapping, kek_bits

@@ -4,8 +4,8 @@
     key encryption key  --KMS-->             wrappedKEK        once for each master key and cache lifetime
     data key  --KMS-->                       wrappedDEK        single wrapping
 
-The KMS of the key tools wraps bytes to a text. That text is base64 of what an ``ags1.kms`` client wraps; a pyarrow
-KmsClient makes its own.
+The key tools store wrapped keys as text: base64 of the bytes from an ``ags1.kms`` client, or the text from a pyarrow
+KmsClient.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _KEK_ID = 16
 
 
 class KeyService:
-    """A KMS as the key tools see it: keys wrapped to text.
+    """A KMS for the key tools: wrapped keys are text.
 
     A client with `of_text` makes texts itself (a pyarrow KmsClient); others make bytes.
     """
@@ -81,10 +81,10 @@ class KeyService:
         return ask(lambda: returned_key(self._client.unwrap_key(argument, master_key_id)), failing)
 
     def unwrap_kek(self, wrapped: str, master_key_id: str, seconds: float) -> Key:
-        """Have a key encryption key unwrapped, unless the client's cache has it since fewer seconds than these."""
+        """Unwrap a key encryption key, unless the client's cache has it and it is not older than `seconds`."""
         argument = self._stored(wrapped, "wrappedKEK")
         octets = argument.encode() if isinstance(argument, str) else argument
-        # Found by its wrapped form, not by its id, which somebody could have given to another key.
+        # Cached by its wrapped form, not by its id: another key could have the same id.
         return self.cache.get(
             name_of_key(master_key_id, octets),
             lambda: self.unwrap(wrapped, master_key_id, "wrappedKEK"),
@@ -93,7 +93,7 @@ class KeyService:
 
     @property
     def cache(self) -> KeyCache:
-        """The client's own."""
+        """The cache of the client."""
         return key_cache_of(self._client)
 
     def _stored(self, wrapped: str, field: str) -> str | bytes:
@@ -103,7 +103,7 @@ class KeyService:
             octets = base64.b64decode(wrapped.encode("ascii"), validate=True)
         except (binascii.Error, UnicodeEncodeError):
             raise FormatError(
-                f"{field} of the key material is no base64 text: it was wrapped by a KMS client of another kind"
+                f"{field} of the key material is not base64: it was wrapped by a KMS client of another kind"
             ) from None
         if not octets:
             raise FormatError(f"{field} of the key material is empty")
@@ -122,12 +122,12 @@ class KeyService:
 
 
 def as_key_service(kms: Kms) -> KeyService:
-    """Take whatever is a KMS: a client, a URL for ``ags1.kms.load``, a pyarrow KmsClient.
+    """Make a KeyService from a client, a URL for ``ags1.kms.load``, or a pyarrow KmsClient.
 
     Raises
     ------
     TypeError, ValueError
-        It is none.
+        It is none of these.
     """
     if isinstance(kms, KeyService):
         return kms
@@ -144,7 +144,7 @@ def as_key_service(kms: Kms) -> KeyService:
 
 
 def _is_pyarrow_client(kms: object) -> bool:
-    # There is no instance before somebody imported the class.
+    # If the module was not imported, there can be no instance of its class.
     module = sys.modules.get("pyarrow._parquet_encryption")
     client = getattr(module, "KmsClient", None)
     return client is not None and isinstance(kms, client)
@@ -185,7 +185,7 @@ class DataKeyWrapper(HoldsKeys):
         self._double = as_flag(double_wrapping, "double_wrapping")
         self._kek_bits = one_of(kek_bits, (128, 192, 256), "kek_bits")
         self._seconds = _checked(cache_seconds)
-        # A rotation needs key encryption keys of its own, wrapped by the newest version of a master key.
+        # A rotation needs new key encryption keys, wrapped by the newest version of a master key.
         self._keks = service.cache.part()
 
     def wrap(
@@ -216,13 +216,13 @@ class DataKeyWrapper(HoldsKeys):
         )
 
     def _new_kek(self, master_key_id: str) -> tuple[Key, bytes, str]:
-        """A key encryption key of this process, its id and its wrapped form."""
+        """A new key encryption key, its id and its wrapped form."""
         key = Key.generate(self._kek_bits)
         return key, random_bytes(_KEK_ID), self._service.wrap(key, master_key_id)
 
 
 class FileDataKeys:
-    """Fresh data keys of one file that is being written, and their key metadata."""
+    """New data keys of a file that is written, and their key metadata."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class FileDataKeys:
         self.footer_key_metadata: bytes | None = self._store(material, FOOTER_KEY)
 
     def column(self, index: int) -> tuple[Key, bytes | None]:
-        """A fresh key for one more column, under the master key with that index."""
+        """A new key for one more column, under the master key with this index."""
         key = Key.generate(self._data_key_bits)
         material = self._wrapper.wrap(key, self._column_key_ids[index], is_footer_key=False)
         metadata = self._store(material, column_key_reference(self._columns))
@@ -259,7 +259,7 @@ class FileDataKeys:
         return key, metadata
 
     def external_key_material(self) -> bytes | None:
-        """The file to be stored beside, with all keys that were made so far; None if they are in the file."""
+        """The key material file, with all keys made so far; None if they are stored in the Parquet file."""
         return None if self._stored is None else encode_store(self._stored)
 
     def _store(self, material: KeyMaterial, reference: str) -> bytes:
@@ -273,7 +273,7 @@ class FileDataKeys:
 
 
 class DataKeyUnwrapper(HoldsKeys):
-    """Unwraps data keys out of key material, as ``DecryptionConfig.from_kms`` says. Safe to share between threads."""
+    """Unwraps data keys from key material, as ``DecryptionConfig.from_kms`` says. Safe to share between threads."""
 
     def __init__(self, service: KeyService, *, cache_seconds: float = CACHE_SECONDS) -> None:
         self._service = service
@@ -289,7 +289,7 @@ class DataKeyUnwrapper(HoldsKeys):
 
 
 def retriever(unwrapper: DataKeyUnwrapper, source: Any, name: str | None) -> Callable[[bytes], Key]:
-    """A key retriever for the file at `source`, beside which its key material is looked for when it is needed."""
+    """A key retriever for the file at `source`; external key material is read from beside the file when needed."""
     stored: dict[str, KeyMaterial] | FormatError | None = None
 
     def retrieve(key_metadata: bytes) -> Key:
@@ -300,13 +300,13 @@ def retriever(unwrapper: DataKeyUnwrapper, source: Any, name: str | None) -> Cal
         if stored is None:
             if source is None:
                 raise KeyAccessError(
-                    f"its key material ({material[:64]!r}) lies in a file beside the Parquet file, and where that is, "
-                    "is not known: give a path or URL rather than an object without a name"
+                    f"its key material ({material[:64]!r}) is in a file beside the Parquet file, whose location is not "
+                    "known: give a path or URL, not an object without a name"
                 )
             try:
                 stored = parse_store(read_key_material(source))
             except FormatError as error:
-                # Not parsed again for each column.
+                # Parsed once for all columns.
                 stored = error
         if isinstance(stored, FormatError):
             raise FormatError(str(stored))

@@ -1,4 +1,4 @@
-r"""Key material of the key tools, type PKMT1: JSON in which a Parquet file's keys lie wrapped. Pure; no I/O, no KMS.
+r"""Key material of the key tools, type PKMT1: JSON with the wrapped keys of a Parquet file. Pure; no I/O, no KMS.
 
     in the file, internal      {"keyMaterialType": "PKMT1", "internalStorage": true, "wrappedDEK": ..., ...}
     in the file, external      {"keyMaterialType": "PKMT1", "internalStorage": false, "keyReference": "footerKey"}
@@ -34,7 +34,7 @@ __all__ = [
 TYPE = "PKMT1"
 FOOTER_KEY = "footerKey"
 DEFAULT = "DEFAULT"
-# No service has longer ones; AWS allows as many.
+# AWS allows this length; no other service has longer ids.
 _LONGEST_ID = 2048
 _NONCE = 12
 _TAG = 16
@@ -44,7 +44,7 @@ _TAG = 16
 class KeyMaterial:
     """One data key, wrapped by a key encryption key, or by the KMS if there is none. Treat as immutable.
 
-    Which KMS that is, only a footer's key material says.
+    Only the key material of a footer key names the KMS.
     """
 
     is_footer_key: bool
@@ -57,15 +57,15 @@ class KeyMaterial:
 
     def __post_init__(self) -> None:
         if (self.kek_id is None) != (self.wrapped_kek is None):
-            raise ValueError("kek_id and wrapped_kek belong together: give both or neither")
+            raise ValueError("give both kek_id and wrapped_kek, or neither")
 
     @property
     def double_wrapping(self) -> bool:
-        """Whether a key encryption key stands between data key and master key."""
+        """Whether a key encryption key wraps the data key, and the master key wraps that."""
         return self.kek_id is not None
 
     def encode(self, *, internal: bool) -> bytes:
-        """The JSON, for inside the Parquet file or for the store beside it."""
+        """The JSON: for the Parquet file if `internal`, else for the key material file."""
         members: dict[str, object] = {"keyMaterialType": TYPE}
         if internal:
             members["internalStorage"] = True
@@ -83,7 +83,7 @@ class KeyMaterial:
 
     @classmethod
     def decode(cls, data: bytes | str) -> KeyMaterial:
-        """Read key material, whether it says where it is stored or not; FormatError names the member that is wrong."""
+        """Read key material, internal or external. FormatError: a member, which the message names, is wrong."""
         return cls._of(_members(data, "key material"))
 
     @classmethod
@@ -109,12 +109,12 @@ class KeyMaterial:
 
 
 def parse_key_metadata(data: bytes) -> KeyMaterial | str:
-    """Read the key metadata that a Parquet file contains: the key material, or what it is called in the store.
+    """Read the key metadata of a Parquet file: the key material, or its name in the key material file.
 
     Raises
     ------
     FormatError
-        No key metadata of the key tools; names the member that is wrong.
+        It is not key metadata of the key tools; the message names the wrong member.
     """
     members = _members(data, "key metadata")
     _check_type(members)
@@ -125,22 +125,22 @@ def parse_key_metadata(data: bytes) -> KeyMaterial | str:
 
 
 def encode_reference(reference: str) -> bytes:
-    """Key metadata for a file whose key material lies in the store."""
+    """Key metadata that refers to key material in the key material file."""
     return _dump({"keyMaterialType": TYPE, "internalStorage": False, "keyReference": reference})
 
 
 def column_key_reference(number: int) -> str:
-    """What the key of the n-th encrypted column is called in the store."""
+    """The name of the n-th encrypted column's key in the key material file."""
     return f"columnKey{number}"
 
 
 def parse_store(data: bytes) -> dict[str, KeyMaterial]:
-    """Read a key material file: every key by its name in the Parquet file.
+    """Read a key material file: key material by the names that the Parquet file uses.
 
     Raises
     ------
     FormatError
-        No such file; names the key and member that are wrong.
+        It is not a key material file; the message names the wrong key and member.
     """
     found = {}
     for reference, text in _members(data, "the key material file").items():
@@ -170,7 +170,7 @@ def wrap_locally(key: bytes | Key, wrapping_key: Key, aad: bytes) -> str:
 
 
 def unwrap_locally(wrapped: str, wrapping_key: Key, aad: bytes, name: str = "wrappedDEK") -> Key:
-    """Unwrap what :func:`wrap_locally` wrapped; `name` is for messages."""
+    """Unwrap the result of :func:`wrap_locally`; `name` is for messages."""
     data = _base64(wrapped, name)
     if len(data) - _NONCE - _TAG not in (16, 24, 32):
         raise FormatError(f"{name} has {len(data)} bytes; a wrapped AES key has 44, 52 or 60")
@@ -192,22 +192,22 @@ def _members(data: bytes | str, what: str) -> dict[str, Any]:
         found = json.loads(data if isinstance(data, str) else data.decode(), object_pairs_hook=_distinct)
         for text in (*found, *found.values()) if isinstance(found, dict) else ():
             if isinstance(text, str):
-                # JSON can spell halves of characters, which nothing can store.
+                # JSON can contain lone surrogates, which cannot be encoded.
                 text.encode()
     except FormatError as error:
         raise FormatError(f"{what} {error}") from None
     except (ValueError, RecursionError):
-        # The text is not shown: it may be anything, a key too.
-        raise FormatError(f"{what} of {len(data)} bytes is no JSON text as the key tools write it (PKMT1)") from None
+        # The text is not shown, because it may contain a key.
+        raise FormatError(f"{what} of {len(data)} bytes is not JSON of the key tools (PKMT1)") from None
     if not isinstance(found, dict):
-        raise FormatError(f"{what} must be a JSON object as the key tools write it (PKMT1), not {_kind(found)}")
+        raise FormatError(f"{what} must be a JSON object of the key tools (PKMT1), not {_kind(found)}")
     return found
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        # Readers would disagree about which one counts.
+        # Readers would differ in which one they use.
         raise FormatError("has a member twice")
     return found
 
@@ -215,7 +215,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_type(members: dict[str, Any]) -> None:
     kind = _get(members, "keyMaterialType", str)
     if kind != TYPE:
-        raise FormatError(f"keyMaterialType is {_shown(kind)}; only {TYPE} is known")
+        raise FormatError(f"keyMaterialType is {_shown(kind)}; only {TYPE} is supported")
 
 
 _REQUIRED = object()
@@ -249,7 +249,7 @@ def _kind(value: object) -> str:
 
 def _checked_id(key_id: str) -> str:
     if len(key_id) > _LONGEST_ID:
-        raise FormatError(f"masterKeyID of the key material has {len(key_id)} characters, and no key service such ids")
+        raise FormatError(f"masterKeyID of the key material has {len(key_id)} characters, which is too long")
     return key_id
 
 
@@ -257,7 +257,7 @@ def _base64(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):
-        raise FormatError(f"{name} of the key material is no base64 text") from None
+        raise FormatError(f"{name} of the key material is not base64") from None
 
 
 def _shown(text: str) -> str:

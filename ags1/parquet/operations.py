@@ -1,4 +1,4 @@
-"""One file of a tree: what it is, what is done with it, and whether that was done before."""
+"""One file of a tree: its kind, the operation on it, and whether an earlier run finished that."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ _SHOWN = 5
 
 
 class FileOperation:
-    """What is done with each Parquet file: the work, and how to tell that it was done before."""
+    """An operation on each Parquet file, and the check whether an earlier run finished it."""
 
     def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
-        """Do the work on one file; `name` is what it is called in the tree."""
+        """Process one file; `name` is its name in the tree."""
         raise NotImplementedError
 
     def check(self, footer: Footer, target: Any, name: str) -> bool:
-        """Whether the footer of a target is one that this work leaves."""
+        """Whether the footer of a target is one that this operation writes."""
         raise NotImplementedError
 
     def is_finished(self, source: Any, target: Any, name: str) -> bool:
-        """Whether the target is newer than the source, and as this work leaves it, by all that its footer tells."""
+        """Whether the target is newer than the source, and its footer is one that this operation writes."""
         before, after = _modified(source), _modified(target)
-        # As old as the source is not enough: clocks of file systems are coarse.
+        # An equal time is not enough: clocks of file systems are coarse.
         if before is None or after is None or after <= before:
             return False
         try:
@@ -72,13 +72,13 @@ class FileOperation:
 
 
 class Encrypting(FileOperation):
-    """Encrypting: what :func:`encrypt_tree` does with a file."""
+    """The operation of :func:`encrypt_tree`."""
 
     def __init__(self, encryption: Encryption) -> None:
         self._encryption = encryption
 
     def config(self, name: str) -> EncryptionConfig:
-        """What the file of this name is encrypted with."""
+        """The configuration for the file with this name."""
         return self._encryption(name) if callable(self._encryption) else self._encryption
 
     def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
@@ -86,7 +86,7 @@ class Encrypting(FileOperation):
         encrypt_file(source, target, self.config(name), **options)
 
     def check(self, footer: Footer, target: Any, name: str) -> bool:
-        """Whether it is encrypted as this configuration does, each column too, and its key material is there."""
+        """Whether the file and each column are encrypted as configured, and the key material exists."""
         config = self.config(name)
         if footer.algorithm != config.algorithm or footer.encrypted == config.plaintext_footer:
             return False
@@ -100,14 +100,14 @@ class Encrypting(FileOperation):
         found = inspect(target, config.reading())
         if not found.footer_readable:
             return False
-        # A file without row groups shows no protection of columns.
+        # A file without row groups does not show the protection of its columns.
         return not found.row_groups or [each.protection for each in found.columns] == config.protections(
             [each.path for each in found.columns]
         )
 
 
 class Decrypting(FileOperation):
-    """Decrypting: what :func:`decrypt_tree` does with a file."""
+    """The operation of :func:`decrypt_tree`."""
 
     def __init__(self, decryption: Decryption, *, drop_bloom_filters: bool = False) -> None:
         self._decryption = decryption
@@ -124,7 +124,7 @@ class Decrypting(FileOperation):
 
 
 class Rekeying(Encrypting):
-    """Re-keying: what :func:`rekey_tree` does with a file."""
+    """The operation of :func:`rekey_tree`."""
 
     def __init__(
         self,
@@ -154,14 +154,14 @@ class Rekeying(Encrypting):
 
 
 def classify(path: FilePath, name: str, known: set[str]) -> tuple[str, str]:
-    """What to do with a file of a tree that has these known names: PARQUET, COPY, LEAVE_OUT or OTHER; and why."""
+    """What to do with a file of a tree with these `known` names: PARQUET, COPY, LEAVE_OUT or OTHER; and the reason."""
     folder, _, last = name.rpartition("/")
     if is_key_material_name(last):
         return LEAVE_OUT, "it is the key material of another file"
     if last.startswith(".") and last.endswith(".crc") and os.path.join(folder, last[1:-4]) in known:
-        return LEAVE_OUT, "it is a checksum of what the file was before"
+        return LEAVE_OUT, "it is a checksum of the old file"
     if last == "_metadata" and _is_parquet(path):
-        return LEAVE_OUT, "it repeats the statistics of all files, and readers do without"
+        return LEAVE_OUT, "it repeats the statistics of all files, and readers do not need it"
     if last.endswith(_SUFFIXES) or _is_parquet(path):
         return PARQUET, ""
     if last.startswith(("_", ".")) and _is_empty(path):
@@ -170,18 +170,18 @@ def classify(path: FilePath, name: str, known: set[str]) -> tuple[str, str]:
 
 
 def refuse_others(names: list[str], way_out: str) -> None:
-    """Refuse files that are not Parquet, if there are any, with a FormatError that names the first."""
+    """Raise FormatError if there are files that are not Parquet; it names the first ones."""
     if names:
         shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-        are = "is no Parquet file" if len(names) == 1 else "are no Parquet files"
+        are = "is not a Parquet file" if len(names) == 1 else "are not Parquet files"
         raise FormatError(f"{shown} {are}: nothing was written; {way_out}")
 
 
 def copy_file(source: FilePath, target: FilePath, *, progress: Progress | None = None, durable: bool = False) -> None:
-    """Copy a file as it is; the target appears whole or not at all."""
+    """Copy a file unchanged; the target appears whole or not at all."""
     with seekable(source) as opened:
         if opened is None:
-            raise OSError(22, "it is a pipe, a socket or a device, which has no place in a copy", Location(source).text)
+            raise OSError(22, "it is a pipe, a socket or a device, which cannot be copied", Location(source).text)
         with open_output(target, mode=opened.mode) as output:
             copy_bytes(opened, opened.size, output, counting(progress, opened.size))
             output.commit(durable=durable)
@@ -199,7 +199,7 @@ def _is_parquet(path: FilePath) -> bool:
         if opened is None or opened.size < _SHORTEST:
             return False
         ends = {bytes(memoryview(opened.read(0, 4))), bytes(memoryview(opened.read(opened.size - 4, 4)))}
-        # One of the two is enough: a file with a damaged end must not be passed over in silence.
+        # One of the two is enough: a file with a damaged end must not be skipped silently.
         return bool(ends & {MAGIC, ENCRYPTED_MAGIC})
 
 

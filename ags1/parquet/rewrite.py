@@ -1,4 +1,4 @@
-"""Whole Parquet files: encrypted, decrypted and re-keyed by moving their pages, not decoding them."""
+"""Encrypts, decrypts and re-keys whole Parquet files. Pages are converted without decoding them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"
 
 
 class PlaintextColumnsError(ValueError):
-    """Columns that are encrypted would become plaintext, and nobody said that they may.
+    """Encrypted columns would become plaintext, and `plaintext_columns` does not allow it.
 
     Attributes
     ----------
     columns : list of names
-        What `plaintext_columns` takes for them: paths with dots, or a tuple where that would be empty.
+        Their names for `plaintext_columns`: paths with dots, or a tuple where that would be empty.
     """
 
     def __init__(self, where: str, columns: list[ColumnName]) -> None:
@@ -66,15 +66,15 @@ def encrypt_file(
 ) -> None:
     """Encrypt a Parquet file without decoding its pages.
 
-    Page statistics, page indexes, Bloom filters, checksums, key-value metadata and everything else of the file is
-    kept, and protected as the column that it belongs to.
+    Page statistics, page indexes, Bloom filters, checksums, key-value metadata and all other parts of the file are
+    kept, and protected like the column that they belong to.
 
     Parameters
     ----------
     source : path, URL, binary file object or buffer
         A plaintext Parquet file.
     target : path, URL or binary file object
-        A path is replaced atomically when the work is done; whatever goes wrong before leaves it as it was.
+        A path is replaced atomically at the end; after any error the old file is unchanged.
     encryption : EncryptionConfig
         Keys and columns.
     threads : int, optional
@@ -84,8 +84,8 @@ def encrypt_file(
     durable : bool
         Wait until a local target is on the disk before this returns.
     storage_options : mapping, optional
-        Endpoint, credentials and the like for URLs, of source and target, as :func:`ags1.open`; key material beside a
-        file is found by what the environment says.
+        Endpoint, credentials and similar options for URLs of source and target, as :func:`ags1.open`; key material
+        beside a file is reached with the settings of the environment.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def encrypt_file(
     LimitError
         More than 32,768 row groups, columns, or pages in a column chunk.
     ValueError
-        A column that the file does not have; source and target are the same file.
+        The file does not have a configured column, or source and target are the same file.
     KeyAccessError
         The KMS did not wrap a key.
     OSError
@@ -118,8 +118,8 @@ def decrypt_file(
 ) -> None:
     """Decrypt a Parquet file without decoding its pages; every module is authenticated before the target appears.
 
-    Pages of AES_GCM_CTR_V1 files carry no tag: what is authenticated is everything but their contents. Nor is the
-    algorithm that a file with an encrypted footer names: if it was changed and nothing else was, that is found.
+    Pages of AES_GCM_CTR_V1 files have no tag: everything except their contents is authenticated. If the footer is
+    encrypted, the name of the algorithm is not authenticated either; a change of only that name is detected.
 
     Parameters
     ----------
@@ -128,13 +128,13 @@ def decrypt_file(
     decryption : DecryptionConfig
         Keys of the footer and of all encrypted columns.
     drop_bloom_filters : bool
-        Leave all Bloom filters out. arrow-rs stores those of encrypted columns unencrypted; without this, such a file
-        is refused.
+        Omit all Bloom filters. arrow-rs stores the filters of encrypted columns unencrypted; by default such a file is
+        refused.
 
     Raises
     ------
     AuthenticationError
-        A module failed; named by file, row group, column and page.
+        A module failed; the message has file, row group, column and page.
     KeyAccessError
         A key is missing.
     FormatError, TruncatedError
@@ -160,23 +160,23 @@ def rekey_file(
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Encrypt an encrypted Parquet file in another way, without plaintext on any disk and without decoding pages.
+    """Re-encrypt an encrypted Parquet file, without plaintext on any disk and without decoding pages.
 
-    From any configuration to any other: other keys, another algorithm or footer mode, more or fewer encrypted
-    columns. An encrypted column that `encryption` does not name would become plaintext: that is refused, unless
-    `plaintext_columns` names it, too. An AAD prefix that `encryption` does not have goes.
-    Where algorithm and AAD prefix stay the same, so does the unique part of the AAD, and column chunks whose key stays
-    the same too are copied as they are, once every page was opened. (So whoever can write to the file could put a
-    column back to what it was before, if its key did not change: to rule that out, give another `aad_prefix`.)
+    From any configuration to any other: other keys, another algorithm or footer mode, more or fewer encrypted columns.
+    If `encryption` does not cover an encrypted column, the column would become plaintext: this is refused unless
+    `plaintext_columns` names it. Without an AAD prefix in `encryption`, the target has none. If algorithm and AAD
+    prefix stay the same, the unique part of the AAD stays the same too. Column chunks whose key also stays the same are
+    copied unchanged after every page was authenticated. (An attacker who can write to the file could then replace such
+    a column by its older version. To prevent that, give another `aad_prefix`.)
 
     Parameters
     ----------
     source, target, threads, progress, durable, storage_options
         As :func:`encrypt_file`.
     decryption : DecryptionConfig
-        What the source is read with. With ``allow_plaintext=True`` it may be unencrypted.
+        Configuration to read the source. With ``allow_plaintext=True`` the source may be unencrypted.
     encryption : EncryptionConfig
-        What the target is written with.
+        Configuration to write the target.
     plaintext_columns : iterable of names
         Columns that may become plaintext, by the names that :class:`EncryptionConfig` has for columns.
     drop_bloom_filters : bool
@@ -185,7 +185,7 @@ def rekey_file(
     Raises
     ------
     PlaintextColumnsError
-        Columns that are encrypted would become plaintext, and `plaintext_columns` does not name them; a ValueError.
+        Encrypted columns would become plaintext, and `plaintext_columns` does not name them; a ValueError.
     AuthenticationError, KeyAccessError, FormatError, TruncatedError, LimitError, ValueError, OSError
         As :func:`decrypt_file` and :func:`encrypt_file`.
     """
@@ -242,7 +242,7 @@ def _rewrite(
 
 
 def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[ColumnName]) -> None:
-    """Refuse columns that are encrypted and would not be, but for those that may."""
+    """Refuse columns that would become plaintext, except the allowed ones."""
     names = ColumnNames(names_in_list(allowed, "plaintext_columns"), lambda *_: True) if allowed else None
     encrypted: set[int] = set()
     for group in file.row_groups():
@@ -261,7 +261,7 @@ def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[Colu
 
 
 def _keep_aad(file: SourceFile, made: FileEncryption) -> bool:
-    """Take over the unique part of the source's AAD, if everything else of it stays the same."""
+    """Keep the unique part of the source's AAD, if the rest of the AAD stays the same."""
     footer = file.footer
     if footer.algorithm is None or footer.algorithm != made.algorithm:
         return False
@@ -272,7 +272,7 @@ def _keep_aad(file: SourceFile, made: FileEncryption) -> bool:
 
 
 def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> None:
-    """Commit a file, and before it what is stored beside it."""
+    """Commit a file; its key material beside it is stored first."""
     material = made.external_key_material() if made is not None else None
     if material is not None:
         if output.location is None:
@@ -288,9 +288,9 @@ def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> No
 def _commit_with_material(output: Output, target: Location, material: bytes, *, durable: bool) -> None:
     """Store key material, and commit the file whose keys it holds.
 
-    The material comes first, because a file without it is lost. So is the file that is there already if the commit
-    fails after its own material was replaced: that is put back then, where it is known that the old file is the one
-    that is there, which is on local file systems.
+    The material is stored first, because a file without it cannot be read. If the commit then fails, an old file at the
+    target would have lost its material. So the old material is restored, on local file systems only, where it is
+    certain that the old file is still there.
     """
     beside, known = key_material_location(target), target.is_local
     before = _identity(target.path) if known else None
@@ -326,7 +326,7 @@ def _bytes_of_pages(file: SourceFile) -> int:
             total += length
             if claimed := chunk.claimed():
                 extents.append((start, claimed))
-    # Bytes that several columns claim would be written several times: a small file could fill a disk.
+    # Bytes that several columns share would be written several times: a small file could fill a disk.
     extents.sort()
     end = 0
     for start, claimed in extents:

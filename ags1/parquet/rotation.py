@@ -1,9 +1,9 @@
-"""Other master keys for a Parquet file that holds its key material itself: only its footer is written again.
+"""Rotates the master keys of a Parquet file with internal key material. Only its footer is written again.
 
     pages, filters, indexes, column metadata    the same bytes at the same offsets
     footer                                      the same but for key metadata; sealed or signed again
 
-The data keys stay what they are, so whoever kept one can still read; another data key takes ``rekey_file``.
+The data keys stay the same, so anyone who has kept one can still read. New data keys need ``rekey_file``.
 """
 
 from __future__ import annotations
@@ -45,49 +45,49 @@ def rotate_file(
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, int]:
-    """Wrap the data keys in a Parquet file with other master keys; everything but the footer is copied as it is.
+    """Wrap the data keys in a Parquet file with other master keys. All but the footer is copied unchanged.
 
-    For key material beside the file see :func:`rotate_master_keys`, which leaves the file alone.
+    For key material beside the file see :func:`rotate_master_keys`, which does not change the file.
 
     Parameters
     ----------
     source : path, URL, binary file object or buffer
         A file with internal key material.
     target : path, URL or binary file object
-        A path is replaced atomically, and may be the source's.
+        A path is replaced atomically, and may be that of the source.
     kms : client, str, pyarrow KmsClient, or KeyMetadataRewrapper
-        As :func:`rotate_master_keys`. A rewrapper shares key encryption keys between many files, and brings the next
-        three arguments itself.
+        As :func:`rotate_master_keys`. A rewrapper shares key encryption keys between many files; it contains the next
+        three arguments.
     master_key_ids, kek_bits
         As :func:`rotate_master_keys`.
     double_wrapping : bool, optional
-        Whether the new material has a key encryption key; None does as the old one.
+        Whether the new material has a key encryption key; None: as the old material.
     aad_prefix : buffer, optional
-        For a file that does not contain its own; it stays what it is.
+        For a file that does not contain its AAD prefix, which does not change.
     progress, durable, storage_options
         As :func:`encrypt_file`.
 
     Returns
     -------
     dict of str to int
-        How many keys each master key wraps now.
+        The number of keys that each master key wraps now.
 
     Raises
     ------
     ValueError
         The key material is stored outside of the file, or the file needs an AAD prefix.
     AuthenticationError, KeyAccessError, FormatError, TruncatedError, OSError
-        As :func:`decrypt_file`; the target is what it was.
+        As :func:`decrypt_file`; the target is unchanged.
     """
     rewrapper = kms
     if not isinstance(rewrapper, KeyMetadataRewrapper):
         rewrapper = KeyMetadataRewrapper(kms, master_key_ids, double_wrapping=double_wrapping, kek_bits=kek_bits)
     elif master_key_ids is not None or double_wrapping is not None or kek_bits != 128:
-        raise ValueError("a KeyMetadataRewrapper brings master_key_ids, double_wrapping and kek_bits itself")
+        raise ValueError("a KeyMetadataRewrapper already has master_key_ids, double_wrapping and kek_bits")
     source, target = located(source, storage_options), located(target, storage_options)
     with seekable(source) as opened:
         if opened is None:
-            raise ValueError("the source cannot be read from any position: copy it to a file first")
+            raise ValueError("the source is not seekable: copy it to a file first")
         where = f"{opened.name}: " if opened.name else ""
         decryption = DecryptionConfig(key_retriever=lambda data: _unwrapped(rewrapper, data), aad_prefix=aad_prefix)
         footer = read_footer(opened, decryption.for_file(source))
@@ -109,7 +109,7 @@ def rotate_file(
 
 
 def holds_key_material(source: Any) -> bool:
-    """Whether a Parquet file holds key material of key tools itself, rather than beside it or not at all."""
+    """Whether a Parquet file contains key material of the key tools."""
     with seekable(source) as opened:
         try:
             metadata = None if opened is None else read_footer(opened, None).key_metadata
@@ -119,7 +119,7 @@ def holds_key_material(source: Any) -> bool:
 
 
 class _SameFile:
-    """What the footer is written with: all of it as before, but for the key metadata, which was replaced."""
+    """The encryption for the new footer: as before, except the key metadata, which was replaced."""
 
     def __init__(self, footer: Footer, aad_prefix: Buffer | None) -> None:
         assert footer.key is not None
@@ -146,7 +146,7 @@ def _unwrapped(rewrapper: KeyMetadataRewrapper, metadata: bytes) -> Key:
 
 
 def _rewrap(footer: Footer, rewrapper: KeyMetadataRewrapper) -> dict[str, int]:
-    """Replace the key metadata of footer and columns; return how many keys each master key wraps now."""
+    """Replace the key metadata of footer and columns; return the number of keys of each master key."""
     counts: dict[str, int] = {}
     known: dict[bytes, bytes] = {}
 
@@ -160,7 +160,7 @@ def _rewrap(footer: Footer, rewrapper: KeyMetadataRewrapper) -> dict[str, int]:
         return found
 
     if footer.key_metadata is None:
-        raise FormatError("the footer has no key metadata, so there is no key in it that a master key could wrap")
+        raise FormatError("the footer has no key metadata, so it has no key that a master key could wrap")
     footer.key_metadata = rewrapped(footer.key_metadata)
     assert footer.metadata is not None
     groups = footer.metadata.list(FileMetaData.ROW_GROUPS)

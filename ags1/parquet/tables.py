@@ -23,11 +23,11 @@ _OWN_DECRYPTION = "it is for PyArrow's own decryption; give a DecryptionConfig a
 _REFUSED_BY_READ_TABLE = {
     "decryption_properties": _OWN_DECRYPTION,
     "filesystem": "give the source as a path, a URL or an open file",
-    "memory_map": "what is read is decrypted memory; the source is mapped if it is given as an mmap",
+    "memory_map": "reads return decrypted memory; to map the source, give it as an mmap",
 }
 _REFUSED_BY_DATASET = {
     "decryption_properties": _OWN_DECRYPTION,
-    "exclude_invalid_files": "files that were tampered with, or whose keys are missing, would be passed over",
+    "exclude_invalid_files": "files that were changed, or whose keys are missing, would be skipped",
 }
 _MAGIC = frozenset("*?[")
 _IGNORED = (".", "_")
@@ -46,18 +46,19 @@ def read_table(
 ) -> Any:
     """Read an encrypted Parquet file, or some columns and rows of it.
 
-    Only pages of the columns and row groups that are needed are read and decrypted, and only their keys are needed.
+    Only pages of the needed columns and row groups are read and decrypted, and only their keys are needed.
 
     Parameters
     ----------
     source, decryption, threads, storage_options
         As :func:`open`. For several files, see :func:`dataset`. ``use_threads`` is PyArrow's option for decoding.
     columns : list of str, optional
-        What to read, as ``pyarrow.parquet.read_table`` takes it: top-level columns, or fields of structs with dots.
+        Columns to read, as in ``pyarrow.parquet.read_table``: top-level columns, or fields of structs with dots.
     filters : pyarrow.compute.Expression, or list, optional
-        Which rows to read, as ``pyarrow.parquet.read_table`` takes it.
+        Rows to read, as in ``pyarrow.parquet.read_table``.
     missing_keys : {"error", "drop"}
-        What to do with a column that is wanted, but whose key is not there. A filter on such a column is an error.
+        Raise an error for a requested column whose key is missing, or leave the column out. A filter on such a column
+        is always an error.
     **options
         Of ``pyarrow.parquet.read_table``: schema, read_dictionary, use_threads, ...; `pre_buffer` is False by default,
         which is faster here.
@@ -65,7 +66,7 @@ def read_table(
     Returns
     -------
     pyarrow.Table
-        As PyArrow reads it from the file before it was encrypted.
+        The table that PyArrow reads from the file before encryption.
 
     Raises
     ------
@@ -74,7 +75,7 @@ def read_table(
     AuthenticationError, FormatError, TruncatedError, ValueError
         As :func:`open`.
     pyarrow.ArrowException, OSError
-        PyArrow cannot read the file, or does not understand the arguments.
+        PyArrow cannot read the file, or does not accept the arguments.
 
     Examples
     --------
@@ -94,9 +95,9 @@ def read_table(
         present = None
         if names is not None:
             known: set[str] = set().union(*(names_of(path) for path in paths))
-            # Raises if there are any, and says which names there are.
+            # Raises if there are any; the message has the existing names.
             ColumnNames([name for name in names if name not in known], lambda one, other: True).resolve(paths)
-            # What is there of a column if the fields without keys are left out.
+            # The rest of a column when the fields without keys are left out.
             shown = set().union(*(names_of(path) for path in paths if path not in missing))
             present = [name for name in names if name in shown]
         for path, error in missing.items():
@@ -106,12 +107,12 @@ def read_table(
                 raise error
         options.setdefault("pre_buffer", False)
         if filters is None:
-            # Which row groups a filter leaves, PyArrow finds out.
+            # PyArrow decides which row groups pass a filter.
             view.will_read(present)
         try:
             return pyarrow.parquet.read_table(view, columns=present, filters=filters, **options)
         except pyarrow.ArrowInvalid as error:
-            # An expression does not tell which columns it needs.
+            # An expression has no list of the columns that it needs.
             for path, reason in missing.items():
                 if f"FieldRef.Name({path[0]})" in str(error).partition(" in ")[0]:
                     raise reason from error
@@ -133,32 +134,31 @@ def dataset(
 ) -> Any:
     """Make a ``pyarrow.dataset.Dataset`` of encrypted Parquet files.
 
-    Everything that datasets can do is done with the plaintext views of the files: projections and filters prune
-    columns, row groups, files and partitions, and what is pruned is neither read nor decrypted. DuckDB, polars
-    (``scan_pyarrow_dataset``) and others query it as they query any dataset.
+    The dataset works on plaintext views of the files. Projections and filters prune columns, row groups, files and
+    partitions, which are then neither read nor decrypted. DuckDB, polars (``scan_pyarrow_dataset``) and others query it
+    as they query any dataset.
 
     Parameters
     ----------
     paths : path, URL, glob, or list of these
         A directory with all files below it, a file, a pattern (``**`` for any directories), or a list of files and
-        patterns. Names that begin with a dot or an underscore are passed over in directories and patterns, and with
-        them key material files.
+        patterns. In directories and patterns, names that begin with a dot or an underscore are skipped, including key
+        material files.
     decryption : DecryptionConfig, callable, or mapping of path to DecryptionConfig
-        One for all files; or a function that returns one for a path or URL, called by several threads at once, with
-        a KeyAccessError for one that it does not have. Plaintext files are refused unless ``allow_plaintext=True``.
+        One for all files; or a function that returns one for a path or URL, or raises KeyAccessError. Several threads
+        call it at once. Plaintext files are refused unless ``allow_plaintext=True``.
     columns : sequence of names, optional
         Make a dataset of these columns only; keys of others are not needed. A name is the path of a leaf or of a
-        group, with dots or as a tuple. Files may lack some of them, as ever in datasets.
+        group, with dots or as a tuple. Files may lack some of them, as in every dataset.
     missing_keys : {"error", "drop"}
-        What to do with a file in which the key of a column is missing: refuse it when it is opened, or leave the
-        column out. If other files have made it a column of the dataset, the file is refused in either case, rather
-        than that nulls take the place of its values.
+        If the key of a column is missing: refuse the file when it is opened, or leave the column out. If the column is
+        in the dataset because of other files, the file is always refused, because its values would become nulls.
     threads : int, optional
         Threads to decrypt with, for each file that is being scanned; by default every usable CPU.
     filesystem : fsspec or pyarrow file system, optional
-        Where the paths are, for file systems that a URL cannot name with all their options.
+        The file system of the paths, if a URL cannot contain all its options.
     storage_options : mapping, optional
-        Endpoint, credentials and the like for URLs, as fsspec has them.
+        Endpoint, credentials and similar options for URLs, with the names of fsspec.
     **options
         Of ``pyarrow.dataset.dataset``: schema, partitioning ("hive" by default), partition_base_dir, ignore_prefixes;
         format, if it is a ``ParquetFileFormat``.
@@ -171,21 +171,21 @@ def dataset(
     Raises
     ------
     KeyAccessError, AuthenticationError, FormatError, TruncatedError, OSError
-        As :func:`read_table`; for the first file from here, for others from the scan that meets them.
+        As :func:`read_table`: raised here for the first file, and by the scan for others.
     FileNotFoundError
-        There is no such file, or none that a pattern matches.
+        A file does not exist, or no file matches a pattern.
     TypeError, ValueError
         A wrong argument, or a column that the dataset does not have.
 
     Notes
     -----
-    The schema is that of the first file, unless one is given. A scan opens each file once: it reads the footer, asks
-    for keys, and lets go of the file when the last batch of it was read. Arrow's threads decrypt and decode several
-    files at once; reads of one file wait for each other. Arrow's threads do not survive a fork.
+    The schema is that of the first file, unless one is given. A scan opens each file once: it reads the footer, gets
+    the keys, and closes the file after its last batch. Arrow's threads decrypt and decode several files at once; reads
+    of one file wait for each other. Arrow's threads do not survive a fork.
 
-    What a directory does not protect: its files authenticate each for itself, so one that is added, removed or put
-    back from an older copy is not noticed, and values in directory names can be changed. A callable that gives each
-    file its own AAD prefix notices files that were exchanged.
+    A directory as a whole is not protected. Each file is authenticated separately, so added or removed files, files
+    that were replaced by older copies, and changed values in directory names are not detected. A callable that gives
+    each file its own AAD prefix detects exchanged files.
 
     Examples
     --------
@@ -221,7 +221,7 @@ def dataset(
 
 
 class _Files:
-    """Where the files of a dataset are: on the local file system, behind fsspec, or behind a file system of Arrow."""
+    """The files of a dataset: local, on an fsspec file system, or on an Arrow file system."""
 
     def __init__(self, paths: Any, file_system: Any, storage_options: Mapping[str, Any] | None) -> None:
         from pyarrow import fs
@@ -231,7 +231,7 @@ class _Files:
         if not given:
             raise ValueError("paths is an empty list")
         self._several = several
-        # Of fsspec, unless the files are local or behind Arrow's.
+        # An fsspec file system, unless the files are local or on an Arrow file system.
         self._remote: Any = None
         self.base: Any
         if file_system is None and any(is_url(path) and not path.startswith("file://") for path in given):
@@ -265,11 +265,11 @@ class _Files:
         return str(self.base.normalize_path(text))
 
     def name(self, path: str) -> str:
-        """What callables and messages know a file by."""
+        """The name of a file for callables and messages."""
         return str(self._remote.unstrip_protocol(path)) if self._remote is not None else path
 
     def identity(self, path: Any) -> str:
-        """What two ways to write one path have in common."""
+        """The same text for all spellings of a path."""
         normal = self.normal(path)
         return os.path.abspath(normal) if self._local else normal
 
@@ -310,7 +310,7 @@ class _Files:
         if self._local:
             return ParquetView(path, **arguments)
         if self._remote is not None:
-            # Not the URL: options of the file system are not in it. The view makes its own requests.
+            # Not the URL, which does not contain the options of the file system. The view makes its own requests.
             with self._remote.open(path, "rb") as file:
                 return ParquetView(file, **arguments)
         return ParquetView(self.base.open_input_file(path), **arguments)
@@ -345,7 +345,7 @@ class _Views:
         name = self._files.name(path)
         config = self._config_for(path)
         if config is None:
-            raise KeyAccessError(f"{name}: decryption has nothing for this file")
+            raise KeyAccessError(f"{name}: decryption has no DecryptionConfig for this file")
         if not isinstance(config, DecryptionConfig):
             raise TypeError(f"{name}: decryption must return a DecryptionConfig, not {type(config).__name__}")
         view = self._files.view(
@@ -365,7 +365,7 @@ class _Views:
         return view
 
     def promise(self, schema: Any) -> None:
-        """From now on, every file must show its values of these columns."""
+        """Require from now on that every file shows its values of these columns."""
         self._schema = schema
         if self._names is None:
             return
@@ -382,7 +382,7 @@ def _is_named(names: ColumnNames, path: Path) -> bool:
 
 
 def _has(schema: Any, path: Path) -> bool:
-    """Whether a schema has a field for a leaf, as far down as structs go."""
+    """Whether a schema has a field for a leaf; only structs are searched."""
     import pyarrow
 
     fields = {field.name: field for field in schema}
@@ -404,7 +404,7 @@ def _text(path: Any) -> str:
 
 def _refuse(options: dict[str, Any], refused: dict[str, str]) -> None:
     for name, reason in refused.items():
-        # What PyArrow takes for not given.
+        # These values mean "not given" in PyArrow.
         if options.pop(name, None):
             raise TypeError(f"{name} cannot be given: {reason}")
 
@@ -420,7 +420,7 @@ def _listed(columns: Sequence[str]) -> list[str]:
 
 
 def _filtered(filters: Any) -> set[str]:
-    """The columns that a filter in the form of lists names; an expression does not tell."""
+    """The columns in a filter in the form of lists; empty for an expression."""
     if not isinstance(filters, (list, tuple)):
         return set()
     found: set[Any] = set()

@@ -1,10 +1,10 @@
-"""Directories of Parquet files: each file encrypted, decrypted, re-keyed or verified, under the name that it has.
+"""Directories of Parquet files: each file is encrypted, decrypted, re-keyed or verified, and keeps its name.
 
 >>> from ags1 import parquet
 >>> encryption = parquet.EncryptionConfig.from_kms("aws:?region=eu-central-1", "alias/lake")  # doctest: +SKIP
 >>> parquet.encrypt_tree("people", "people-encrypted", encryption)  # doctest: +SKIP
 
-What a file is, its contents say, and its name where they cannot:
+The content of a file decides what is done with it; if that is not enough, its name:
 
     Parquet, whatever its name; NAME.parquet    the work is done on it
     _metadata                                   left out: it repeats statistics of all files, and points into old bytes
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     FilePath: TypeAlias = str | os.PathLike[str]
     T = TypeVar("T")
 
-# Each waits for its requests most of the time.
+# Each file waits for its requests most of the time.
 _REMOTE_FILES = 16
 
 __all__ = ["TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"]
@@ -66,28 +66,28 @@ __all__ = ["TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_t
 
 @dataclass
 class TreeReport:
-    """What was done with the files of a tree. Names are relative to it; there are no keys.
+    """The results for the files of a tree. Names are relative to it; there are no keys.
 
     Attributes
     ----------
     done : list of str
-        Files that the work was done on.
+        Files that were processed.
     done_bytes : int
-        Their bytes in the source.
+        Their size in the source, in bytes.
     finished_before : list of str
         Files that an earlier run had finished, with ``resume=True``.
     copied : list of str
-        Files that are the same in the target.
+        Files that were copied unchanged.
     left_out : list of (str, str)
-        Files that the target does not have, and why.
+        Files that the target does not have, and the reason.
     errors : list of (str, Exception)
         Files that failed, with ``on_error="collect"``.
     results : dict of str to VerifyReport
-        What was found in each file, for :func:`verify_tree`.
+        The report for each file, from :func:`verify_tree`.
     missing : list of str
-        Files that :func:`verify_tree` was told to expect, and that are not there.
+        Files that :func:`verify_tree` expected and did not find.
     unexpected : list of (str, str)
-        Files that do not belong to what it was told to expect, and why.
+        Files that it did not expect, and the reason.
     is_verification : bool
         Whether :func:`verify_tree` made it.
     """
@@ -105,24 +105,24 @@ class TreeReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed, and everything that was verified is as it should be, or as was allowed.
+        """Whether nothing failed, and every verified file is authentic, or has only allowed deviations.
 
-        Where nothing was verified, it is not.
+        False if a verification found no file.
         """
         found = self.errors or self.missing or self.unexpected or (self.is_verification and not self.results)
         return not found and all(each.ok for each in self.results.values())
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many files have which outcome, of those that :func:`verify_tree` met."""
+        """The number of files for each outcome of :func:`verify_tree`."""
         found = [each.outcome for each in self.results.values()] + [outcome_of(error) for _, error in self.errors]
         return {each: found.count(each) for each in sorted(set(found))}
 
     @property
     def outcome(self) -> str:
-        """What all files together are, as :attr:`VerifyReport.outcome`: damage wins, then what was not checked.
+        """The outcome of all files, as :attr:`VerifyReport.outcome`: damage has precedence, then "not checked".
 
-        A set in which files are missing, or others are, is damaged. One without any file is "not checked".
+        A set with missing or unexpected files is "damaged". A set without files is "not checked".
         """
         if self.missing or self.unexpected:
             return DAMAGED
@@ -143,36 +143,35 @@ def encrypt_tree(
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> TreeReport:
-    """Encrypt the Parquet files of a directory into another, one after the other; each appears whole or not at all.
+    """Encrypt the Parquet files of a directory into another. Each file appears whole or not at all.
 
     Parameters
     ----------
     source, target : path or URL
-        Directories. Files get the names that they have in the source; what else the target holds stays.
+        Directories. Files keep their names; other files in the target are not changed.
     encryption : EncryptionConfig or callable
-        What all files are encrypted with, or a function that returns it for the name of a file, with ``/`` between
-        its parts: ``lambda name: config.with_aad_prefix(name.encode())`` binds each file to its place.
+        One configuration for all files, or a function that returns one for the name of a file, with ``/`` between its
+        parts: ``lambda name: config.with_aad_prefix(name.encode())`` binds each file to its place.
     shared_keys : bool
-        Encrypt many files with the same given keys. Every one of them counts against the 2**32 invocations that AES
-        GCM allows a key, in this run and in all others, and nothing counts them across runs; with ``from_kms``, each
-        file has fresh keys.
+        Encrypt many files with the same given keys. AES GCM allows 2**32 invocations for a key, over all files of this
+        and all other runs, and they are not counted across runs. With ``from_kms``, each file has new keys.
     others : {"error", "copy", "skip"}
-        What to do with files that are not Parquet: refuse the tree before anything is written, copy them as they are,
-        unencrypted, or leave them out.
+        What to do with files that are not Parquet: refuse the tree before anything is written, copy them unencrypted,
+        or leave them out.
     on_error : {"fail", "collect"}
-        Stop at the first file that fails, or go on and report it. A key management service that would refuse every
-        file, or cannot be reached, is raised all the same.
+        Stop at the first file that fails, or continue and report it. If the key management service refuses every file,
+        or cannot be reached, that is always raised.
     resume : bool
-        Pass over files that an earlier run of the same work has finished: the target is newer than the source, and
-        its footer has the algorithm, mode and stored AAD prefix, and the key where that was given, that it would have.
+        Skip files that an earlier run has finished: the target is newer than the source, and its footer has the same
+        algorithm, mode, stored AAD prefix and, if keys were given, the same key.
     threads : int, optional
-        Threads in all, for several files at once or within large ones; by default every usable CPU. Sixteen files of
-        an object store are worked on at once in any case, and functions that make configurations are called by
-        several threads.
+        Threads in all, for several files at once or within large ones; by default every usable CPU. For an object
+        store, always sixteen files are processed at once. Functions that return configurations are called by several
+        threads.
     progress : callable, optional
         Called as ``progress(done, total)`` with bytes of all files. An exception from it stops the work.
     durable : bool
-        Wait for each file until it is on the disk.
+        Wait until each file is on the disk.
     storage_options : mapping, optional
         Endpoint, credentials and the like for URLs, of source and target, as :func:`ags1.open`; key material beside
         files is found by what the environment says.
@@ -182,7 +181,7 @@ def encrypt_tree(
     ValueError
         Given keys for many files, without `shared_keys`; the same directory as source and target.
     FormatError, LimitError, KeyAccessError, OSError
-        As :func:`encrypt_file`. What was written before stays.
+        As :func:`encrypt_file`. Files written before stay.
     """
     work = Encrypting(encryption)
     files = _listed(source, target, storage_options)
@@ -209,11 +208,11 @@ def decrypt_tree(
     Parameters
     ----------
     decryption : DecryptionConfig or callable
-        What all files are read with, or a function that returns it for the name of a file.
+        One configuration for all files, or a function that returns one for the name of a file.
     drop_bloom_filters : bool
         As :func:`decrypt_file`.
     source, target, others, on_error, resume, threads, progress, durable, storage_options
-        As :func:`encrypt_tree`; a finished file is a newer one that is not encrypted.
+        As :func:`encrypt_tree`; a file is finished if it is newer and not encrypted.
 
     Raises
     ------
@@ -242,7 +241,7 @@ def rekey_tree(
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> TreeReport:
-    """Encrypt the encrypted Parquet files of a directory in another way, into another directory.
+    """Re-encrypt the encrypted Parquet files of a directory into another directory.
 
     Parameters
     ----------
@@ -278,7 +277,7 @@ def verify_tree(
 ) -> TreeReport:
     """Authenticate every module of every Parquet file of a directory, without decoding; other files are left out.
 
-    A directory without any Parquet file is no authentic one: its report is not ok, and its outcome is "not checked".
+    A directory without Parquet files is not authentic: its report is not ok, and its outcome is "not checked".
 
     Parameters
     ----------
@@ -287,14 +286,14 @@ def verify_tree(
     missing_keys, require_encrypted, allow_unauthenticated_pages
         As :func:`verify_file`.
     expected : str, bytes, path or iterable of str and bytes, optional
-        The files of which the set consists, each once: names in the tree as str, AAD prefixes as bytes, or the path
-        of a text file with a name in each line. ``part-{0..99}.parquet`` stands for 100 names. Those that are not
-        there, and other Parquet files that are, the report names.
+        The files of the set, each once: names in the tree as str, AAD prefixes as bytes, or the path of a text file
+        with one name in each line. ``part-{0..99}.parquet`` stands for 100 names. The report names missing files and
+        unexpected Parquet files.
 
     Raises
     ------
     AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
-        As :func:`verify_file`, with ``on_error="fail"``; an `expected` that names no file.
+        As :func:`verify_file`, with ``on_error="fail"``; or `expected` names no file.
     """
     from ags1.parquet.verify import verify_file
 
@@ -340,9 +339,9 @@ def verify_tree(
 def _outcomes(
     advance: SharedProgress, files: list[Entry], work: Callable[[Entry, Progress], T], on_error: str, at_once: int
 ) -> Iterator[tuple[Entry, T | Exception]]:
-    """Each file and what the work on it returned, or its error, if that is to be collected.
+    """Yield each file with the result of the work on it, or with its error if errors are collected.
 
-    The first error that is not ends the work on all files, and is what is raised, wherever it was met.
+    The first error that is not collected ends the work on all files and is raised.
     """
 
     def one(each: Entry) -> T | Exception:
@@ -360,7 +359,7 @@ def _outcomes(
 
 
 def _shares(files: list[Entry], threads: int | None) -> tuple[int, int | None]:
-    """How many files to work on at once, and the threads for each."""
+    """The number of files to process at once, and the threads for each."""
     usable = usable_cpus() if threads is None else threads
     wanted = max(usable, _REMOTE_FILES) if any(not each.location.is_local for each in files) else usable
     at_once = max(1, min(len(files), wanted))
@@ -394,7 +393,7 @@ def _run(
     at_once, share = _shares(files, threads)
 
     def convert(each: Entry, within: Progress) -> bool:
-        """Do the work on a file; return whether there was any."""
+        """Process a file; return False if it was finished before."""
         place = target.join(each.name)
         if resume and work.is_finished(each.location, place, each.name):
             return False
@@ -410,7 +409,7 @@ def _run(
             report.done_bytes += each.size
         else:
             report.finished_before.append(each.name)
-    # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
+    # Markers such as _SUCCESS state that the set is complete, so they are copied last, and only if nothing failed.
     if report.errors:
         report.left_out += [(each.name, "a file before it failed") for each in copied]
         return report
@@ -435,7 +434,7 @@ def _classified(files: list[Entry], threads: int | None) -> list[tuple[Entry, st
 
 
 def _listed(source: FilePath, target: FilePath | None, storage_options: Mapping[str, Any] | None) -> list[Entry]:
-    """The files of a tree, but for those of its target, if that lies in it."""
+    """The files of a tree, without those of the target if that is inside the tree."""
     root = Location(source, storage_options)
     outside = None if target is None else Location(target, storage_options)
     if outside is not None and _same_directory(root, outside):
@@ -450,10 +449,10 @@ def _same_directory(one: Location, other: Location) -> bool:
 
 
 def _check_shared(files: list[Entry], encryption: Encryption, shared_keys: bool) -> None:
-    """Refuse given keys for many files, unless that is meant."""
+    """Refuse given keys for many files, unless `shared_keys` allows it."""
     if not shared_keys and isinstance(encryption, EncryptionConfig) and not encryption.fresh_keys and len(files) > 1:
         raise ValueError(
-            "these keys would encrypt many files, which all count against the 2**32 invocations that AES GCM allows a "
-            "key: give a configuration with from_kms, which makes fresh keys for each file, one for each file as a "
-            "function of its name, or shared_keys=True"
+            "these keys would encrypt many files, and AES GCM allows a key only 2**32 invocations for all of them: "
+            "give a configuration with from_kms, which makes new keys for each file, a function that returns a "
+            "configuration for the name of each file, or shared_keys=True"
         )

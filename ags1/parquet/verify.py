@@ -1,12 +1,12 @@
-"""Authenticate every module of a Parquet file without decoding a value, and say which of them fail.
+"""Authenticates every module of a Parquet file without decoding a value, and reports those that fail.
 
     footer, or its signature
     each column chunk     column metadata  -->  pages, found by one thread and checked by many, 32 MiB at once
                           column index, offset index, Bloom filter
                           and whether sizes, offsets, ordinals and counts agree with each other
 
-A module that fails ends nothing but what cannot be found without it: the pages behind a page whose header fails, the
-pages of a column whose metadata fails, everything behind a footer that fails.
+After a failed module, verification continues except for parts that cannot be found without it: the pages after a page
+whose header fails, the pages of a column whose metadata fails, all of a file whose footer fails.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnVerification", "VerifyFinding", "VerifyReport", "verify_file"]
 
-# What says something about the data, and so belongs into the report.
+# Errors about the data, which belong in the report.
 _FAULTS = (AuthenticationError, FormatError, LimitError)
 _BATCH_BYTES = 32 << 20
 _BATCH_PAGES = 16384
-# What is asked of an object store at once: of pages, and of what is small and lies together.
+# Bytes of one request to an object store: for pages, and for small neighbouring modules.
 _WINDOW = 16 << 20
 _BLOCK = 1 << 20
 _BLOCKS = 8
-# Ten times what the largest known writer makes of a header of 20 bytes.
+# Ten times the length that any known writer uses for a header of 20 bytes.
 _LONGEST_BLOOM_HEADER = 1 << 16
 _LENGTH_WORD = 4
 _CHUNK = "column chunk"
@@ -93,10 +93,10 @@ def verify_file(
 ) -> VerifyReport:
     """Authenticate every module of a Parquet file, without decoding it and in little memory.
 
-    Plaintext goes into memory that is used again and again, and is not released. Columns that are not encrypted have
-    nothing that could be authenticated: their structure is checked, and the CRCs of their pages if there are any.
-    The same goes for the pages of AES_GCM_CTR_V1 files; the report says how many they are. Only a file of which
-    everything that is to be protected is authenticated is called authentic: see :attr:`VerifyReport.outcome`.
+    Plaintext is written to a reused buffer and is not returned. Columns that are not encrypted cannot be authenticated:
+    their structure is checked, and the CRCs of their pages if there are any. The same applies to the pages of
+    AES_GCM_CTR_V1 files; the report has their number. A file is "authentic" only if all parts that must be protected
+    were authenticated: see :attr:`VerifyReport.outcome`.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def verify_file(
         Keys of the footer and of all encrypted columns. With ``allow_plaintext=True`` a file that is not encrypted,
         or whose footer is not authenticated, is ``ok``, although it is not protected.
     missing_keys : {"error", "drop"}
-        Whether columns whose key is not known are an error, or left out of what the report is about. They are named in
-        either case.
+        Whether a column whose key is missing makes the report not ``ok``, or is left out of the outcome. The report
+        names such columns in both cases.
     require_encrypted : iterable of names
-        Columns that must be encrypted, by the names that :class:`EncryptionConfig` has for columns. Columns with a key
+        Columns that must be encrypted; names are as in :class:`EncryptionConfig`. Columns with a key
         in ``column_keys`` of `decryption` must be encrypted with it, unless it has ``allow_plaintext=True``.
     allow_unauthenticated_pages : bool
-        Whether a file is ``ok`` whose pages, or their levels, carry no tag: those of AES_GCM_CTR_V1, and the levels of
+        Whether a file is ``ok`` if its pages, or their levels, have no tag: pages of AES_GCM_CTR_V1, and levels of
         parquet-java's version 2 pages.
     threads, progress, storage_options
         As :func:`encrypt_file`; `progress` counts all bytes of the file.
@@ -120,19 +120,19 @@ def verify_file(
     Returns
     -------
     VerifyReport
-        Unlike reading, verifying goes on behind what fails. A wrong key looks like a module that was changed.
+        Unlike reading, verification continues after a failure. A wrong key has the same effect as a changed module.
 
     Raises
     ------
     FormatError, TruncatedError
-        Not a Parquet file, or its end is cut off.
+        Not a Parquet file, or its end is missing.
     KeyAccessError
-        The file is encrypted, and the key without which nothing can be checked is missing.
+        The file is encrypted, and a key is missing without which nothing can be checked.
     OSError
         Reading failed.
     ValueError
-        A wrong argument, such as a column that the file does not have; an AAD prefix that the file wants and
-        `decryption` has not.
+        A wrong argument, such as a column that the file does not have; or the file needs an AAD prefix that
+        `decryption` does not have.
     """
     one_of(missing_keys, ("error", "drop"), "missing_keys")
     if isinstance(require_encrypted, (str, bytes)):
@@ -157,7 +157,7 @@ def verify_file(
 
 
 def _open(source: Any, decryption: DecryptionConfig | None, report: VerifyReport) -> SourceFile | None:
-    """Open the file; None if its footer fails, which the report says then."""
+    """Open the file. If its footer fails, add that to the report and return None."""
     try:
         return SourceFile(source, decryption, optional=True, tolerant=True, any_protection=True)
     except _FAULTS as error:
@@ -210,7 +210,7 @@ class _ChunkState:
         self.column = column
         self.walk = walk
         self.found = FoundPages()
-        # Whether pages are missing in what was found.
+        # Whether some pages could not be found.
         self.broken = False
         self.place: dict[str, Any] = {"row_group": chunk.row_group, "path": chunk.leaf.path}
 
@@ -231,7 +231,7 @@ class _Verification:
         elif decryption is None:
             raise KeyAccessError(f"{file.where}the file is encrypted: give a DecryptionConfig with its keys")
         elif footer.metadata is None:
-            # It is known to be missing: this says why.
+            # The key is missing; this error has the reason.
             file.footer_key()
         self._file = file
         self._required: list[bool] = [False] * len(file.leaves)
@@ -246,7 +246,7 @@ class _Verification:
         if file.source.is_remote:
             cached: Any = _CachedSource(file.source)
             file.source = cached
-        # States of the chunks whose pages are in the list, with the span of each; finished ones among them.
+        # States of the chunks whose pages are in the list, with the span of each; also of finished chunks.
         self._spans: list[tuple[_ChunkState, int, int]] = []
         self._finished: list[_ChunkState] = []
         self._unusable: set[tuple[tuple[str, ...] | None, bytes | None]] = set()
@@ -336,7 +336,7 @@ class _Verification:
         place: dict[str, Any] = {"row_group": group.ordinal, "path": leaf.path}
         try:
             if not isinstance(structure, Struct):
-                raise FormatError(f"column {leaf.name!r} in row group {group.index} is no structure")
+                raise FormatError(f"column {leaf.name!r} in row group {group.index} is not a structure")
             known = self._has_key(group, leaf, structure, where)
             if self._required[column] and where.protection in ("plaintext", "mixed"):
                 report.unprotected_columns.setdefault(leaf.name, "is not encrypted")
@@ -367,7 +367,7 @@ class _Verification:
         return chunk
 
     def _has_key(self, group: SourceRowGroup, leaf: Element, structure: Struct, where: ColumnVerification) -> bool:
-        """Whether the column is plaintext or its key is known; the report says what is not."""
+        """Whether the column is plaintext or its key is known; if not, it is added to the report."""
         crypto = structure.struct(ColumnChunk.CRYPTO_METADATA)
         own = None if crypto is None else crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY)
         protection = "plaintext" if crypto is None else "footer key" if own is None else "column key"
@@ -396,7 +396,7 @@ class _Verification:
     def _with_visible_metadata(
         self, group: SourceRowGroup, leaf: Element, column: int, structure: Struct
     ) -> SourceChunk | None:
-        """The chunk by the copy of its metadata that a plaintext footer shows, when the encrypted one is damaged."""
+        """The chunk with the copy of its metadata from a plaintext footer, if the encrypted metadata is damaged."""
         if ColumnChunk.ENCRYPTED_COLUMN_METADATA not in structure or ColumnChunk.META_DATA not in structure:
             return None
         visible = structure.copy()
@@ -409,7 +409,7 @@ class _Verification:
     # -- pages -------------------------------------------------------------------------------------------------
 
     def _walk(self, chunk: SourceChunk, column: ColumnVerification) -> bool:
-        """Find the pages of a chunk, and check them when there are enough; False if nothing says where they lie."""
+        """Find the pages of a chunk, and check them when there are enough; False if their position is unknown."""
         try:
             self._file.claim(chunk.claimed(), chunk.name)
             state = _ChunkState(chunk, column, chunk.to_walk())
@@ -439,7 +439,7 @@ class _Verification:
         return True
 
     def _stop_walk(self, state: _ChunkState, error: Exception) -> None:
-        """A page header that fails, or values that are missing at the end."""
+        """Record a page header that fails, or values that are missing at the end."""
         state.broken = True
         walk = state.walk
         if walk.done:
@@ -458,7 +458,7 @@ class _Verification:
         )
 
     def _flush(self) -> None:
-        """Check the pages that were found, then all else of the chunks that have no more pages."""
+        """Check the pages found, then the other modules of chunks without more pages."""
         if self._pages.count:
             failed = self._conversion.verify(self._pages, self._windows.source)
             by_walk: dict[Chunk, dict[int | None, Exception]] = {}
@@ -507,7 +507,7 @@ class _Verification:
                 report.checksums += PageHeader.CRC in Struct.parse(page["header"])
 
     def _shows_levels(self, page: dict[str, Any]) -> bool:
-        """Whether the levels of a V2 page lie before its module: the length word behind them tells."""
+        """Whether the levels of a V2 page are before its module, which the length word after them shows."""
         levels = page["levels_length"]
         rest: int = page["body_length"] - levels
         if rest < _LENGTH_WORD:
@@ -598,7 +598,7 @@ class _Verification:
 
 
 def _integer(structure: Struct, field: int) -> int | None:
-    """A field of a stranger that should be an integer; None if it is not there or is none."""
+    """An integer field that was not checked before; None if it is missing or not an integer."""
     try:
         return structure.integer(field)
     except FormatError:
@@ -606,7 +606,7 @@ def _integer(structure: Struct, field: int) -> int | None:
 
 
 class _CachedSource:
-    """A source that is asked for small neighbouring ranges and answers them with few requests."""
+    """A source for small neighbouring ranges, which reads them with few requests."""
 
     is_remote = True
 
@@ -628,7 +628,7 @@ class _CachedSource:
         if found is None:
             start = number * _BLOCK
             found = bytes(memoryview(self._source.read(start, min(_BLOCK, self.size - start))))
-        # Those that were used last are at the end.
+        # The most recently used blocks are at the end.
         self._blocks[number] = found
         if len(self._blocks) > _BLOCKS:
             del self._blocks[next(iter(self._blocks))]

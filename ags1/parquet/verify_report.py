@@ -1,4 +1,4 @@
-"""What verify_file reports: findings, columns, and the whole of it as text and for JSON."""
+"""The report of verify_file: findings, columns, and all of it as text and for JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ags1._typing import Any
 from ags1._words import counted, printable
 from ags1.errors import AuthenticationError, FormatError, LimitError
 
-# In a class with a field of that name, bytes means the field.
+# In a class with a field `bytes`, that name is the field.
 Octets = bytes
 
 __all__ = [
@@ -28,16 +28,16 @@ __all__ = [
 AUTHENTIC, DAMAGED, NOT_PROTECTED = "authentic", "damaged", "not protected"
 """The outcomes of verification."""
 NOT_CHECKED = "not checked"
-"""Where there is no outcome: a key is missing, or the file could not be read."""
+"""Instead of an outcome: a key is missing, or the file could not be read."""
 
 SIGNATURE = "footer signature"
-# As many findings as are kept, and as many names and findings as the text has.
+# The most findings that are kept, and the most names and findings in the text.
 _REPORTED = 1000
 _LISTED = 20
 
 
 def worst_outcome(outcomes: Iterable[str]) -> str:
-    """The outcome of several files: what is damaged wins, and nothing is authentic that not all of them are."""
+    """The outcome of several files: "damaged" has precedence; "authentic" only if all of them are."""
     found = set(outcomes)
     return next((each for each in (DAMAGED, NOT_CHECKED, NOT_PROTECTED) if each in found), AUTHENTIC)
 
@@ -49,19 +49,19 @@ def outcome_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class VerifyFinding:
-    """A module that failed, or something that contradicts something else.
+    """A module that failed, or a contradiction between parts of the file.
 
     Attributes
     ----------
     module : str
         Kind of module: "footer", "footer signature", "column metadata", "data page header", "data page", "dictionary
         page header", "dictionary page", "column index", "offset index", "Bloom filter header", "Bloom filter bitset".
-        What is no module: "magic" (the first four bytes), "column key" (it could not be unwrapped), "column chunk",
-        "row group".
+        Other kinds: "magic" (the first four bytes), "column key" (it could not be unwrapped), "column chunk", "row
+        group".
     error : str
         Name of the exception's class; "" for a contradiction.
     message : str
-        What is wrong, with the names of all that it concerns.
+        The error, with the names of the parts concerned.
     row_group : int or None
         Ordinal, counted from 0.
     path : tuple of str or None
@@ -69,9 +69,9 @@ class VerifyFinding:
     page : int or None
         Ordinal of a data page in its column chunk, counted from 0.
     offset : int or None
-        Where in the file the module begins, in bytes; of a page's body, where the body begins.
+        Offset in the file, in bytes, at which the module begins; for the body of a page, the begin of the body.
     unchecked : int
-        Bytes of pages that could not be checked because of it.
+        Bytes of pages that could not be checked because of this finding.
     """
 
     module: str
@@ -89,7 +89,7 @@ class VerifyFinding:
         return None if self.path is None else ".".join(self.path)
 
     def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it: everything."""
+        """All values, for JSON."""
         names = ("module", "error", "message", "row_group", "column", "page", "offset", "unchecked")
         return {name: getattr(self, name) for name in names}
 
@@ -132,7 +132,7 @@ class ColumnVerification:
         return ".".join(self.path)
 
     def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it: everything."""
+        """All values, for JSON."""
         names = ("column", "protection", "modules", "pages", "failures", "problems", "missing_key")
         return {name: getattr(self, name) for name in names}
 
@@ -298,7 +298,7 @@ class VerifyReport:
             column.modules += 1
 
     def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it: everything."""
+        """All values, for JSON."""
         found: dict[str, Any] = {"outcome": self.outcome, "ok": self.ok, "unprotected": self.unprotected()}
         found["plaintext_columns"] = self.plaintext_columns
         for name in self.__dataclass_fields__:

@@ -1,12 +1,12 @@
-"""An encrypted Parquet file as the plaintext file that any Parquet reader reads, decrypted where it is looked at.
+"""An encrypted Parquet file as a plaintext file for any Parquet reader; ranges are decrypted when they are read.
 
     file    PARE  [module][module] [module][module] ...  [Bloom filter] [indexes]  [footer]
     view    PAR1  header~   body   header~   body   ...   Bloom filter   indexes    gap   footer
 
-Every page, filter and index has the same offset and size in the view as in the file: what a module takes more than its
-plaintext is an unknown field in the header (~) that every reader of Thrift skips. So the footer is all that must be
-known when the view is opened, and a read of some pages touches nothing but those pages. The gap is for readers that
-ask for the end of a file without knowing how long its footer is: they are not to decrypt the last column for that.
+Every page, filter and index has the same offset and size in the view as in the file: the bytes that a module has in
+addition to its plaintext become an unknown field in the header (~), which every Thrift reader skips. So opening the
+view needs only the footer, and reading pages touches no other pages. The gap is for readers that read the end of a file
+before they know the length of its footer: it saves them the decryption of the last column.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 __all__ = ["ParquetView", "open"]
 
 MISSING_KEYS = ("error", "drop")
-# What Arrow asks for at once, to have a footer of usual size; others ask for less.
+# Arrow reads this many bytes at once for the footer; other readers read less.
 _TAIL = 64 << 10
 
 
 def names_of(path: tuple[str, ...]) -> set[str]:
-    """The names that mean a leaf: with dots, its own and its groups'."""
+    """The names, with dots, that mean a leaf: its own and those of its groups."""
     return {".".join(path[:length]) for length in range(1, len(path) + 1)}
 
 
 class ParquetView(io.RawIOBase):
-    """An encrypted Parquet file opened as a plaintext one, for any reader of Parquet: a seekable binary file.
+    """An encrypted Parquet file as a seekable plaintext binary file, for any Parquet reader.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ class ParquetView(io.RawIOBase):
     decryption : DecryptionConfig or None
         Keys. None for a file that is not encrypted.
     columns : sequence of names, or callable, optional
-        Show only these columns; keys of others are not needed. A name is the path of a leaf or of a group, with dots
-        or as a tuple; the callable says for the path of each leaf, a tuple of str, whether to show it.
+        Show only these columns; keys of others are not needed. A name is the path of a leaf or of a group, with dots or
+        as a tuple. A callable takes the path of a leaf, a tuple of str, and returns whether to show it.
     missing_keys : {"error", "drop"}
-        What to do with a column whose key is not there: refuse to open the file, or leave the column out.
+        If the key of a column is missing: refuse to open the file, or leave the column out.
     threads : int, optional
         Threads to decrypt with; by default every usable CPU.
     storage_options : mapping, optional
-        Endpoint, credentials and the like for a URL, as :func:`ags1.open`; key material beside a file is
-        found by what the environment says.
+        Endpoint, credentials and similar options for a URL, as :func:`ags1.open`; key material beside a file is reached
+        with the settings of the environment.
 
     Attributes
     ----------
@@ -78,45 +78,42 @@ class ParquetView(io.RawIOBase):
     stored_size : int
         Bytes of the encrypted file.
     dropped : list of str
-        Columns that the view leaves out because keys are missing. Of a list or a map that lacks the key of one leaf,
-        all leaves are left out: without one, it would be something else.
+        Columns that the view leaves out because keys are missing. If the key of one leaf of a list or a map is missing,
+        all its leaves are left out: without one leaf it would have another type.
     name : str
-        The file's, if it has one.
+        Name of the file, if it has one.
 
     Notes
     -----
-    Safe to use from several threads, :meth:`pread` by several at once; the other methods share a position, and wait
-    for one another. A forked child can read on, from local files. A view that nobody refers to any
-    more closes itself.
+    Thread-safe. Several threads can run :meth:`pread` at once; the other methods share a position and wait for each
+    other. A forked child can continue to read, from local files. A view without references closes itself.
 
-    Every page is authenticated when it is read, and so are indexes and Bloom filters. What has no tag is not: columns
-    that the file has in plaintext, and the contents of pages in AES_GCM_CTR_V1 files (their headers have one).
+    Every page, index and Bloom filter is authenticated when it is read. Data without a tag is not authenticated:
+    plaintext columns, and the contents of pages in AES_GCM_CTR_V1 files (their headers have a tag).
 
-    What a view cannot do:
+    Limits of a view:
 
-    - Be the file that was encrypted, byte for byte. It holds the same pages, indexes, filters and metadata, but
-      headers have fillers, sizes in the metadata count them, and up to 64 KiB of zeros are in front of the footer.
-      Decrypted pages have no CRC: their tags were verified, and what a reader could still find is nothing.
-    - Hide columns from whoever gets a copy of it. What is left out is not in the footer, but its bytes are there, as
-      the file has them: encrypted, or in plaintext if the column is. The Arrow schema in the footer is adapted if
-      PyArrow is installed, and otherwise left out, which costs types that only Arrow has.
-    - Find damage before it is read. A read that meets a damaged page fails, whatever else it would have returned, and
-      readers read more than was asked: PyArrow joins ranges with small gaps, unless it is told ``pre_buffer=False``.
-      Behind a damaged page header, the rest of its column chunk cannot be found.
-    - Find a page without those before it in its column chunk. In a local file that takes their headers; from an object
-      store, whole parts of the chunk, one request each. Other column chunks are not touched.
-    - Make a reader lazy that reads all of a file object, as polars does (also scan_parquet), and DuckDB: give
-      `columns` here, or give them an ``ags1.parquet.dataset``.
-    - Give threads that share it positions of their own. Whoever seeks and reads in several threads, as DuckDB does with
-      files of a registered file system, needs :meth:`pread`.
-    - Stand in for a path. It has no file descriptor, cannot be mapped into memory, pickled, or sent to another process.
+    - It is not byte for byte the file that was encrypted. It has the same pages, indexes, filters and metadata, but
+    headers have fillers, which are included in sizes in the metadata, and up to 64 KiB of zeros are before the footer.
+    Decrypted pages have no CRC, because their tags were verified. - It does not hide columns from someone who gets a
+    copy of it. Columns that are left out are not in the footer, but their bytes are in the view as they are in the
+    file: encrypted, or plaintext. The Arrow schema in the footer is adapted if PyArrow is installed, and otherwise left
+    out, which loses types that only Arrow has. - It detects damage only when it is read. A read that includes a damaged
+    page fails as a whole, and readers may read more than requested: PyArrow joins ranges with small gaps, unless
+    ``pre_buffer=False`` is set. After a damaged page header, the rest of its column chunk cannot be found. - To find a
+    page, it needs the pages before it in the column chunk: their headers in a local file; whole parts of the chunk, one
+    request each, from an object store. Other column chunks are not read. - Some readers read all of a file object, for
+    example polars (also scan_parquet) and DuckDB. Give `columns` here, or give these readers an
+    ``ags1.parquet.dataset``. - Threads share one position. A reader that seeks and reads in several threads, as DuckDB
+    does with files of a registered file system, needs :meth:`pread`. - It cannot replace a path. It has no file
+    descriptor, and cannot be memory-mapped, pickled, or sent to another process.
 
     Raises
     ------
     KeyAccessError
         A key is missing.
     AuthenticationError, FormatError, TruncatedError
-        A wrong key, or a damaged file; when the damage is in pages, from the read that meets it.
+        A wrong key, or a damaged file; damage in pages is raised by the read that includes it.
     ValueError
         A column that the file does not have, or another wrong argument.
 
@@ -157,7 +154,7 @@ class ParquetView(io.RawIOBase):
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Start over in a forked child, which none of the parent's threads will let into a lock."""
+        """Start again in a forked child, where a thread of the parent that does not exist here may hold a lock."""
         self._lock = threading.Lock()
         self._cache.renew()
         for region in self._layout[1] if self._layout is not None else ():
@@ -177,7 +174,8 @@ class ParquetView(io.RawIOBase):
         if missing:
             kept = kept_leaves(file, [keep and column not in missing for column, keep in enumerate(wanted)])
         self.dropped: list[str] = []
-        # Of each dropped leaf, by its path; the error of another leaf, if it is dropped together with that.
+        # The errors of dropped leaves, by path. A leaf may be dropped because of another one; then it has that one's
+        # error.
         self._missing: dict[tuple[str, ...], KeyAccessError] = {}
         self._paths = [leaf.path for leaf in file.leaves]
         lacking = sorted(missing)
@@ -207,12 +205,12 @@ class ParquetView(io.RawIOBase):
         self._extents = [[chunk.extent() for chunk in chunks] for chunks in groups] if file.source.is_remote else []
 
     def will_read(self, columns: Collection[str] | None = None) -> None:
-        """Begin to fetch columns of all row groups, if the file comes in requests: several are under way at once.
+        """Begin to fetch columns of all row groups of a remote file, with several requests at once.
 
         Parameters
         ----------
         columns : collection of str, optional
-            Paths of leaves or of groups, with dots; all by default. It is no fault if others are read.
+            Paths of leaves or of groups, with dots; by default all. Other columns can still be read.
         """
         file = self._file
         if file is None:
@@ -231,7 +229,7 @@ class ParquetView(io.RawIOBase):
         Raises
         ------
         AuthenticationError, FormatError, TruncatedError, OSError
-            Names the page or other module.
+            The message names the page or other module.
         """
         if offset < 0:
             raise ValueError(f"negative offset {offset}")
@@ -250,7 +248,7 @@ class ParquetView(io.RawIOBase):
         if self.closed or file is None or layout is None:
             raise ValueError("I/O operation on closed file.")
         source = file.source
-        # A close in another thread must wait: the number of the descriptor could be that of another file soon.
+        # A close in another thread must wait: the number of the descriptor could soon belong to another file.
         with source.descriptor():
             self._fill(source, *layout, offset, out)
 
@@ -287,7 +285,7 @@ class ParquetView(io.RawIOBase):
             return data
 
     def read_buffer(self, size: int | None = -1) -> Any:
-        """As :meth:`read`, into memory of PyArrow's pool, which was used before; its readers ask for this.
+        """As :meth:`read`, into reused memory from PyArrow's pool; PyArrow's readers call this.
 
         Returns
         -------
@@ -303,7 +301,7 @@ class ParquetView(io.RawIOBase):
             return data
 
     def readall(self) -> bytes:
-        """All that is left."""
+        """Read all remaining bytes."""
         return self.read(-1)
 
     def readinto(self, buffer: Any) -> int:
@@ -333,11 +331,11 @@ class ParquetView(io.RawIOBase):
         return self._position
 
     def close(self) -> None:
-        """Give back the source, if it was opened here, and forget what was decrypted; safe to call again."""
+        """Close the source, if it was opened here, and drop decrypted data; safe to call again."""
         if not self.closed:
             super().close()
             if self._file is not None:
-                # It holds on to memory that the source is to give back.
+                # It refers to memory that the source must release.
                 self._layout = None
                 self._file.close()
                 self._cache.forget()
@@ -363,7 +361,7 @@ def _wanted(file: SourceFile, columns: Columns | None) -> list[bool]:
     else:
         found = column_names(columns, "columns").resolve(paths)
         asked = [index is not None for index in found]
-    # A list or a map is shown as a whole, if any leaf of it is asked for.
+    # A list or a map is shown whole if any leaf of it is requested.
     return [not hidden for hidden in kept_leaves(file, [not ask for ask in asked])]
 
 
@@ -375,7 +373,7 @@ def column_names(columns: Sequence[Any], argument: str) -> ColumnNames:
 
 
 def _of_collection(file: SourceFile, column: int, missing: list[int]) -> int:
-    """Of the leaves whose keys are missing, in order, the one of the same list or map as a leaf that has its key."""
+    """For a leaf with a key: the leaf of the same list or map whose key is missing. `missing` is in order."""
     path = file.leaves[column].path
     # Leaves of one group are neighbours.
     place = bisect_right(missing, column)

@@ -1,9 +1,9 @@
-"""Arrow tables into encrypted Parquet files: PyArrow writes a row group, and its pages are encrypted on the way out.
+"""Writes Arrow tables to encrypted Parquet files: PyArrow writes a row group, then its pages are encrypted.
 
     table  --slice-->  row group  --PyArrow-->  small Parquet file in memory  --TargetFile-->  encrypted, at its place
 
-PyArrow makes one row group on one core. So several are made at once, and written in their order. Memory holds two for
-each thread, as Parquet, and nothing goes to a disk in plaintext.
+PyArrow makes one row group on one core. So several are made at once, and written in order. Memory holds two row groups
+for each thread, as Parquet, and no plaintext is written to a disk.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetWriter", "write_table"]
 
-# PyArrow's own.
+# The default of PyArrow.
 _ROW_GROUP_SIZE = 1 << 20
 _MAX_ROW_GROUP_SIZE = 64 << 20
 _REFUSED = {
     "encryption_properties": "they are for PyArrow's own encryption; give an EncryptionConfig as encryption",
     "filesystem": "give the target as a path, a URL or an open file",
-    "metadata_collector": "what it collects has the places of the pages before they were encrypted",
+    "metadata_collector": "the collected metadata would have the offsets of pages before their encryption",
 }
 
 
@@ -54,7 +54,7 @@ def write_table(
     """Write a table to an encrypted Parquet file.
 
     Everything that PyArrow can write can be encrypted, with any configuration: column keys, Bloom filters, page
-    indexes, V2 pages in either form.
+    indexes, V2 pages in both forms.
 
     Parameters
     ----------
@@ -97,15 +97,15 @@ def write_table(
 class ParquetWriter:
     """Writes an encrypted Parquet file in several steps, as ``pyarrow.parquet.ParquetWriter`` does.
 
-    Leaving the ``with`` body publishes the file, and leaving it with an exception leaves nothing behind (of a file
-    object, what was written to it stays). A writer that is forgotten publishes nothing.
+    Leaving the ``with`` body publishes the file. An exception in the body publishes nothing (bytes that were written to
+    a file object stay). A writer that is never closed publishes nothing.
 
     Parameters
     ----------
     target, encryption, threads, durable, storage_options, **options
         As for :func:`write_table`.
     schema : pyarrow.Schema
-        Of everything that will be written; its metadata goes into the file.
+        Schema of all tables; its metadata is stored in the file.
 
     Attributes
     ----------
@@ -113,8 +113,7 @@ class ParquetWriter:
     is_open : bool
         Whether more may be written.
     statistics : list of pyarrow.parquet.FileMetaData
-        What PyArrow says of each row group that was written, without the encryption: its offsets and sizes are those
-        before it.
+        PyArrow's metadata for each row group; offsets and sizes are those before encryption.
 
     Raises
     ------
@@ -152,7 +151,7 @@ class ParquetWriter:
         self._threads = usable_cpus() if threads is None else threads
         self._options = options
         self._durable = durable
-        # A file without rows: all that can be wrong with schema, options and columns shows now.
+        # Write a file without rows, so that errors in schema, options and columns are raised now.
         self._empty, _ = self._encoded(None)
         self._made = encryption.for_file()
         with SourceFile(self._empty) as source:
@@ -173,19 +172,20 @@ class ParquetWriter:
         self.is_open = True
 
     def write_table(self, table: Any, row_group_size: int | None = None) -> None:
-        """Write a table as one row group or several; a table without rows becomes an empty row group.
+        """Write a table as one or more row groups; a table without rows becomes an empty row group.
 
         Parameters
         ----------
         table : pyarrow.Table, pyarrow.RecordBatch, or another with the Arrow stream interface
-            Of the writer's schema; its metadata does not count.
+            Its schema must be that of the writer, except for metadata.
         row_group_size : int, optional
             Most rows in a row group; by default 1,048,576.
 
         Raises
         ------
         TypeError, ValueError
-            A wrong argument, or another schema; the file can still be written on. Any other error ends it.
+            A wrong argument, or another schema; more can be written afterwards. After any other error the writer is
+            closed.
         """
         self._check_open()
         found = _as_table(table)
@@ -209,7 +209,7 @@ class ParquetWriter:
 
     @property
     def row_group_offsets(self) -> list[int]:
-        """Where each row group begins in the encrypted file."""
+        """Offset of each row group in the encrypted file."""
         return self._target.row_group_offsets
 
     def tell(self) -> int:
@@ -217,7 +217,7 @@ class ParquetWriter:
         return self._output.position
 
     def _row_groups(self, table: Any, size: int) -> Generator[tuple[Any, Any], None, None]:
-        """Make the row groups of a table, in their order, several at once where there are several."""
+        """Make the row groups of a table, several at once; yield them in order."""
         parts = _parts(table, size)
         if self._threads > 1 and table.num_rows > size:
             yield from in_parallel(self._encoded, parts, self._threads)
@@ -225,7 +225,7 @@ class ParquetWriter:
             yield from map(self._encoded, parts)
 
     def _encoded(self, part: Any) -> tuple[Any, Any]:
-        """A table of one row group, or nothing, as the bytes of a Parquet file, and what is in its footer."""
+        """A table of one row group or none, as the bytes of a Parquet file, and the metadata of that file."""
         import pyarrow
         import pyarrow.parquet
 
@@ -255,13 +255,13 @@ class ParquetWriter:
             self.abort()
 
     def abort(self) -> None:
-        """Throw away what was written, unless it is published already; safe to call again."""
+        """Discard the file, unless it is published already; safe to call again."""
         self.is_open = False
         self._abort()
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise ValueError("the file is closed, or was given up after an error: nothing more can be written to it")
+            raise ValueError("the file is closed, or was aborted after an error: nothing more can be written to it")
 
     def __enter__(self) -> Self:
         return self

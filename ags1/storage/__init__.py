@@ -1,12 +1,12 @@
-"""Bytes at rest: the one room that opens, reads, writes, lists and removes files, here and in object stores.
+"""Storage: opens, reads, writes, lists and removes files, on this machine and in object stores.
 
     Location ---> open_source(...) ---> Source   ranges by position: memory, descriptor, object, file object, pipe
              ---> open_output(...) ---> Output   appears whole when it is committed, or not at all
              ---> list_files, match, status, remove, create
 
 Three backends stand behind a Location: local files (positioned native I/O), object stores through obstore (S3, GCS,
-Azure), and fsspec for everything else. The room knows no format and no key. Its faults are OSErrors that name the file
-in one line.
+Azure), and fsspec for everything else. This package knows no format and no key. Its errors are OSErrors that name the
+file in one line.
 
 What each backend promises:
 

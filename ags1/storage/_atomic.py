@@ -20,11 +20,11 @@ TEMPORARY_SUFFIX = ".ags1-tmp"
 
 
 class AtomicFile:
-    """A file being written, to be published under `path` by :meth:`commit`; its `descriptor` reads and writes.
+    """A file that is written and then published under `path` by :meth:`commit`; its `descriptor` reads and writes.
 
     A symbolic link is followed: its target is replaced, not the link. A target that is no regular file (a FIFO, a
-    device) cannot be replaced: it is written directly, and `seekable` is False. `mode` are the permission bits that the
-    file has at most, from its first moment on; by default the umask's, or those of the file that is replaced.
+    device) cannot be replaced: it is written directly, and `seekable` is False. `mode` has the most permission bits
+    that the file gets, from its creation on; by default those of the umask, or of the file that is replaced.
     """
 
     def __init__(self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes], *, mode: int | None = None) -> None:
@@ -58,12 +58,12 @@ class AtomicFile:
             view = view[os.write(self.descriptor, view) :]
 
     def reserve(self, size: int) -> None:
-        """Take the disk space now, so that a full disk is noticed before the work and not after it."""
+        """Allocate the disk space now, so that a full disk is an error before the work and not after it."""
         if self.seekable:
             _descriptors.reserve(self.descriptor, size, self.name)
 
     def commit(self, *, durable: bool = False) -> None:
-        """Publish the file under its name, replacing what is there; with `durable`, when a power cut cannot lose it."""
+        """Publish the file under its name and replace what is there; with `durable`, it survives a power cut."""
         if self.seekable:
             if durable:
                 os.fsync(self.descriptor)
@@ -76,7 +76,7 @@ class AtomicFile:
         os.close(self.descriptor)
 
     def commit_new(self, *, durable: bool = False) -> None:
-        """Publish the file if nothing has its name; FileExistsError: something has, and this file is to be aborted."""
+        """Publish the file if its name is free. FileExistsError: the name is taken; abort this file."""
         if durable:
             os.fsync(self.descriptor)
         try:
@@ -92,11 +92,11 @@ class AtomicFile:
             self._clean_up.detach()
             os.close(self.descriptor)
         else:
-            # The temporary name goes; the other one stays.
+            # This removes the temporary name only.
             self.abort()
 
     def _link_new(self) -> bool:
-        """Give the unnamed file its name; if there is a file to replace, a temporary one, and return False."""
+        """Give the unnamed file its name. If that is taken, give it a temporary name and return False."""
         try:
             _link(self.descriptor, self._target)
             return True
@@ -105,13 +105,13 @@ class AtomicFile:
         temporary = temporary_name(self._target)
         _link(self.descriptor, temporary)
         self._temporary = temporary
-        # From here on there is a name to remove if the rename fails.
+        # If the rename fails, the temporary name must be removed.
         self._clean_up.detach()
         self._clean_up = weakref.finalize(self, _discard, self.descriptor, temporary, os.getpid())
         return False
 
     def abort(self) -> None:
-        """Throw the file away. Does nothing after :meth:`commit` or a first abort."""
+        """Discard the file. Does nothing after :meth:`commit` or a first abort."""
         self._clean_up()
 
 
@@ -130,7 +130,7 @@ def _create(target: str, name: str, permissions: int) -> tuple[int, str | None]:
         try:
             return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, permissions), None
         except OSError:
-            # Not on this file system, or a real fault that the next attempt will meet and name.
+            # The file system does not support it, or there is a real fault, which the next attempt reports.
             pass
     temporary = temporary_name(target)
     try:
@@ -140,9 +140,9 @@ def _create(target: str, name: str, permissions: int) -> tuple[int, str | None]:
 
 
 def temporary_name(target: str) -> str:
-    """A name beside the target that nobody has, for a file that will replace it."""
+    """A new, unique name in the target's directory, for a file that will replace the target."""
     directory, base = os.path.split(target)
-    # 255 bytes is the longest name that file systems take.
+    # File systems allow names of at most 255 bytes.
     short = os.fsdecode(os.fsencode(base)[:200])
     return os.path.join(directory, f".{short}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
 
@@ -157,7 +157,7 @@ def _link(descriptor: int, path: str) -> None:
 
 
 def sync_path(path: str) -> None:
-    """Return when a file, or the names in a directory, are on the disk."""
+    """Wait until a file, or the names in a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

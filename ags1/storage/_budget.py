@@ -1,4 +1,4 @@
-"""Memory that runs ahead of what was asked for: bounded for each stream, and for all streams of the process."""
+"""Limits for data that is read ahead: one for each stream, and one for all streams of the process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROCESS_BUDGET = 256 << 20
 
 
 class _Process:
-    """What all budgets of this process have taken."""
+    """The sum over all budgets of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -30,9 +30,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class Budget:
-    """The share of one stream, which may hold `limit` bytes ahead. Thread-safe.
+    """The share of one stream, which may hold `limit` bytes of data read ahead. Thread-safe.
 
-    The first piece is always granted: a stream that holds nothing could not go on at all.
+    The first piece is always granted: without any memory a stream cannot continue.
     """
 
     __slots__ = ("_process", "limit", "taken")
@@ -43,7 +43,7 @@ class Budget:
         self.taken = 0
 
     def take(self, size: int) -> bool:
-        """Take `size` bytes if the stream and the process have them left."""
+        """Take `size` bytes and return True, if that stays within the limits of the stream and of the process."""
         process = self._process
         with process.lock:
             allowed = not self.taken or (
@@ -55,7 +55,7 @@ class Budget:
         return allowed
 
     def force(self, size: int) -> None:
-        """Take `size` bytes that are needed now, whatever is left."""
+        """Take `size` bytes that are needed now, even beyond the limits."""
         with self._process.lock:
             self.taken += size
             self._process.taken += size

@@ -1,8 +1,8 @@
-"""The obstore client of a bucket: made from the environment, profiles, roles and storage options; one for each process.
+"""obstore clients, one for each bucket and process, from the environment, profiles, roles and storage options.
 
-Options have the names that people know them by: obstore's and object_store's ("access_key_id", "aws_region"), s3fs's
-("key", "secret", "endpoint_url", "anon"), Spark's ("fs.s3a.access.key"). What is not given is taken from the
-environment (AWS_*, GOOGLE_*, AZURE_*), and for S3 from the profile and roles that boto3 finds.
+Options may have the names of obstore and object_store ("access_key_id", "aws_region"), of s3fs ("key", "secret",
+"endpoint_url", "anon") or of Spark ("fs.s3a.access.key"). Options that are not given come from the environment (AWS_*,
+GOOGLE_*, AZURE_*), and for S3 from the profile and roles that boto3 finds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TIMEOUT_SECONDS = 60.0
 _RETRY_SECONDS = 180.0
 _CLIENT_OPTIONS = {"timeout", "connect_timeout", "read_timeout", "allow_http", "proxy_url", "root_certificate"}
 
-# What the same thing is called by s3fs, gcsfs, adlfs and by Hadoop, as object_store calls it.
+# Names of options in s3fs, gcsfs, adlfs and Hadoop -> names in object_store.
 _S3_NAMES = {
     "key": "access_key_id",
     "username": "access_key_id",
@@ -41,17 +41,17 @@ _GCS_NAMES = {"token": "service_account_path", "endpoint_url": "base_url", "anon
 _AZURE_NAMES = {"endpoint_url": "endpoint", "anon": "skip_signature"}
 _NAMES = {"s3": _S3_NAMES, "gs": _GCS_NAMES, "az": _AZURE_NAMES, "abfss": _AZURE_NAMES}
 
-# Whoever changes these gets another client.
+# A change of one of these variables makes another client.
 _VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "SSL_CERT_", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 
 _clients: dict[tuple[Any, ...], Any] = {}
 _lock = ForkSafeLock()
-# obstore has one runtime for a process, and the threads of that end at a fork: a call in such a child never returns.
+# obstore has one runtime per process. A forked child does not have its threads, so a call there would never return.
 _used_by: int | None = None
 
 
 def option_name(scheme: str, name: str) -> str:
-    """What object_store calls a storage option for locations of a scheme."""
+    """The name in object_store of a storage option, for locations of this scheme."""
     return _NAMES[scheme].get(name, name)
 
 
@@ -59,15 +59,15 @@ def client_of(location: Location) -> Any:
     """Return the client of an object's bucket.
 
     ImportError: obstore is missing. OSError: this process was forked from one that had used an object store.
-    ValueError: an option that nobody knows.
+    ValueError: an unknown option.
     """
     global _used_by
     process = os.getpid()
     if _used_by is not None and _used_by != process:
         raise OSError(
-            f"{location}: this process was forked from one that had already used an object store, and the client's "
-            "threads did not survive that: start processes with multiprocessing's 'spawn' or 'forkserver' method, or "
-            "fork before the first use"
+            f"{location}: this process was forked from one that had already used an object store, and a fork does not "
+            "copy the client's threads: start processes with multiprocessing's 'spawn' or 'forkserver' method, or fork "
+            "before the first use"
         )
     options = location.storage_options
     said = tuple((name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES))
@@ -114,7 +114,8 @@ def _common(options: dict[str, Any]) -> dict[str, Any]:
     for name in _CLIENT_OPTIONS & options.keys():
         client[name] = options.pop(name)
     seconds = float(client.pop("timeout", _TIMEOUT_SECONDS))
-    # `timeout` bounds a silence, not a request: a large part over a slow link takes what it takes.
+    # `timeout` limits the time without any data, not the time of a request: a large part over a slow link may take
+    # long.
     client.setdefault("read_timeout", timedelta(seconds=seconds))
     client.setdefault("connect_timeout", timedelta(seconds=min(seconds, 10)))
     client["timeout"] = timedelta(seconds=max(10 * seconds, 600))
@@ -173,7 +174,7 @@ def _is_true(value: object) -> bool:
 
 
 def s3_environment() -> dict[str, str]:
-    """Endpoint and region of S3, as far as the environment says them."""
+    """Endpoint and region of S3, where environment variables set them."""
     found = {
         "endpoint": _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
         "region": _environment("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -186,7 +187,7 @@ def _environment(*names: str) -> str | None:
 
 
 def _boto3_session(profile: str | None, location: Location) -> Any:
-    """A session of boto3's where there are profiles to be read; object_store knows of none."""
+    """A boto3 session if there are profile files, which object_store does not read; else None."""
     profile = profile or _environment("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
     if profile is None and not any(
         os.path.exists(os.environ.get(variable) or os.path.expanduser(path))

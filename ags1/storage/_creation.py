@@ -9,24 +9,24 @@ from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
 from ags1.storage.location import Location
 
-# File systems of fsspec whose rename does not replace, and says whether it did anything.
+# fsspec file systems whose rename never replaces a file, and reports whether it renamed anything.
 _RENAMING = frozenset({"webhdfs"})
 
 
 def can_create(location: Location) -> bool:
-    """Whether the backend has create-if-absent: fsspec itself promises it for no file system."""
+    """Whether the backend has create-if-absent; the interface of fsspec has no such call."""
     return location.is_local or location.is_object or location.scheme in _RENAMING
 
 
 def create(location: Location, data: bytes, *, durable: bool = True) -> None:
-    """Write a whole file under a name that nobody has.
+    """Write a whole file, if its name is free.
 
     Locally a complete, synced file is linked to its name; in an object store it is one conditional request; in HDFS a
-    complete file is renamed, which replaces nothing. A kill at any moment leaves all of it or nothing.
+    complete file is renamed, which replaces nothing. A process that is killed leaves the whole file or nothing.
 
-    FileExistsError: the name is taken; a request that was repeated after its response was lost is recognised by its
-    content. OSError ENOTSUP: the backend cannot do this. Any other: whether the file exists is unknown; read it to find
-    out.
+    FileExistsError: the name is taken. A request that was repeated because its response was lost is recognised by the
+    content of the file. OSError ENOTSUP: the backend cannot do this. After any other OSError it is unknown whether the
+    file exists: read it to find out.
     """
     if location.is_local:
         with AtomicFile(location.path) as output:
@@ -52,12 +52,12 @@ def _rename_into_place(location: Location, data: bytes) -> None:
             if answer.json()["boolean"]:
                 return
             if file_system.unguarded.cat_file(path) == data:
-                # Repeated, after the reply to the first request was lost.
+                # The request was repeated because its first response was lost.
                 return
             raise FileExistsError(errno.EEXIST, "File exists", location.text)
         finally:
             try:
                 file_system.unguarded.rm_file(temporary)
             except OSError:
-                # Renamed, or left: its name says that it is a temporary file.
+                # It was renamed, or it stays; its name shows that it is temporary.
                 pass

@@ -1,8 +1,8 @@
-"""Faults of storage as OSErrors that name the object in one line.
+"""Errors of storage services, as OSErrors that name the object in one line.
 
-obstore, fsspec and the clients below it have some dozens of exception types; most are no OSErrors, many do not name the
-object, and some texts go on for pages. Everything that leaves this room is an OSError of the type that a local file
-raises for the same fault.
+obstore, fsspec and the clients below it have dozens of exception types. Most are not OSErrors, many do not name the
+object, and some texts are pages long. This package raises the type of OSError that a local file raises for the same
+fault.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from ags1._typing import Self
 from ags1.storage._responses import BY_STATUS, explained
 
-# Whose exceptions are faults of a service, or of the way there. Not fsspec's, which are Python's own.
+# Packages whose exceptions are faults of a service or of the network. fsspec itself raises Python's own exceptions.
 _CLIENTS = frozenset(
     {
         "adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "h11", "hdfs", "http",
@@ -33,10 +33,10 @@ _BY_TYPE: dict[type[OSError], int] = {
     BrokenPipeError: errno.EPIPE,
 }
 _CHANGED = (
-    "it was changed after it was opened: what was read before and what is read now may be of two streams; "
+    "it was changed after it was opened: the data read so far may be from an older content; "
     "open it again, and replace files instead of writing into them"
 )
-# obstore's types, which have no number, and what they mean.
+# Exception types of obstore, which have no errno.
 _BY_NAME = {
     "AlreadyExistsError": (errno.EEXIST, "it exists already"),
     "PermissionDeniedError": (errno.EACCES, "permission denied"),
@@ -46,7 +46,7 @@ _BY_NAME = {
     "NotSupportedError": (errno.ENOTSUP, "the service cannot do this"),
     "NotImplementedError": (errno.ENOTSUP, "the service cannot do this"),
 }
-# What obstore says of a fault goes on for pages behind this; and a signed URL is a secret.
+# obstore's text has pages of debug output after this. It may have a signed URL, which is a secret.
 _DEBUG = re.compile(r"\n+Debug source:.*", re.DOTALL)
 _QUERY = re.compile(r"(?<!<)\?[^\s\"')<]*")
 _CUT_SHORT = ("IncompleteRead", "ClientPayloadError", "ChunkedEncodingError", "ResponseStreamingError", "ProtocolError")
@@ -54,7 +54,7 @@ _LONGEST = 300
 
 
 def as_os_error(error: BaseException, name: str | None = None) -> OSError | None:
-    """The OSError with a name that stands for a fault of a service or the network; None for any other exception."""
+    """The OSError, with a name, for a fault of a service or the network; None for any other exception."""
     if isinstance(error, OSError) and error.errno is not None and error.strerror and error.filename is not None:
         return error
     client = any(_root(kind) in _CLIENTS for kind in type(error).__mro__)
@@ -66,7 +66,7 @@ def as_os_error(error: BaseException, name: str | None = None) -> OSError | None
         if number is None:
             number = _errno_of(error)
         said = number, _text_of(error, number)
-    # An OSError takes the subclass of its number: ConnectionResetError, PermissionError, ...
+    # OSError chooses the subclass by the errno: ConnectionResetError, PermissionError, ...
     number, text = said
     return OSError(number, text) if name is None else OSError(number, text, name)
 
@@ -92,10 +92,10 @@ def _errno_of(error: BaseException) -> int:
         if status is not None:
             return BY_STATUS.get(status, errno.EIO)
         if "operation timed out" in _DEBUG.sub("", str(each)).lower():
-            # What obstore says; it has no type for this.
+            # obstore has no type for this, only a text.
             return errno.ETIMEDOUT
         waiting += [each.__cause__, each.__context__]
-        # urllib3 and requests carry the cause as an argument.
+        # urllib3 and requests have the cause as an argument.
         waiting += [other for other in (*each.args, getattr(each, "reason", None)) if isinstance(other, BaseException)]
     return errno.EIO
 
@@ -105,7 +105,7 @@ def _status_of(error: BaseException) -> int | None:
     if isinstance(response, dict):
         return _as_status(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
     for holder, name in ((error, "status"), (error, "status_code"), (response, "status_code"), (error, "code")):
-        # One after the other: aiohttp warns whoever asks for its code.
+        # In this order: aiohttp issues a warning when `code` is read.
         found = _as_status(getattr(holder, name, None))
         if found is not None:
             return found
@@ -128,7 +128,7 @@ def _text_of(error: BaseException, number: int) -> str:
         text = f"{text[:_LONGEST]}..."
     said = type(error).__name__ + (f": {text}" if text else "")
     if any(each in said for each in _CUT_SHORT):
-        return f"the connection ended before all bytes had come ({said})"
+        return f"the connection ended before all bytes were received ({said})"
     if number in (errno.ECONNRESET, errno.EPIPE):
         return f"the connection was reset ({said})"
     if isinstance(error, OSError) and error.strerror and error.errno is not None:
@@ -137,7 +137,7 @@ def _text_of(error: BaseException, number: int) -> str:
 
 
 class naming:
-    """A block in which a fault of a service becomes an OSError that names the object."""
+    """A context manager that turns faults of a service into OSErrors that name the object."""
 
     def __init__(self, name: str | None) -> None:
         self._name = name
@@ -154,5 +154,5 @@ class naming:
 
 
 def changed(name: str | None) -> OSError:
-    """The error for a file or an object that is not any more what was opened."""
+    """The error for a file or an object that was changed after it was opened."""
     return OSError(errno.ESTALE, _CHANGED, name or "the source")

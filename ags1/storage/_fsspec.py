@@ -1,6 +1,6 @@
-"""The door to fsspec: file systems whose faults are OSErrors that name the object, whatever library raised them.
+"""Access to fsspec file systems, for all storage but local files and the object stores that obstore reaches.
 
-What is neither local nor in an object store that obstore reaches is behind it.
+Their errors become OSErrors that name the object, whichever library raised them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ags1.storage.location import Location
 class RemoteFiles:
     """An fsspec file system that raises OSErrors for all faults of its service.
 
-    Everything else is as the file system has it. Its files for reading are :class:`RemoteFile`; a file for writing is
-    the file system's own, for which there is :class:`naming`.
+    All other attributes are those of the file system. Files opened for reading are :class:`RemoteFile` objects; files
+    opened for writing are the file system's own, to be used inside :class:`naming`.
     """
 
     def __init__(self, file_system: Any) -> None:
@@ -26,7 +26,7 @@ class RemoteFiles:
 
     def __getattr__(self, name: str) -> Any:
         if name == "_file_system":
-            # Not made yet, as in a copy.
+            # The object is not initialised yet, as while it is copied.
             raise AttributeError(name)
         found = getattr(self._file_system, name)
         if name.startswith("_") or not callable(found):
@@ -35,7 +35,7 @@ class RemoteFiles:
 
     @property
     def unguarded(self) -> Any:
-        """The file system itself, for a caller that names the object better."""
+        """The file system itself, for a caller that gives its errors a better name."""
         return self._file_system
 
     def _guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +52,7 @@ class RemoteFiles:
         try:
             return str(self._file_system.unstrip_protocol(arguments[0]))
         except Exception:
-            # Whatever it cannot do with this name: the name says enough.
+            # A name that the file system cannot parse is shown as it is.
             return arguments[0]
 
     def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
@@ -62,14 +62,14 @@ class RemoteFiles:
         return RemoteFile(file, self, name) if mode == "rb" else file
 
     def size(self, path: str, name: str | None = None) -> int:
-        """Bytes of an object, which an error calls `name`. OSError: there is none, or the service does not say."""
+        """Length of an object in bytes; errors show `name`. OSError: there is no object, or its length is unknown."""
         name = name or self._name_of((path,))
         with naming(name):
             size = self._file_system.info(path).get("size")
         if not isinstance(size, int) or size < 0:
             raise OSError(
                 errno.EOPNOTSUPP,
-                "the server does not say how long it is (there is no Content-Length): copy it to a file first",
+                "the server does not return its length (there is no Content-Length): copy it to a file first",
                 name,
             )
         return size
@@ -82,7 +82,7 @@ class RemoteFiles:
 
 
 class RemoteFile:
-    """A file of an fsspec file system that is read, with the same promise."""
+    """A file of an fsspec file system, opened for reading, that raises the same OSErrors."""
 
     def __init__(self, file: Any, file_system: RemoteFiles, name: str | None) -> None:
         self._file = file
@@ -120,12 +120,12 @@ class RemoteFile:
 
 
 def guarded(file_system: Any) -> RemoteFiles:
-    """An fsspec file system behind this door."""
+    """Wrap an fsspec file system."""
     return file_system if isinstance(file_system, RemoteFiles) else RemoteFiles(file_system)
 
 
 def file_system_of(location: Location) -> tuple[RemoteFiles, str]:
-    """The fsspec file system of a location, and the path in it.
+    """Return the fsspec file system of a location, and the path in it.
 
     ImportError: fsspec, or the package that its scheme needs, is missing. ValueError: no file system has this scheme.
     """
@@ -139,7 +139,5 @@ def file_system_of(location: Location) -> tuple[RemoteFiles, str]:
     except ValueError as error:
         if "Protocol not known" not in str(error):
             raise
-        raise ValueError(
-            f"{location}: no storage has this scheme; well-known ones are s3, gs, abfss and hdfs"
-        ) from None
+        raise ValueError(f"{location}: unknown URL scheme; well-known ones are s3, gs, abfss and hdfs") from None
     return guarded(file_system), path

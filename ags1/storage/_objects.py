@@ -1,8 +1,8 @@
 """Objects in S3, GCS and Azure, through obstore: the one module that calls it.
 
-Each call runs on a request thread (:mod:`ags1.storage._requests`), and its faults leave as OSErrors. What obstore does
-not promise is checked here: lengths of ranges (it returns less than was asked for, past the end), the etag of every
-response, names that it would change.
+Each call runs on a request thread (:mod:`ags1.storage._requests`), and raises OSErrors. This module checks what obstore
+does not: the length of a range (obstore returns fewer bytes past the end), the etag of every response, and names that
+obstore would change.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-# S3 and GCS take no more parts than this; the smallest that S3 takes is 5 MiB.
+# S3 and GCS accept no more parts than this. S3 accepts no part below 5 MiB, except the last.
 _MOST_PARTS = 10_000
 PART_LENGTH = 8 << 20
-# On their way together.
+# Parts that are sent at the same time.
 _PARTS_AT_ONCE = 4
 # For the request that removes the parts of an upload.
 _ABORT_SECONDS = 5.0
@@ -45,7 +45,7 @@ _PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, er
 
 
 def key_of(location: Location) -> str:
-    """The object's key. OSError EINVAL: one with a part or a character that obstore refuses or changes."""
+    """The object's key. OSError EINVAL: it has a part or a character that obstore refuses or changes."""
     key = location.path
     parts = key.split("/")
     if not key or any(part in ("", ".", "..") for part in parts) or any(ord(each) < 32 for each in key):
@@ -55,7 +55,7 @@ def key_of(location: Location) -> str:
 
 
 def _call(location: Location, call: Callable[[], Result]) -> Result:
-    """Run a call on a request thread, so that the caller can be interrupted."""
+    """Run a call on a request thread, so that a signal can interrupt the caller."""
     with naming(location.text):
         return call() if on_request_thread() else start(call).result()
 
@@ -75,7 +75,7 @@ def head(location: Location) -> tuple[int, str | None, int]:
 
 
 def _get(location: Location, begin: int, end: int, etag: str | None) -> tuple[Any, Any]:
-    # First of all: it names the extra to install.
+    # Called first: its ImportError names the extra to install.
     client = client_of(location)
     import obstore
 
@@ -85,23 +85,23 @@ def _get(location: Location, begin: int, end: int, etag: str | None) -> tuple[An
     found = obstore.get(client, key_of(location), options=options)
     meta = found.meta
     if found.range[0] != begin:
-        raise OSError(errno.EIO, "the server ignored the range that was asked for", location.text)
+        raise OSError(errno.EIO, "the server ignored the requested range", location.text)
     if etag is not None and meta.get("e_tag") not in (None, etag):
         raise changed(location.text)
     data = found.bytes()
     wanted = min(end, int(meta["size"])) - begin
     if len(data) != wanted:
-        # The head of the response was right, and its body was not.
+        # The headers of the response were correct, its body was not.
         text = f"the server sent {len(data)} of {wanted} bytes at {begin}: try again"
         raise OSError(errno.EIO, text, location.text)
     return data, meta
 
 
 def get(location: Location, begin: int, end: int, etag: str | None = None) -> Buffer:
-    """Bytes `begin` to `end` of an object, as memory of the client's.
+    """Bytes `begin` to `end` of an object, in memory that the client owns.
 
-    TruncatedError: it is shorter. OSError ESTALE: its etag is another one. EIO: the server sent fewer or more bytes
-    than it said.
+    TruncatedError: the object is shorter. OSError ESTALE: it has another etag. EIO: the length of the response is
+    wrong.
     """
     if begin == end:
         return b""
@@ -120,13 +120,13 @@ def get(location: Location, begin: int, end: int, etag: str | None = None) -> Bu
 
 
 def get_beginning(location: Location, length: int) -> tuple[Buffer, int, str | None, int]:
-    """The first `length` bytes (fewer if there are not so many), and length, etag and time of the whole object."""
+    """The first `length` bytes (fewer if the object is shorter), and length, etag and time of the whole object."""
 
     def call() -> tuple[Buffer, int, str | None, int]:
         try:
             data, meta = _get(location, 0, length, None)
         except Exception as error:
-            # No range of an empty object can be satisfied. Any other fault was already tried again, as often as it may.
+            # A range of an empty object is always refused. After any other fault, the client already retried.
             if not any(said in str(error) for said in _REFUSED_RANGE):
                 raise
             size, etag, modified = head(location)
@@ -139,7 +139,7 @@ def get_beginning(location: Location, length: int) -> tuple[Buffer, int, str | N
 
 
 def create(location: Location, data: bytes) -> None:
-    """Write an object if there is none; FileExistsError if there is one that somebody else wrote."""
+    """Write an object if there is none. FileExistsError: another writer made one."""
     client, key = client_of(location), key_of(location)
     import obstore
 
@@ -149,7 +149,7 @@ def create(location: Location, data: bytes) -> None:
             _call(location, lambda: obstore.put(client, key, data, mode="create"))
             return
         except FileExistsError:
-            # A request that was repeated after its response was lost reports the object that it made itself.
+            # If a response is lost and the request is repeated, the object that exists may be our own.
             if not _has(location, data):
                 raise
             return
@@ -164,7 +164,7 @@ def create(location: Location, data: bytes) -> None:
 
 
 def _has(location: Location, data: bytes) -> bool:
-    """Whether an object is there with this content."""
+    """Whether the object exists and has this content."""
     try:
         size, etag, _ = head(location)
         return size == len(data) and bytes(memoryview(get(location, 0, size, etag))) == data
@@ -173,7 +173,7 @@ def _has(location: Location, data: bytes) -> bool:
 
 
 def delete(locations: Iterable[Location]) -> None:
-    """Remove objects, in no order that could be relied on; one that is not there is no fault."""
+    """Remove objects, in no particular order; missing ones are ignored."""
     for client, same in groupby(locations, key=client_of):
         while some := list(islice(same, _DELETED_AT_ONCE)):
             try:
@@ -183,7 +183,7 @@ def delete(locations: Iterable[Location]) -> None:
             except OSError as error:
                 if error.errno in _PASSING:
                     raise
-                # One was not there, or the service takes one at a time, or refuses some: each by itself says which.
+                # One is missing, or the service has no bulk delete, or it refused some: one request each shows which.
             for each in some:
                 try:
                     _delete(client, each, key_of(each))
@@ -231,8 +231,8 @@ def list_names(location: Location) -> list[str]:
 class Upload:
     """An object that is written piece by piece and appears when it is complete. For one writer at a time.
 
-    Pieces wait in a queue of bounded size; one thread of the upload's own hands them to obstore, which keeps several
-    parts on their way at once. Where `expected` bytes are too many for 10,000 parts of the usual size, they are larger.
+    Pieces wait in a queue of bounded size. A thread of the upload passes them to obstore, which sends several parts at
+    the same time. If `expected` bytes need more than 10,000 parts of the usual size, the parts are larger.
     """
 
     def __init__(self, location: Location, expected: int | None) -> None:
@@ -257,22 +257,22 @@ class Upload:
         self._owner = os.getpid()
 
     def write(self, piece: Buffer) -> None:
-        """Take a piece, which nobody may change from now on; wait while too many are waiting."""
+        """Queue a piece, whose memory must not change from now on; wait while the queue is full."""
         size = memoryview(piece).nbytes
         self._written += size
         if self._written > self._part * _MOST_PARTS:
             raise OSError(
                 errno.EFBIG,
-                f"an object of unknown size can have {self._part * _MOST_PARTS} bytes: write it from a file",
+                f"an object of unknown size can have at most {self._part * _MOST_PARTS} bytes: write it from a file",
                 self._location.text,
             )
         with self._lock:
             if self._aborted:
-                raise OSError(errno.EPIPE, "the upload was given up", self._location.text)
+                raise OSError(errno.EPIPE, "the upload was aborted", self._location.text)
             self._pieces.append(piece)
             self._held += size
             if self._request is None and self._held >= self._part:
-                # It waits for others, so it has a thread of its own.
+                # This call waits for other requests, so it needs a thread of its own.
                 self._request = Request(self._put_parts)
                 threading.Thread(target=self._request.run, name="ags1-upload", daemon=True).start()
             self._condition.notify_all()
@@ -281,7 +281,7 @@ class Upload:
         if self._over and self._request is not None:
             with naming(self._location.text):
                 self._request.result()
-            raise OSError(errno.EIO, "the upload ended before all was written", self._location.text)
+            raise OSError(errno.EIO, "the upload ended before all data was written", self._location.text)
 
     def _put_parts(self) -> None:
         import obstore
@@ -302,7 +302,7 @@ class Upload:
                 while not self._pieces and not self._ended and not self._aborted:
                     self._condition.wait()
                 if self._aborted:
-                    raise InterruptedError("the upload was given up")
+                    raise InterruptedError("the upload was aborted")
                 if not self._pieces:
                     self._sent = True
                     return
@@ -329,16 +329,16 @@ class Upload:
             with naming(self._location.text):
                 self._request.result()
         except FileNotFoundError:
-            # The response to the last request was lost, and when it was repeated, the service did not know the upload.
+            # The response to the last request was lost. The service no longer knew the upload when it was repeated.
             if self._sent and head(self._location)[0] == self._written:
-                text = "the response to the last request was lost: an object of this length is there, look at it"
+                text = "the response to the last request was lost: an object of this length exists, check its content"
                 raise OSError(errno.EIO, text, self._location.text) from None
             raise
 
     def abort(self) -> None:
-        """Give up: no object appears, and the parts that were stored are removed, where the service still responds."""
+        """Abort: no object appears, and the stored parts are removed if the service still responds."""
         if self._owner != os.getpid() or sys.is_finalizing():
-            # The upload's thread is not there any more, and may have held the lock.
+            # A forked child does not have the upload's thread, which may have held the lock.
             return
         with self._lock:
             self._aborted = True
@@ -346,5 +346,5 @@ class Upload:
             self._held = 0
             self._condition.notify_all()
             if self._request is not None:
-                # A process that ended now would leave the parts behind; a service that is stalled keeps no one.
+                # Wait, or the end of the process would leave the parts behind; but not for ever, if the service stalls.
                 self._condition.wait_for(lambda: self._over, _ABORT_SECONDS)

@@ -1,12 +1,13 @@
-"""Threads that wait for requests, so that the thread that wants the result can be interrupted.
+"""Threads that wait for requests, so that a signal can interrupt the thread that needs the result.
 
     caller --start(function)--> queue --> one of at most 64 daemon threads
        |                                        |
        +-- result(): waits on a lock <----------+      Ctrl-C is handled while it waits
 
 A call into obstore handles a signal only when it returns, and the end of a process joins the threads of
-concurrent.futures. Neither holds here: whoever waits can be interrupted, and a request that is stalled keeps no process
-alive. A call that begins on one of these threads is made there at once: else all threads could wait for each other.
+concurrent.futures. Neither is true here: a waiting caller can be interrupted, and a stalled request does not keep a
+process alive. A call that is started on one of these threads runs there at once: otherwise all threads could wait for
+each other.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ else:
     Result = None
 
 _MOST_THREADS = 64
-# An idle thread costs nothing but its stack; one that ends costs the next request a tenth of a millisecond.
+# An idle thread costs only its stack; a new thread costs the next request a tenth of a millisecond.
 _IDLE_SECONDS = 5.0
 _local = threading.local()
-# Held for a moment, when a call begins, is over or is cancelled.
+# Held only for a moment, when a call begins, ends or is cancelled.
 _ending = threading.Lock()
 
 
 class Request(Generic[Result]):
-    """A call under way on another thread."""
+    """A call that runs on another thread."""
 
     __slots__ = ("_after", "_call", "_done", "_error", "_over", "_process", "_value")
 
@@ -57,7 +58,7 @@ class Request(Generic[Result]):
         self._done.acquire()
 
     def run(self) -> None:
-        """Make the call, unless nobody wants it any more."""
+        """Make the call, unless it was cancelled."""
         with _ending:
             call, self._call = self._call, None
         try:
@@ -66,24 +67,25 @@ class Request(Generic[Result]):
         except BaseException as error:
             self._error = error
         finally:
-            # What the call holds (memory, for example) ends with it, not with the last look at its result.
+            # Free what the call refers to (memory, for example) now, not when the Request is freed.
             del call
             with _ending:
                 self._over = True
                 after, self._after = self._after, None
             if after is not None:
-                # Nobody asks for it any more.
+                # It was cancelled.
                 self._value = None
                 after()
             self._done.release()
 
     def cancel(self, after: Callable[[], object] | None = None) -> None:
-        """Do not begin the call, if it has not begun; nobody will ask for its result.
+        """Do not begin the call, if it has not begun. Its result must not be used afterwards.
 
-        `after` is called when the call is over, at once if it never begins: on the thread that makes the call, or here.
+        `after` is called when the call has ended, on the thread that made it; or here and now, if the call never
+        begins.
         """
         if sys.is_finalizing():
-            # The threads are gone, and one of them may have held the lock.
+            # A forked child does not have the threads, and one of them may have held the lock.
             return
         with _ending:
             begun, self._call = self._call is None, None
@@ -94,20 +96,20 @@ class Request(Generic[Result]):
             after()
 
     def wait(self) -> None:
-        """Return when the call is over or was cancelled.
+        """Wait until the call has ended or was cancelled.
 
-        OSError: it was under way when this process was forked, so that the thread that makes it is the parent's; or the
-        interpreter ends, and the thread has ended before.
+        OSError: this process was forked while the call ran, so its thread exists only in the parent; or the interpreter
+        shuts down and has ended the thread.
         """
         if self._process != os.getpid() and not self._over:
-            raise OSError("this request was begun by the process that this one was forked from: begin it again")
+            raise OSError("this request was started in the parent process, before the fork: start it again")
         if sys.is_finalizing() and not self._over:
-            raise OSError("the interpreter ends, and with it the thread of this request")
+            raise OSError("the interpreter is shutting down: the thread of this request has ended")
         with self._done:
             pass
 
     def ready(self) -> bool:
-        """Whether the call is over."""
+        """Whether the call has ended."""
         return self._over
 
     def result(self) -> Result:
@@ -142,12 +144,12 @@ class _Pool:
             with self._lock:
                 self._threads -= 1
                 if self._threads:
-                    # There are others to do it.
+                    # Other threads will run it.
                     return
                 self._waiting.remove(request)
             raise
         except BaseException:
-            # An interrupt, while the new thread is waited for; the caller never gets to know of the request.
+            # A signal interrupted the wait for the new thread; the caller never gets the Request.
             request.cancel()
             if thread.ident is None:
                 with self._lock:
@@ -175,7 +177,7 @@ _pool = _Pool()
 
 
 def _forget() -> None:
-    """Start over in a forked child: it has none of its parent's threads."""
+    """Start again in a forked child, which has none of its parent's threads."""
     global _ending, _pool
     _ending = threading.Lock()
     _pool = _Pool()
@@ -187,12 +189,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def on_request_thread() -> bool:
-    """Whether the calling thread is one of these: then it makes its calls itself."""
+    """Whether the calling thread is a request thread, which makes its calls itself."""
     return getattr(_local, "is_request_thread", False)
 
 
 def start(call: Callable[[], Result]) -> Request[Result]:
-    """Begin a call on another thread; on one of these threads, make it."""
+    """Begin a call on another thread; on a request thread, make it here."""
     request = Request(call)
     if on_request_thread():
         request.run()
@@ -206,9 +208,9 @@ def in_order(
 ) -> Generator[Result, None, None]:
     """Apply a function to items on request threads; yield the results in the order of the items.
 
-    `at_once` calls may be under way or waiting to be fetched; a callable is asked before each. Closing the generator,
-    or an error, cancels what has not begun. What has begun ends by itself: a stalled request must not keep an
-    interrupted caller waiting. So `function` must write into no memory but its own.
+    At most `at_once` calls run or have results that were not yielded yet; a callable is called before each to get that
+    number. Closing the generator, or an error, cancels the calls that have not begun. The others continue, because an
+    interrupted caller must not wait for a stalled request. So `function` must write into no memory but its own.
     """
     pending: deque[Request[Result]] = deque()
     remaining = iter(items)

@@ -1,7 +1,7 @@
-"""What obstore says of a refused request, or of a store that was not reached, as one line for a person.
+"""One-line messages for requests that a store refused, or that did not reach it, from the errors of obstore.
 
-obstore's own text has the request, the whole body of the response and pages of debug output. Of that only the status,
-the service's code and message, and the endpoint are told: the body is XML, and may have what was signed.
+obstore's own text has the request, the whole body of the response and pages of debug output. A message has only the
+status, the service's code and message, and the endpoint: the body is XML, and may contain the signed data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from ags1.storage.location import Location
 
 BY_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 408: errno.ETIMEDOUT, 504: errno.ETIMEDOUT}
-# An object that is not there, and conditions that were not met: obstore has types for these.
+# obstore has exception types for missing objects and for conditions that were not met.
 _TYPED = (304, 404, 409, 412)
 
 _REQUEST = re.compile(r"Error performing [A-Z]+ (https?://[^/\s?]+)")
@@ -31,24 +31,24 @@ _REFUSED = (
     "ExpiredToken", "InvalidToken", "TokenRefreshRequired", "invalid_client", "invalid_grant", "unauthorized_client",
 )  # fmt: skip
 _ELSEWHERE = ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
-# What obstore says of S3's PermanentRedirect, whose body it drops.
+# obstore's text for S3's PermanentRedirect, whose body it drops.
 _REDIRECTED = "Received redirect without LOCATION"
 _OTHER_REGION = "the bucket is in another region: set AWS_REGION"
 
-# Where clients ask for credentials if nothing else has any.
+# Where clients request credentials if they find them nowhere else.
 _METADATA_SERVERS = ("//169.254.169.254", "//169.254.170.2", "//metadata.google.internal")
 _NO_ACCOUNT = "Account must be specified"
 
-# In the debug output of a connection that was not made, and what it means.
+# Words in the debug output of a failed connection, and their meaning.
 _SYSTEM_ERROR = re.compile(r"Os \{\s*code: (\d+)")
 _NO_CONNECTION = {
     "BadScheme": "http:// needs the option allow_http",
-    "dns error": "there is no such host",
-    "InvalidContentType": "it does not speak TLS, so it may be an http:// one",
+    "dns error": "the host name is not known",
+    "InvalidContentType": "it does not use TLS; it may be an http:// endpoint",
     "InvalidCertificate": "its certificate is not trusted",
 }
 
-# Which variables have the credentials, and which the endpoint.
+# The variables for the credentials, and those for the endpoint.
 _AZURE = (
     "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
     "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT",
@@ -63,7 +63,7 @@ _OPTIONS = " (in Python also storage_options=)"
 
 
 def explained(error: BaseException, name: str | None) -> tuple[int, str] | None:
-    """Number and text of an OSError for what obstore raised; None where its type, or another text, says enough.
+    """Errno and text of an OSError for an exception of obstore; None if its type is enough, or it has another text.
 
     `name` is the URL of the object or prefix.
     """
@@ -72,7 +72,7 @@ def explained(error: BaseException, name: str | None) -> tuple[int, str] | None:
     variables = _VARIABLES[location.scheme] if location is not None else None
     credentials, endpoint = variables or ("the credentials of the store", "the endpoint of the store")
     if _NO_ACCOUNT in text or any(each in text for each in _METADATA_SERVERS):
-        return errno.EACCES, f"no credentials were found: set those of the store, such as {credentials}{_OPTIONS}"
+        return errno.EACCES, f"no credentials were found: set {credentials}{_OPTIONS}"
     request = _REQUEST.search(text)
     if request is not None and ("kind: Connect" in debug or "BadScheme" in debug):
         number, reason = _no_connection(debug)

@@ -1,4 +1,4 @@
-"""Durability of many files at once: what was written is on the disk before anything names it."""
+"""Durability of many files at once: files are on the disk before anything refers to them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ags1.storage.location import Location
 
 __all__ = ["Unsynced"]
 
-# Up to so many files, each is synced by itself; more make one sync of their file system cheaper.
+# Up to this many files are synced one by one; for more, one sync of the file system is cheaper.
 _FEW = 64
 
 
 class Unsynced:
-    """Files below a directory that were written and may not be on the disk yet. Safe to use from several threads.
+    """Files below a directory that were written and may not be on the disk yet. Thread-safe.
 
-    Object stores reply when an object is durable, so behind a URL there is nothing to do.
+    For a URL there is nothing to do: an object store responds when an object is durable.
     """
 
     def __init__(self, root: Location) -> None:
@@ -27,7 +27,7 @@ class Unsynced:
         self._lock = threading.Lock()
 
     def add(self, *names: str) -> None:
-        """Note files, relative to the directory."""
+        """Record files, relative to the directory."""
         if not self._root.is_local:
             return
         with self._lock:
@@ -36,7 +36,7 @@ class Unsynced:
                 self._names += names
 
     def sync(self) -> None:
-        """Return when all that was noted so far is on the disk, with its names."""
+        """Wait until all files recorded so far, and their names, are on the disk."""
         with self._lock:
             names, count = self._names, self._count
             self._names, self._count = [], 0
@@ -57,7 +57,7 @@ class Unsynced:
 
 
 def _sync_file_system(path: str) -> None:
-    """Write all that the file system of a path holds back: one call, where there are thousands of files."""
+    """Write all pending data of the file system of a path, in one call."""
     import ctypes
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

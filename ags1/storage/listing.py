@@ -1,4 +1,4 @@
-"""What is below a directory or a prefix, and the few other things that are done to whole files."""
+"""Listings of directories and prefixes, and the other operations on whole files."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ Row = tuple[str, int, int, "str | None"]
 """Name, size, time of the last change and etag of an :class:`Entry`."""
 
 _MAGIC = re.compile(r"[*?\[]")
-# Requests at once for empty objects that may be marks of directories.
+# Parallel requests for empty objects that may be directory markers.
 _REQUESTS = 16
 
 
 class Entry:
-    """A file, as a listing or a look at it found it.
+    """A file, as a listing or :func:`status` found it.
 
     Attributes
     ----------
     name : str
-        Relative to what was listed, with ``/`` between its parts.
+        Relative to the listed directory, with ``/`` between its parts.
     location : Location
         The file.
     size : int
         Bytes.
     modified : int
-        Time of the last change, in nanoseconds since 1970; 0 if that is not known.
+        Time of the last change, in nanoseconds since 1970; 0 if unknown.
     etag : str or None
-        What identifies the content in an object store.
+        Identifies the content in an object store.
     """
 
     __slots__ = ("etag", "location", "modified", "name", "size")
@@ -101,7 +101,7 @@ def _modified(info: dict[str, object]) -> int:
             return int(value * 1_000_000_000)
         if hasattr(value, "timestamp"):
             return int(value.timestamp() * 1_000_000_000)
-    # Of HDFS, in milliseconds.
+    # HDFS: in milliseconds.
     value = info.get("modificationTime")
     return value * 1_000_000 if isinstance(value, int) else 0
 
@@ -120,12 +120,12 @@ def is_directory(location: Location) -> bool:
 def list_files(
     location: Location, *, outside: Location | None = None, on_error: Callable[[OSError], object] | None = None
 ) -> list[Entry]:
-    """All files below a directory or prefix, by name; without links to directories, and marks of them.
+    """All files below a directory or prefix, by name; without links to directories and directory markers.
 
-    What lies below `outside` is left out. OSError: there is no such directory, it or one below it cannot be read, or
-    it has a pipe, socket or device. With `on_error`, that is called with the error of each directory below `location`
-    that cannot be read, of each pipe, socket, device and broken link, and with ENOTDIR of each link to a directory; the
-    rest is listed, temporary files too.
+    Files below `outside` are left out. OSError: there is no such directory, it or one below it cannot be read, or it
+    has a pipe, socket or device. With `on_error`, the listing continues after such errors and has temporary files too.
+    `on_error` is called with the error for each directory below `location` that cannot be read, for each pipe, socket,
+    device and broken link, and with ENOTDIR for each link to a directory.
     """
     if location.is_local:
         found = list(_local_files(location, outside, on_error))
@@ -149,8 +149,8 @@ def _without_marks(found: list[Entry]) -> list[Entry]:
 def is_directory_mark(listed: Entry) -> bool:
     """Whether this empty object of a listing stands for a directory; one request.
 
-    Consoles and Hadoop make objects whose names end in a slash. The listing leaves that out, and under the name without
-    it there is nothing.
+    Consoles and Hadoop make objects whose names end in a slash. The listing returns the name without the slash, and
+    there is no object with that name.
     """
     try:
         status(listed.location)
@@ -160,10 +160,10 @@ def is_directory_mark(listed: Entry) -> bool:
 
 
 def iterate_files(location: Location) -> Iterator[Entry]:
-    """The files that :func:`list_files` has, one after another: they are never all in memory.
+    """Yield the files of :func:`list_files` one by one, so that they are never all in memory.
 
-    They come in about the order of their names: as the service lists them, or directory by directory. A directory that
-    does not exist has no files behind a URL.
+    They come roughly in the order of their names: as the service lists them, or directory by directory. For a URL, a
+    directory that does not exist has no files.
     """
     if location.is_local:
         return _local_files(location, None, None)
@@ -176,7 +176,7 @@ def _entry(location: Location, row: Row) -> Entry:
 
 
 def remote_rows(location: Location, outside: Location | None) -> Iterator[Row]:
-    """What :func:`list_files` has behind a URL, as the service lists it; it raises what that does."""
+    """The files of :func:`list_files` for a URL, in the order of the service; it raises the same errors."""
     above = None if outside is None or outside.is_local else f"{outside.text.rstrip('/')}/"
     here = f"{location.text.rstrip('/')}/"
     found = False
@@ -201,7 +201,7 @@ def _local_files(
 ) -> Iterator[Entry]:
     root, tell = location.path, on_error or _raise
     excluded = os.path.realpath(outside.path) if outside is not None and outside.is_local else None
-    # What cannot be listed at all is an error in any case.
+    # It is always an error if `location` itself cannot be listed.
     os.scandir(root).close()
     for parent, folders, names in os.walk(root, onerror=tell):
         if on_error is not None:
@@ -217,12 +217,12 @@ def _local_files(
             try:
                 found = os.stat(path)
             except OSError as error:
-                # Else it was removed since the directory was listed.
+                # Otherwise it was removed after the directory was listed.
                 if not isinstance(error, FileNotFoundError) or os.path.lexists(path):
                     tell(error)
                 continue
             if not stat.S_ISREG(found.st_mode):
-                tell(OSError(errno.EINVAL, "it is a pipe, a socket or a device: take it away first", path))
+                tell(OSError(errno.EINVAL, "it is a pipe, a socket or a device: remove it first", path))
                 continue
             relative = os.path.relpath(path, root).replace(os.sep, "/")
             yield Entry(relative, location.join(relative), found.st_size, found.st_mtime_ns)
@@ -252,11 +252,11 @@ def _fsspec_files(location: Location) -> Iterator[Row]:
 
 
 def _fsspec_walk(file_system: RemoteFiles, directory: str) -> Iterator[dict[str, Any]]:
-    # Not with the file system's own walk: that leaves out a directory that it cannot read, and says nothing.
+    # Not the file system's own walk, which skips a directory that it cannot read without an error.
     try:
         listed = file_system.ls(directory, detail=True)
     except FileNotFoundError:
-        # Removed since the one above it was listed.
+        # It was removed after its parent directory was listed.
         return
     names = {f"{each['name'].rstrip('/')}{'/' * (each.get('type') == 'directory')}": each for each in listed}
     for name in sorted(names):
@@ -267,7 +267,7 @@ def _fsspec_walk(file_system: RemoteFiles, directory: str) -> Iterator[dict[str,
 
 
 def list_names(location: Location) -> list[str]:
-    """Names of the files directly in a directory or below a prefix; of what is deeper, nothing is looked at.
+    """Names of the files directly in a directory or below a prefix. Deeper levels are not listed.
 
     FileNotFoundError: there is no such directory, or no such bucket. A prefix without objects has no names.
     """
@@ -286,7 +286,7 @@ def list_names(location: Location) -> list[str]:
 
 
 def match(location: Location) -> list[Entry]:
-    """Files that a pattern with ``*``, ``?``, ``[...]`` or ``**`` in a URL matches; a directory is none.
+    """Files, without directories, that a URL with ``*``, ``?``, ``[...]`` or ``**`` matches.
 
     A single ``*`` matches inside one part of a name, ``**`` any number of parts.
     """
@@ -309,7 +309,7 @@ def _expression(pattern: str) -> str:
 
 
 def make_parent(location: Location) -> None:
-    """Make the directory that a file will be in, where there are such things."""
+    """Make the parent directory of a file, if the backend has directories."""
     if location.is_local:
         os.makedirs(os.path.dirname(os.path.abspath(location.path)), exist_ok=True)
     elif not location.is_object:
@@ -317,14 +317,14 @@ def make_parent(location: Location) -> None:
         try:
             file_system.makedirs(path.rpartition("/")[0], exist_ok=True)
         except NotImplementedError:
-            # It has no directories.
+            # The file system has no directories.
             pass
 
 
 def remove(locations: Iterable[Location]) -> None:
-    """Remove files, in no order that could be relied on; one that is not there is no fault.
+    """Remove files, in no particular order; missing ones are ignored.
 
-    Objects go as many to a request as the service takes.
+    One request removes as many objects as the service allows.
     """
     for are_objects, some in groupby(locations, key=lambda each: each.is_object):
         if are_objects:

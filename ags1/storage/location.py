@@ -1,4 +1,4 @@
-"""What a path or a URL names.
+"""Parsed paths and URLs.
 
     text                                  scheme   container                      path
     data/sales.csv                        file                                    data/sales.csv
@@ -8,8 +8,8 @@
     abfss://raw@acct.dfs.core.../s.csv    abfss    raw@acct.dfs.core...           s.csv
     memory://a/sales.csv                  memory                                  (the whole URL)
 
-Which backend a scheme has is decided here and nowhere else: local files, object stores through obstore, and everything
-else through fsspec.
+Only this module chooses the backend for a scheme: local files, object stores through obstore, and everything else
+through fsspec.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ OBJECT_STORES = frozenset({"s3", "gs", "az", "abfss"})
 
 
 def is_url(file: object) -> bool:
-    """Whether `file` is text with a scheme ("s3://...", "simplecache::s3://...") rather than a path."""
+    """Whether `file` is a str with a scheme ("s3://...", "simplecache::s3://...") and not a path."""
     if not isinstance(file, str):
         return False
     before, separator, _ = file.partition("://")
     if not separator and "::" not in file:
         return False
     scheme = before.partition("::")[0]
-    # One letter is a drive, as in C:\\data.
+    # A single letter is a drive, as in C:\\data.
     return len(scheme) > 1 and scheme[0].isalpha() and all(each.isalnum() or each in "+.-" for each in scheme)
 
 
@@ -45,12 +45,12 @@ class Location:
     text : str, bytes or path
         A path, or a URL.
     storage_options : mapping, optional
-        What the environment does not say: credentials, endpoint, region, timeouts. See ``docs/storage.md``.
+        Settings that are not in the environment: credentials, endpoint, region, timeouts. See ``docs/storage.md``.
 
     Attributes
     ----------
     text : str
-        As it was given: what messages name.
+        The path or URL as it was given; messages show it.
     scheme : str
         "file" for a path; "s3" for s3a and s3n, "gs" for gcs, "abfss" for abfs.
     container : str
@@ -79,7 +79,7 @@ class Location:
         scheme, separator, rest = given.partition("://")
         scheme = _SAME_SCHEME.get(scheme.lower(), scheme.lower())
         if not separator:
-            # A chain of fsspec's, such as "simplecache::s3://...".
+            # A chain of fsspec file systems, such as "simplecache::s3://...".
             self.scheme, self.path = given.partition("::")[0], given
         elif "::" in scheme:
             self.scheme, self.path = scheme.partition("::")[0], given
@@ -100,7 +100,7 @@ class Location:
 
     @property
     def is_object(self) -> bool:
-        """Whether this is in an object store that obstore reaches."""
+        """Whether this is in an object store that obstore supports."""
         return self.scheme in OBJECT_STORES
 
     @property
@@ -114,7 +114,7 @@ class Location:
         return self.path.rstrip("/").rpartition("/")[2]
 
     def join(self, *names: str) -> Location:
-        """Location of something below this one; `names` have ``/`` between their parts."""
+        """A location below this one; `names` have ``/`` between their parts."""
         if self.is_local:
             below = os.path.join(self.path, *(part for name in names for part in name.split("/")))
             text = f"file://{below}" if self.text.startswith("file://") else below
@@ -130,7 +130,7 @@ class Location:
 
     def __fspath__(self) -> str:
         if not self.is_local:
-            raise TypeError(f"{self.text} is not a file of this machine")
+            raise TypeError(f"{self.text} is not a local file")
         return self.path
 
     def __eq__(self, other: object) -> bool:
@@ -146,15 +146,15 @@ class Location:
 
 
 def located(file: Any, storage_options: Mapping[str, Any] | None) -> Any:
-    """The Location of a path or URL with its options; anything else, and without options, as it is."""
+    """The Location of a path or URL with its options. Other objects, or without options, `file` itself."""
     if storage_options is None or hasattr(file, "read") or not isinstance(file, (str, os.PathLike)):
         return file
     return Location(file, storage_options)
 
 
 def inside(outer: Location, inner: Location) -> str | None:
-    """Where in one place another one lies: "" if they are the same, None if it does not."""
-    # Spark's sessions give buckets of one name endpoints of their own.
+    """The path of `inner` relative to `outer`: "" if they are the same, None if it is not inside."""
+    # In Spark, sessions can have different endpoints for buckets of the same name.
     if len({(each.scheme, each.container, each.storage_options.get("fs.s3a.endpoint")) for each in (outer, inner)}) > 1:
         return None
     above, below = (os.path.realpath(each.path) if each.is_local else each.path for each in (outer, inner))

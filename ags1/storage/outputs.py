@@ -1,4 +1,4 @@
-"""Where bytes are written to: each output appears whole when it is committed, or not at all.
+"""Outputs: where bytes are written. An output appears whole when it is committed, or not at all.
 
     output            appears                                        parallel writes
     LocalOutput       by a rename (see AtomicFile)                   at positions of its descriptor
@@ -28,20 +28,20 @@ __all__ = ["DirectOutput", "FileObjectOutput", "FsspecOutput", "LocalOutput", "O
 
 
 class Output:
-    """Bytes being written, one after the other. Leaving its ``with`` body before :meth:`commit` throws them away.
+    """A target for bytes, which are written in order. Leaving its ``with`` body before :meth:`commit` discards them.
 
     Attributes
     ----------
     name : str or None
-        Path or URL, or the name that a file object gives itself.
+        Path or URL, or the name of a file object.
     location : Location or None
         None for a file object.
     position : int
         Bytes written so far.
     descriptor : int or None
-        Of a regular file: many threads may write it at positions from `position` on, and then move that.
+        Of a regular file. Several threads may write at offsets from `position` on; then set `position`.
     is_published : bool
-        Whether nothing is seen of it before :meth:`commit`.
+        Whether nothing is visible before :meth:`commit`.
     """
 
     name: str | None = None
@@ -52,30 +52,30 @@ class Output:
     _ended: bool = False
 
     def write(self, data: Buffer) -> None:
-        """Write all of `data` behind what was written before; the caller keeps the memory."""
+        """Append all of `data`; the caller may change its memory afterwards."""
         view = octets(data)
         self._write(view)
         self.position += len(view)
 
     def write_owned(self, data: Buffer) -> None:
-        """As :meth:`write`; the memory is given away and must not be changed any more."""
+        """As :meth:`write`, but the memory of `data` must not change afterwards."""
         self.write(data)
 
     def reserve(self, size: int) -> None:
-        """Take the space for `size` bytes now, where that can be done: a full disk is noticed before the work."""
+        """Allocate the space for `size` bytes now, if possible: a full disk is then an error before the work."""
 
     def flush(self) -> None:
-        """Hand on what is buffered."""
+        """Pass buffered data on."""
 
     def commit(self, *, durable: bool = False) -> None:
-        """Publish the output; with `durable`, when a power cut cannot lose it. Objects in stores always are."""
+        """Publish the output; with `durable`, return when it survives a power cut. Objects in stores always do."""
         self._commit(durable)
         self._ended = True
 
     def abort(self, mark: bytes = b"") -> None:
-        """Throw the output away. Does nothing after :meth:`commit` or a first abort.
+        """Discard the output. Does nothing after :meth:`commit` or a first abort.
 
-        `mark` is written behind bytes that cannot be taken back, so that they do not pass for a complete file.
+        `mark` is appended to bytes that cannot be removed, so that they are not mistaken for a complete file.
         """
         if not self._ended:
             self._ended = True
@@ -88,7 +88,7 @@ class Output:
         self.abort()
 
     def _write(self, data: memoryview) -> None:
-        # What has no descriptor writes in its own way.
+        # A subclass without a descriptor overrides this.
         assert self.descriptor is not None
         done = 0
         while done < len(data):
@@ -109,9 +109,9 @@ def open_output(
 ) -> Output:
     """Make the output for a path, a URL, a Location, a file object or an Output.
 
-    `expected` bytes will be written, if that is known; `mode` are the permission bits of a new local file, narrowed by
-    the umask. OSError: the directory is missing or not writable, or the target is a directory. TypeError: `file` is
-    none of these, or a file object of text.
+    `expected` is the number of bytes that will be written, if known; `mode` has the permission bits of a new local
+    file, before the umask. OSError: the directory is missing or not writable, or the target is a directory. TypeError:
+    `file` is none of these, or a file object of text.
     """
     if isinstance(file, Output):
         return file
@@ -147,13 +147,13 @@ class LocalOutput(Output):
         self._reserved = False
 
     def reserve(self, size: int) -> None:
-        """Take the disk space; what is not written is given back by the commit."""
+        """Allocate the disk space; the commit frees what was not written."""
         self._reserved = True
         self._atomic.reserve(size)
 
     def _commit(self, durable: bool) -> None:
         if self._reserved:
-            # More may have been reserved than was needed.
+            # More space may have been reserved than was needed.
             os.ftruncate(self.descriptor, self.position)
         self._atomic.commit(durable=durable)
 
@@ -162,7 +162,7 @@ class LocalOutput(Output):
 
 
 class FileObjectOutput(Output):
-    """A binary file object of the caller's: written from where it stands, flushed, not closed."""
+    """A binary file object of the caller: written from its position on, flushed, not closed."""
 
     is_published = False
 
@@ -178,10 +178,10 @@ class FileObjectOutput(Output):
         while done < len(data):
             count = self._file.write(data[done:])
             if count is None:
-                # A raw non-blocking file returns None for "try later"; a sloppy wrapper for "all of it". Only
-                # io.RawIOBase defines the former.
+                # A non-blocking io.RawIOBase returns None for "try later". Some other wrappers return None for "all
+                # written".
                 if hasattr(self._file, "readinto") and hasattr(self._file, "fileno"):
-                    raise BlockingIOError(11, f"{self.name or 'the file object'} is non-blocking and takes no data now")
+                    raise BlockingIOError(11, f"{self.name or 'the file object'} is non-blocking and is not ready")
                 return
             if not 0 < count <= len(data) - done:
                 raise OSError(
@@ -198,18 +198,18 @@ class FileObjectOutput(Output):
         self.flush()
 
     def _abort(self, mark: bytes) -> None:
-        # A write that failed may have stored some too, so what counts is that anything was written.
+        # A failed write may have stored some bytes as well, so the mark is needed after any write.
         if mark and self._wrote:
             try:
                 self._file.write(mark)
                 self.flush()
             except Exception:
-                # The file itself is what failed; there is nothing more to be done to it.
+                # The file itself failed; nothing more can be done.
                 pass
 
 
 class DirectOutput(FileObjectOutput):
-    """A FIFO or device by its path: nothing to publish, nothing to remove."""
+    """A FIFO or device, opened by its path: nothing to publish, nothing to remove."""
 
     def __init__(self, atomic: AtomicFile) -> None:
         super().__init__(os.fdopen(os.dup(atomic.descriptor), "wb", buffering=0))
@@ -253,37 +253,37 @@ class FsspecOutput(FileObjectOutput):
             and "hdfs" in str(self._file_system.protocol)
             and not (self._file_system.exists(self._path) and self._file_system.size(self._path) == self.position)
         ):
-            # It renames, and does not say so when that failed.
+            # The file system renames, and does not report a rename that failed.
             raise OSError(errno.EIO, "the file system did not publish it: is there no such directory?", self.name)
 
     def _abort(self, mark: bytes) -> None:
         try:
             if self._deferred:
                 self._file.discard()
-                # Its destructor would close, and so upload.
+                # Its destructor would close it, which uploads it.
                 self._file.closed = True
             else:
                 super()._abort(mark)
                 self._file.close()
         except Exception:
-            # The service itself is what failed. An upload that was never completed is no object.
+            # The service itself failed. An upload that was not completed makes no object.
             pass
 
 
 def _publish(file: Any) -> None:
-    """Give a deferred file its name, in place of an older one."""
+    """Give a deferred file its name, and replace an older file."""
     call, target = getattr(file.fs, "_call", None), getattr(file, "target", None)
     if "hdfs" in str(file.fs.protocol) and call is not None and target is not None:
-        # WebHDFS keeps the old file, unless it is told otherwise, which fsspec does not.
+        # WebHDFS keeps the old file unless the request says overwrite, which fsspec's does not.
         call("RENAME", method="put", path=file.path, destination=target, renameoptions="OVERWRITE")
     else:
         file.commit()
 
 
 def _open_deferred(file_system: Any, path: str) -> Any:
-    """Open a file for writing that is published by its commit(), where the file system has that."""
+    """Open a file for writing that its commit() publishes, if the file system supports that."""
     if file_system.protocol == "memory":
-        # Its open() publishes at once; the file by itself does so when it is told to.
+        # The file system's open() publishes at once; the file class itself does so on request.
         from fsspec.implementations.memory import MemoryFile
 
         return MemoryFile(file_system, path)
@@ -293,13 +293,13 @@ def _open_deferred(file_system: Any, path: str) -> Any:
         file = file_system.open(path, "wb")
     waiting = file_system.transaction.files
     if waiting and waiting[-1] is file:
-        # The file system would keep it for a transaction of its own; this file is committed here.
+        # The file system would keep the file for its transaction; this file is committed here.
         waiting.pop()
     return file
 
 
 class ObjectOutput(Output):
-    """An object in a store: one request if it is small, else parts of an upload, several on their way at once."""
+    """An object in a store: one request if it is small, else parts of an upload, several of them in parallel."""
 
     def __init__(self, location: Location, expected: int | None = None) -> None:
         from ags1.storage._objects import Upload
@@ -311,7 +311,7 @@ class ObjectOutput(Output):
         self._upload.write(bytes(data))
 
     def write_owned(self, data: Buffer) -> None:
-        """Hand the memory to the upload, which keeps it until it is sent."""
+        """Pass the memory to the upload, which keeps it until it is sent."""
         self._upload.write(data)
         self.position += memoryview(data).nbytes
 

@@ -1,4 +1,4 @@
-"""Ranges that are known before they are read: fetched together, several requests at once, in bounded memory.
+"""Ranges that are known before they are read: fetched together, in parallel requests and bounded memory.
 
 will_read:  [a----]   [b--]        [c-------------]      as the caller will ask for them, more or less
 pieces:     [1------------]        [2------][3----]      small gaps closed, long ranges cut
@@ -21,9 +21,9 @@ from ags1.storage.sources import Source
 
 __all__ = ["PlannedSource"]
 
-# What a request costs in bytes that could have been read instead, at 20 ms and 90 MB/s.
+# The cost of a request, in bytes that could be read in the same time, at 20 ms and 90 MB/s.
 _GAP = 1 << 20
-# A piece that nobody reads is given up when this many that were planned after it were read: about a budget of them.
+# A piece that is not read is dropped after this many later pieces were read: about as many as the budget holds.
 _PASSED = 16
 
 
@@ -34,7 +34,7 @@ class _Piece:
         self.begin = begin
         self.end = end
         self.unread = end - begin
-        # Its place in the plan, whether any of it was read, and how many of the pieces behind it were.
+        # Its place in the plan, whether any of it was read, and how many of the later pieces were read.
         self.number = 0
         self.touched = False
         self.passed = 0
@@ -42,9 +42,9 @@ class _Piece:
 
 
 class PlannedSource(Source):
-    """A remote source that fetches what it was told of, and owns the one below it. Thread-safe.
+    """A remote source that fetches announced ranges ahead. It owns the source below it. Thread-safe.
 
-    Within `memory_budget` bytes may be under way or wait to be read.
+    At most `memory_budget` bytes are requested or wait to be read.
     """
 
     is_remote = True
@@ -64,12 +64,12 @@ class PlannedSource(Source):
         self._process = os.getpid()
 
     def _check_process(self) -> None:
-        """Start over in a forked child: a thread of the parent may hold the lock, and its requests are never over."""
+        """Start again in a forked child: a thread of the parent may hold the lock, and its requests never end here."""
         if self._process != os.getpid():
             self._begin(self._budget.limit)
 
     def will_read(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Begin to fetch ranges, (begin, end) each, in about this order; what they have in common is fetched once."""
+        """Begin to fetch ranges, (begin, end) each, in about this order; overlapping bytes are fetched once."""
         self._check_process()
         pieces: list[_Piece] = []
         for begin, end in ranges:
@@ -80,7 +80,7 @@ class PlannedSource(Source):
                 last.end = max(last.end, end)
                 last.unread = last.end - last.begin
                 continue
-            # In equal pieces: a short one at the end would be a request like any other.
+            # Equal pieces: a short one at the end would cost a whole request.
             count = max(1, (end - begin + SEQUENTIAL_PIECE // 2) // SEQUENTIAL_PIECE)
             length = -(-(end - begin) // count)
             pieces.extend(_Piece(offset, min(end, offset + length)) for offset in range(begin, end, length))
@@ -105,7 +105,7 @@ class PlannedSource(Source):
         self._started.append(piece)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """The range, from what was fetched where it was planned; else by a request of its own."""
+        """The range: from fetched pieces if it was planned, else by a request of its own."""
         self._check_process()
         end = offset + size
         with self._lock:
@@ -118,11 +118,11 @@ class PlannedSource(Source):
             for piece in found:
                 assert piece.request is not None
                 data = memoryview(piece.request.result())
-                # Pieces of different plans may overlap: each gives what those before it did not.
+                # Pieces of different plans may overlap: each adds the bytes that those before it did not have.
                 parts.append(data[at - piece.begin : min(end, piece.end) - piece.begin])
                 at = piece.end
         except Exception:
-            # Asked again, so that a passing fault passes and a lasting one is met by whoever reads.
+            # Request it again: a temporary fault is gone, and a permanent one is raised to the caller.
             with self._lock:
                 for piece in found:
                     self._drop(piece)
@@ -137,7 +137,7 @@ class PlannedSource(Source):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _covering(self, offset: int, end: int) -> list[_Piece]:
-        """Pieces that together have all of a range; started now, if they were still waiting."""
+        """Pieces that together cover a range; those that have not begun are started."""
         found: list[_Piece] = []
         at = offset
         while at < end:
@@ -154,7 +154,7 @@ class PlannedSource(Source):
         return found
 
     def _drop(self, piece: _Piece) -> None:
-        """Let go of a piece. Its memory is held until its request is over, and so is its share of the budget."""
+        """Drop a piece. Its memory, and its share of the budget, are held until its request has ended."""
         if piece in self._started:
             self._started.remove(piece)
             assert piece.request is not None
@@ -162,9 +162,9 @@ class PlannedSource(Source):
             piece.request.cancel(lambda: budget.give(size))
 
     def _pass_by(self, piece: _Piece) -> None:
-        """Give up pieces that were planned long before this one, of which something is read: nobody will ask for them.
+        """Drop pieces that were planned long before this one, which is being read: they will not be read.
 
-        One look ahead, at a footer or an index, is no sign of that.
+        A single read further ahead, of a footer or an index, does not drop them.
         """
         if piece.touched:
             return
@@ -175,9 +175,9 @@ class PlannedSource(Source):
                 self._drop(other)
 
     def close(self) -> None:
-        """Give up what is under way, and close the source."""
+        """Cancel the pending requests, and close the source."""
         if sys.is_finalizing():
-            # The threads are gone, and one of them may have held a lock.
+            # A forked child does not have the threads, and one of them may have held a lock.
             return
         self._check_process()
         with self._lock:

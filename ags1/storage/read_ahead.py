@@ -1,15 +1,16 @@
-"""Bytes that are fetched (and decrypted, if they are so) before they are asked for, while reading goes straight on.
+"""Read-ahead: fetches (and decrypts) bytes before they are requested, while reading is sequential.
 
     position                                   read so far
     --------|=========|---------|---------|    ===  the piece that is being consumed
              current    pending   pending      ---  under way on request threads
                                                their number and length grow while reading is sequential
 
-Who reads the beginning of a remote source is taken for one who reads it all: a few pieces are asked for at once, and
-more of them when the second is wanted, or at once where a whole one is wanted from the start.
+A read at the beginning of a remote source is assumed to start a read of all of it. A few pieces are requested at once,
+and more when the second piece is read, or at once if the first read wants a whole piece.
 
-What is ahead belongs to one Reader: a seek drops it, closing ends it, a forked child begins without any. An error in it
-is no error yet: the read that reaches its position raises it there. What is no fault of the store is tried again first.
+Data that is read ahead belongs to one Reader: a seek drops it, closing ends it, a forked child begins without any. An
+error in it is raised only by the read that reaches its position. Other errors than faults of the store are retried
+first.
 """
 
 from __future__ import annotations
@@ -27,40 +28,41 @@ from ags1.storage.sources import Source
 
 __all__ = ["SEQUENTIAL_PIECE", "ReadAhead", "SequentialSource"]
 
-# One request. In a budget of 64 MiB there are sixteen of them: at 20 ms and 90 MB/s a connection that is 1 GB/s, where
-# eight of twice the length would be 0.6.
+# Bytes of one request. A budget of 64 MiB holds sixteen: with 20 ms and 90 MB/s for each connection they reach 1 GB/s;
+# eight requests of twice the length reach 0.6 GB/s.
 SEQUENTIAL_PIECE = 4 << 20
 _SEQUENTIAL_STEP = 1 << 20
-# Pieces that the first read begins with, at the beginning of a remote source.
+# Pieces that the first read requests, at the beginning of a remote source.
 _FIRST_PIECES = 4
-# Pieces of one length in a row, until they are as long as they may be. If all became so at once, all would come at
-# once, and be decrypted at once while nothing is under way; and so on with those that follow them.
+# So many pieces in a row have the same length, until they have the greatest. If all grew at once, all would arrive at
+# once and be decrypted at once while no request is running; and the next ones again.
 _ALIKE = 4
-# Memory that waits to be used again, in pieces.
+# Pieces of memory that are kept for reuse.
 _SPARE = 4
 
 
 class ReadAhead:
-    """For one thread at a time.
+    """Reads ahead for one sequential reader. For one thread at a time.
 
     Parameters
     ----------
     fetch : callable
         ``fetch(offset, length, memory)`` returns the bytes of a piece. Called on other threads. ``memory(length)``
-        returns a bytearray of at least that length to put them into, which is used again when they are read; it is
-        asked for late, so that few of them are in use and stay in the processor's cache.
+        returns a bytearray of at least that length for them, which is reused after they are read. Call it late, so that
+        few are in use and they stay in the processor's cache.
     size : int
         Bytes in all.
     block_length : int
-        Pieces begin and end at multiples of this. The first ones are as long, or as long as a request is worth.
+        Pieces begin and end at multiples of this. The first pieces have this length, or the least that is worth a
+        request.
     longest : int
         Most bytes in a piece.
     most : int
-        Most pieces under way.
+        Most pieces requested at the same time.
     budget : Budget
-        Memory that may be held ahead.
+        Limits the memory of data that is read ahead.
     is_remote : bool
-        Whether what is under way may stall: then nobody waits for it when it is dropped.
+        Whether requests may stall: then dropping them does not wait for them.
     """
 
     def __init__(
@@ -93,24 +95,24 @@ class ReadAhead:
         self._narrow()
 
     def _narrow(self) -> None:
-        """Begin with little again: nobody is known to read straight on."""
+        """Begin with few pieces again, until reading is sequential again."""
         self._length, self._depth, self._is_guess, self._is_growing = self._shortest, 1, False, False
         self._started = 0
 
     def read_into(self, position: int, view: memoryview) -> int:
-        """Copy what has come for `position`, and wait for the first of it.
+        """Copy the bytes at `position` that have arrived; wait for the first of them.
 
-        Afterwards as much is under way as reading straight on will want.
+        Afterwards the next pieces are requested, for sequential reading.
 
         Returns
         -------
         int
-            0 if nothing is ahead there; what is elsewhere is dropped.
+            Bytes copied. 0 if nothing is read ahead at `position`; data for other positions is then dropped.
 
         Raises
         ------
         OSError
-            The store failed, as often as it is worth to ask it.
+            The store failed, also after retries.
         """
         if self._process != os.getpid():
             self._forget()
@@ -128,22 +130,22 @@ class ReadAhead:
         return done
 
     def begin_at(self, position: int, size: int) -> None:
-        """Begin to fetch from `position` on, where `size` bytes are wanted now: reading has been sequential so far."""
+        """Begin to fetch from `position` on, where `size` bytes are needed now: reading has been sequential so far."""
         if self._process != os.getpid():
             self._forget()
         if not self._pending and self._current is None:
             self._next = position - position % self._block_length
             if self._is_remote and position == 0 and size >= self._shortest:
-                # To wait for the first pieces before the others are asked for takes two round trips more.
+                # If the other pieces were requested after the first ones arrive, it would take two more round trips.
                 self._depth, self._is_growing = self._most, True
             elif self._is_remote and position == 0:
                 self._depth, self._is_guess = min(_FIRST_PIECES, self._most), True
             self._top_up()
 
     def drop(self, *, wait: bool = False) -> None:
-        """Give up everything that is ahead."""
+        """Drop all data that is read ahead."""
         if sys.is_finalizing():
-            # The threads are gone: nothing is under way, and a lock that one of them held is never released.
+            # A forked child has no threads: no request is running, and a lock that a thread held is never released.
             return
         if self._process != os.getpid():
             self._forget()
@@ -159,13 +161,13 @@ class ReadAhead:
         self._narrow()
 
     def _give_up(self, length: int, request: Request[Buffer]) -> None:
-        """Let go of a piece. Its memory is held until its request is over, and so is its share of the budget."""
+        """Drop a piece. Its memory, and its share of the budget, are held until its request has ended."""
         request.cancel(lambda: self._budget.give(length))
 
     def _forget(self) -> None:
-        """Start over in a forked child, where the requests of the parent are never over.
+        """Start again in a forked child, where the requests of the parent never end.
 
-        The old budget is left alone: a thread of the parent may have held its lock when this process was forked.
+        The old budget is not used: a thread of the parent may have held its lock when this process was forked.
         """
         self._process = os.getpid()
         self._pending.clear()
@@ -174,7 +176,7 @@ class ReadAhead:
         self._narrow()
 
     def _advance_to(self, position: int, *, wait: bool) -> bool:
-        """Make the piece at `position` the current one; without `wait`, only if it has come."""
+        """Make the piece at `position` the current one; without `wait`, only if it has arrived."""
         while True:
             if self._current is not None:
                 if self._begin <= position < self._begin + len(self._current):
@@ -185,7 +187,7 @@ class ReadAhead:
             offset, length, request = self._pending[0]
             if not offset <= position < offset + length:
                 if offset + length == position or (position > offset and position < self._next):
-                    # A short step forwards: what lies between is not wanted.
+                    # A short step forwards: the bytes between are not needed.
                     self._pending.popleft()
                     self._give_up(length, request)
                     continue
@@ -201,14 +203,15 @@ class ReadAhead:
                     return False
                 self.drop()
                 if self._is_remote and isinstance(error, OSError):
-                    # It was tried again already, by the client.
+                    # The client has already retried it.
                     raise
-                # Whoever reads this position without us meets the fault, and says what it is.
+                # The caller then reads this position itself, and raises the error.
                 return False
             self._pending.popleft()
             self._begin, self._memory = offset, memory
             self._current = memoryview(memory).cast("B")[:length]
-            # A piece was wanted, so more and longer ones will be. The first of all may be all that is wanted.
+            # A piece was read, so more and longer ones will be needed. But the very first may be all that the caller
+            # reads.
             if not self._is_guess:
                 self._depth = min(4 * self._depth, self._most)
                 self._is_growing = True
@@ -220,7 +223,7 @@ class ReadAhead:
             self._current.release()
             self._current = None
             self._budget.give(length)
-            # Used again by a piece that comes; one that was shorter than they are now is of no use.
+            # Keep its memory for a later piece, unless pieces are longer now.
             if isinstance(self._memory, bytearray) and len(self._memory) >= self._length and len(self._spare) < _SPARE:
                 self._spare.append(self._memory)
             self._memory = None
@@ -252,16 +255,16 @@ class ReadAhead:
 
 
 class SequentialSource(Source):
-    """A remote source whose next pieces are under way while it is read from front to back.
+    """A remote source that requests its next pieces while it is read from front to back.
 
-    For one thread at a time. What it reads, it copies once.
+    For one thread at a time. All bytes are copied once.
 
     Parameters
     ----------
     source : Source
-        Stays the caller's.
+        Not closed here.
     memory_budget : int, optional
-        Bytes that may be held ahead.
+        Most bytes of data read ahead.
     """
 
     is_remote = True
@@ -280,7 +283,7 @@ class SequentialSource(Source):
         return self._source.read(offset, length)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """The range, from what is ahead, as far as it is."""
+        """The range; bytes that were read ahead are not fetched again."""
         if offset + size > self.size:
             return self._source.read(offset, size)
         out = bytearray(size)
@@ -296,5 +299,5 @@ class SequentialSource(Source):
         return out
 
     def close(self) -> None:
-        """Give up what is ahead; the source underneath stays open."""
+        """Drop the data that is read ahead; the source below stays open."""
         self._ahead.drop()

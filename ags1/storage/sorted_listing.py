@@ -1,10 +1,10 @@
-"""The files below a prefix behind a URL, by name, however many there are: what is in memory does not grow with them.
+"""The files below a prefix of a URL, sorted by name, in memory that does not grow with their number.
 
     the store's pages --> sorted, 10,000 files at a time --> pieces of 256 files, in a temporary file
                                                                the first name of each, in memory
 
-Most stores list by name, so what was sorted follows what was sorted before. S3 Express, Azure with hierarchical
-namespaces and some servers of S3 do not: then it is merged into a second temporary file.
+Most stores list by name, so each sorted run follows the one before. S3 Express, Azure with hierarchical namespaces and
+some S3 servers do not: then the runs are merged into a second temporary file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["SortedListing"]
 
 _SORTED = 10_000
 _PIECE = 256
-# So much of it stays in memory.
+# Bytes of the temporary file that stay in memory.
 _SPOOLED = 4 << 20
 
 Piece = tuple[str, int]
@@ -30,10 +30,10 @@ Piece = tuple[str, int]
 
 
 class SortedListing:
-    """What a directory or a prefix behind a URL had when this was made: one listing, and no request after it.
+    """The files of a directory or prefix of a URL at the time of creation: one listing, and no request after it.
 
-    For one thread. Close it, or use it in a ``with`` statement: many names are in a temporary file without a name. What
-    lies below `outside` is left out.
+    For one thread. Close it, or use it in a ``with`` statement: many names are kept in an unnamed temporary file. Files
+    below `outside` are left out.
 
     FileNotFoundError: there is no such directory, and no object below the prefix. OSError: it cannot be listed, or the
     directory for temporary files is full.
@@ -42,7 +42,7 @@ class SortedListing:
     def __init__(self, location: Location, *, outside: Location | None = None) -> None:
         self._location = location
         self._file = _temporary()
-        # The piece that was last looked into.
+        # The piece that was read last.
         self._at, self._piece = -1, list[Row]()
         try:
             self._pieces = self._sort(remote_rows(location, outside))
@@ -65,17 +65,17 @@ class SortedListing:
             yield Entry(name, self._location.join(name), size, modified, etag)
 
     def size_of(self, name: str) -> int | None:
-        """Bytes of a file; None if there is none. Names that come in about their order cost the least."""
+        """Length of a file in bytes, None if there is none. Fastest if names are looked up in about their order."""
         found = self._first_from(name)
         return found[1] if found is not None and found[0] == name else None
 
     def has_below(self, directory: str) -> bool:
-        """Whether there are files below a directory of this one."""
+        """Whether there are files below this subdirectory."""
         found = self._first_from(f"{directory}/")
         return found is not None and found[0].startswith(f"{directory}/")
 
     def _first_from(self, name: str) -> Row | None:
-        """The first file that has this name or comes after it."""
+        """The first file with this name or a later one."""
         before = bisect_left(self._pieces, (name, 0)) - 1
         for index in range(max(before, 0), min(before + 2, len(self._pieces))):
             if index != self._at:
@@ -101,7 +101,7 @@ class SortedListing:
 
 
 def _temporary() -> Any:
-    # Imported when it is used: `import ags1` is to cost little.
+    # Imported here, to keep `import ags1` fast.
     import tempfile
 
     return tempfile.SpooledTemporaryFile(_SPOOLED)
@@ -120,7 +120,7 @@ def _write(file: Any, rows: Iterable[Row]) -> Iterator[Piece]:
         try:
             file.write(json.dumps(piece, separators=(",", ":")).encode("ascii") + b"\n")
         except OSError as error:
-            text = f"{error.strerror}: names that are listed are kept here meanwhile; set TMPDIR to where there is room"
+            text = f"{error.strerror}: a listing keeps its names here; set TMPDIR to a directory with enough space"
             import tempfile
 
             raise OSError(error.errno, text, tempfile.gettempdir()) from None

@@ -1,15 +1,15 @@
-"""Where bytes are read from: memory, a descriptor, a file object, an object in a store, a pipe.
+"""Sources: bytes are read from memory, a descriptor, a file object, an object in a store, or a pipe.
 
     source            length   ranges          at once   changed while read
-    MemorySource      known    a view          -         the caller's affair
+    MemorySource      known    a view          -         not checked
     DescriptorSource  known    pread           any       seen by mtime, ctime and length (:meth:`Source.check`)
     FileObjectSource  known    seek and read   one       not seen
-    FsspecSource      known    cat_file        many      as far as the file system tells an etag
+    FsspecSource      known    cat_file        many      seen if the file system has an etag
     ObjectSource      known    GET of a range  many      seen: every response has the etag of the first
     PipeSource        unknown  forwards only   one       -
 
-A source knows its length in bytes and gives any range of bytes; it knows nothing of formats and keys. All but the pipe
-are safe to use from several threads at once.
+A source has a length in bytes and returns any range of bytes; it has no part in formats and keys. All but the pipe are
+thread-safe.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ __all__ = [
 ]
 
 _PIPE_STEP = 1 << 20
-# What opening an object fetches at once: its length and etag come with it, and of a small object that is all there is.
+# Bytes that opening an object fetches. The same response has its length and etag; a small object needs no other.
 _BEGINNING = 64 << 10
 
 
 def octets(buffer: Buffer, *, writable: bool = False) -> memoryview:
-    """The bytes of a contiguous buffer, whatever its items are; it holds the exporter until it is released."""
+    """The bytes of a contiguous buffer with items of any type. The view holds the buffer until it is released."""
     return memoryview(BufferView(buffer, writable))
 
 
@@ -64,11 +64,11 @@ class Source:
     size : int
         Bytes.
     is_file : bool
-        Whether it is a regular file of this machine.
+        Whether it is a regular local file.
     mode : int or None
-        Permission bits of a file of this machine: a file that is made of it gets no wider ones.
+        Permission bits of a local file: a file that is made from it gets no others.
     is_remote : bool
-        Whether each read is a request: then a few large ones at once cost less than many small ones.
+        Whether each read is a request: then a few large parallel reads cost less than many small ones.
     """
 
     name: str | None = None
@@ -80,7 +80,7 @@ class Source:
     def read(self, offset: int, size: int) -> Buffer:
         """Exactly `size` bytes at `offset`.
 
-        TruncatedError: the source has fewer. OSError: reading failed, or it is not any more what was opened.
+        TruncatedError: the source is shorter. OSError: reading failed, or the source was changed after it was opened.
         """
         raise NotImplementedError
 
@@ -90,14 +90,14 @@ class Source:
 
     @contextmanager
     def descriptor(self) -> Iterator[int | None]:
-        """The descriptor of a regular file, to be read at positions while the context lasts; else None."""
+        """The descriptor of a regular file, for positioned reads inside the context; else None."""
         yield None
 
     def check(self) -> None:
-        """Raise OSError if the source is seen to have changed since it was opened."""
+        """Raise OSError if a change of the source since it was opened is detected."""
 
     def close(self) -> None:
-        """Give back what the source owns."""
+        """Release what the source owns."""
 
 
 def open_source(file: Any, storage_options: Mapping[str, Any] | None = None) -> Source | PipeSource:
@@ -123,7 +123,7 @@ def _of_location(location: Location) -> Source | PipeSource:
 
 
 def _is_buffer(file: Any) -> bool:
-    """Whether `file` is memory first of all: an mmap has methods of a file too."""
+    """Whether `file` is to be read as memory; an mmap is, although it has the methods of a file."""
     try:
         memoryview(file).release()
     except TypeError:
@@ -156,7 +156,7 @@ def _of_file_object(file: Any) -> Source | PipeSource:
     if not _is_seekable(file):
         return PipeSource(file, name, owned=False)
     if type(file) in (io.FileIO, io.BufferedReader, io.BufferedRandom):
-        # Positioned reads on a duplicate neither move the caller's position nor care when the caller closes.
+        # Positioned reads on a duplicate do not move the caller's position, and work after the caller closes its file.
         if file.writable():
             file.flush()
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -186,7 +186,7 @@ def _truncated(name: str | None, offset: int, wanted: int, got: int) -> Truncate
 
 
 def _changes(status: os.stat_result) -> tuple[int, int]:
-    """What changes when somebody writes to a file. Not ctime: a rename of the file changes that, too."""
+    """Values that change when a file is written. Not ctime: a rename of the file changes that too."""
     return status.st_size, status.st_mtime_ns
 
 
@@ -199,7 +199,7 @@ def _status_of(file: Any) -> tuple[int, int] | None:
 
 
 class MemorySource(Source):
-    """A buffer, read where it lies: `view` is all of it."""
+    """A buffer, read in place: `view` is all of it."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.view = octets(buffer)
@@ -212,12 +212,12 @@ class MemorySource(Source):
         return self.view[offset : offset + size]
 
     def close(self) -> None:
-        """Let go of the buffer."""
+        """Release the buffer."""
         self.view.release()
 
 
 class DescriptorSource(Source):
-    """A regular file, read at positions; the descriptor is owned."""
+    """A regular file, read by positioned reads; the descriptor is owned."""
 
     is_file = True
 
@@ -233,20 +233,20 @@ class DescriptorSource(Source):
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Start over in a forked child, which has none of the threads that were reading."""
-        # A close while another thread reads would let the number be reused for another file.
+        """Start again in a forked child, which has none of the threads that were reading."""
+        # If it were closed while another thread reads, its number could be reused for another file.
         self._users = 0
         self._lock = threading.Lock()
 
     def read(self, offset: int, size: int) -> Buffer:
-        """New memory with the range in it."""
+        """The range, in new memory."""
         out = bytearray(size)
         with memoryview(out) as view:
             self.read_into(offset, view)
         return out
 
     def read_into(self, offset: int, out: memoryview) -> None:
-        """Read straight into `out`."""
+        """Read directly into `out`."""
         size = len(out)
         with self.descriptor() as descriptor:
             assert descriptor is not None
@@ -259,12 +259,12 @@ class DescriptorSource(Source):
             self._check(descriptor)
 
     def fileno(self) -> int:
-        """The descriptor's number, which is the file's as long as the source is open."""
+        """The number of the descriptor, valid while the source is open."""
         return self._descriptor
 
     @contextmanager
     def descriptor(self) -> Iterator[int | None]:
-        """The descriptor, which is not closed before the context ends."""
+        """The descriptor, which stays open at least until the context ends."""
         self._enter()
         try:
             yield self._descriptor
@@ -284,7 +284,7 @@ class DescriptorSource(Source):
                 os.close(self._descriptor)
 
     def check(self) -> None:
-        """Look after reading: what was read before a change was seen is of the file that was opened."""
+        """Raise OSError if the file has changed. Called after a read, it covers the data of that read."""
         with self.descriptor() as descriptor:
             assert descriptor is not None
             self._check(descriptor)
@@ -294,9 +294,10 @@ class DescriptorSource(Source):
             raise changed(self.name)
 
     def close(self) -> None:
-        """Close the descriptor, as soon as no other thread reads from it."""
+        """Close the descriptor when no other thread reads from it."""
         if sys.is_finalizing():
-            # A thread that is gone may have held the lock; the process closes the descriptor.
+            # In a forked child, a thread of the parent may have held the lock. The end of the process closes the
+            # descriptor.
             return
         with self._lock:
             if not self._closed:
@@ -306,7 +307,7 @@ class DescriptorSource(Source):
 
 
 class FileObjectSource(Source):
-    """A seekable file object of the caller's: a lock makes seek and read one step; it is not closed."""
+    """A seekable file object of the caller: a lock makes seek and read one step; it is not closed."""
 
     def __init__(self, file: Any, name: str | None) -> None:
         self.name = name
@@ -319,7 +320,7 @@ class FileObjectSource(Source):
         self._status = _status_of(file)
 
     def renew(self) -> None:
-        """Start over in a forked child."""
+        """Start again in a forked child."""
         self._lock = threading.Lock()
 
     def check(self) -> None:
@@ -328,7 +329,7 @@ class FileObjectSource(Source):
             raise changed(self.name)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """What the file object returned, joined where it came in pieces."""
+        """The range; several short reads of the file object are joined."""
         data = self._read(offset, size)
         self.check()
         return data
@@ -365,7 +366,7 @@ class FsspecSource(Source):
         self.size = self._file_system.size(path, name)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """The range, in memory of the file system's."""
+        """The range, in memory that the file system returned."""
         if size == 0:
             return b""
 
@@ -378,8 +379,8 @@ class FsspecSource(Source):
             data = call() if on_request_thread() else start(call).result()
         if len(data) > size:
             text = (
-                f"the server ignores the range of a request: asked for {size} bytes at {offset}, it sent {len(data)}; "
-                "copy it to a file first"
+                f"the server ignores the range of a request: it sent {len(data)} bytes instead of {size} "
+                f"at offset {offset}; copy it to a file first"
             )
             raise OSError(errno.EOPNOTSUPP, text, self.name)
         if len(data) < size:
@@ -392,7 +393,7 @@ class FsspecSource(Source):
 
 
 class ObjectSource(Source):
-    """An object in a store: the first request brings length, etag and the beginning; any later one has that etag."""
+    """An object in a store: the first request gets length, etag and the beginning; all later ones check that etag."""
 
     is_remote = True
 
@@ -405,7 +406,7 @@ class ObjectSource(Source):
         self._beginning, self.size, self.etag, self.modified = _objects.get_beginning(location, _BEGINNING)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """The range, in memory of the client's; what opening fetched is not fetched again."""
+        """The range, in memory that the client returned; bytes that opening fetched are not fetched again."""
         end = offset + size
         if end > self.size:
             raise _truncated(self.name, offset, size, max(0, self.size - offset))
@@ -416,7 +417,7 @@ class ObjectSource(Source):
 
 
 class PipeSource:
-    """A source that can only be read forwards and does not know its length. For one thread at a time."""
+    """A source that can only be read forwards and whose length is unknown. For one thread at a time."""
 
     def __init__(self, file: Any, name: str | None, *, owned: bool) -> None:
         self.name = name
@@ -428,7 +429,7 @@ class PipeSource:
         pieces: list[bytes] = []
         done = 0
         while done < size:
-            # In steps: a header may promise blocks of gigabytes, and files take the memory before they read.
+            # In steps: a header may claim blocks of gigabytes, and a file object allocates the memory before it reads.
             step = min(size - done, _PIPE_STEP)
             piece = self._file.read(step)
             if piece is None:

@@ -1,4 +1,4 @@
-"""Small files, read whole and with a bound: what others may have written is never taken into memory unseen."""
+"""Reads small files whole, up to a limit: the length of a file from others is checked before it is read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["read_identified", "read_whole"]
 
 
 def read_whole(location: Location, maximum: int) -> Buffer:
-    """Read all of a file that may have at most `maximum` bytes; no more are transferred.
+    """Read all of a file of at most `maximum` bytes; no more are transferred.
 
-    OSError: there is none, it is no regular file, or it cannot be read. FormatError: it has more bytes.
+    OSError: it does not exist, is not a regular file, or cannot be read. FormatError: it has more bytes.
     """
     if location.is_local:
         data: Buffer = _read_local(location.path, maximum)
@@ -36,7 +36,7 @@ def read_whole(location: Location, maximum: int) -> Buffer:
 
 
 def read_identified(location: Location, maximum: int) -> tuple[Buffer, Entry]:
-    """As :func:`read_whole`, with what the file was like then: of an object, with the etag of that very response."""
+    """As :func:`read_whole`, with the :class:`Entry` of what was read; an object's etag is of the same response."""
     if not location.is_object:
         data = read_whole(location, maximum)
         return data, status(location)
@@ -49,16 +49,16 @@ def read_identified(location: Location, maximum: int) -> tuple[Buffer, Entry]:
 
 
 def _too_long(location: Location, maximum: int) -> FormatError:
-    return FormatError(f"{location} has more than {maximum} bytes, which no such file has")
+    return FormatError(f"{location} has more than {maximum} bytes, the limit for such a file")
 
 
 def _read_local(path: str, maximum: int) -> bytes:
-    # Without O_NONBLOCK, opening a pipe that somebody put there would wait for its other end.
+    # Without O_NONBLOCK, opening a FIFO would wait for its other end.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", path)
+            raise OSError(errno.EINVAL, "is not a regular file", path)
         wanted = min(status.st_size, maximum) + 1
         pieces = []
         while wanted > 0 and (piece := os.read(descriptor, wanted)):

@@ -330,7 +330,7 @@ def test_each_kind_of_failure_has_its_exit_code(
         (["encrypt", "tree", "vault"], 2, "a master key is needed: --key-id ID"),
         (["encrypt", "tree", "vault", "--keys", "lake"], 2, "needs GLOB=ID, such as 'tenant=a/**=alias/a'"),
         (["encrypt", "tree", "vault", "--keys", "a=lake", "--keys", "a=next", "--key-id", "lake"], 2, "twice"),
-        (["encrypt", "tree", "other", "--key-id", "unknown"], 3, "there is no key of that id"),
+        (["encrypt", "tree", "other", "--key-id", "unknown"], 3, "there is no key with this id"),
         (["encrypt", "tree", "vault", "--key-id", "next"], 2, "is under the master key 'lake', not 'next'"),
         (["rewrap", "vault", "--key-id", "next", "--new-key-id", "tenant"], 2, "no class of keys of vault is under"),
         (["cat", "vault", "a.txt", "sub/a.txt", "--offset", "1"], 2, "are for one file"),

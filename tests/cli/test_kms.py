@@ -121,7 +121,7 @@ def test_a_wrong_password_is_told_from_a_damaged_file(run: Run, store: Path) -> 
     content = json.loads(store.read_text())
     content["keys"]["lake"] = content["keys"]["sea"]
     store.write_text(json.dumps(content))
-    assert "it is damaged: fetch your copy of it" in run("kms", "list", "--kms", URL, "--password-file", "pw").err
+    assert "it is damaged: restore it from your backup" in run("kms", "list", "--kms", URL, "--password-file", "pw").err
 
 
 def test_the_variable_stands_for_the_option(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_a_wrong_key_and_a_damaged_file_leave_no_target(run: Run, store: Path) -
     wrong = run("kms", "unwrap", "w", "out", *secret, "--key-id", "sea")
     assert (wrong.code, "'sea': it was wrapped with another key, or it is damaged" in wrong.err) == (3, True)
     unknown = run("kms", "unwrap", "w", "out", *secret, "--key-id", "ocean")
-    assert "there is no key of that id; there are lake, sea" in unknown.err
+    assert "there is no key with this id; the ids are lake, sea" in unknown.err
     assert not (store.parent / "out").exists()
 
 
@@ -322,7 +322,7 @@ def test_wrong_usage_is_told_in_one_line(run: Run, work: Path, arguments: str, m
 
 def test_a_secret_in_the_url_is_not_repeated(run: Run, work: Path) -> None:
     result = run("kms", "list", "--kms", "local:k?password=s3cr3t")
-    assert (result.code, "a secret (password) must not stand in a KMS URL" in result.err) == (2, True)
+    assert (result.code, "a KMS URL must not contain a secret (password)" in result.err) == (2, True)
     assert "s3cr3t" not in result.err
 
 

@@ -188,7 +188,7 @@ def test_a_tree_under_a_service_goes_and_comes_back(run: Run) -> None:
     made = run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf", "--aad-prefix", "lake/{path}")
     assert made.code == 0
     assert "encrypted 2 files" in made.out
-    assert made.err == ("ags1: note: lake/.b.parquet.crc is left out: it is a checksum of what the file was before\n")
+    assert made.err == ("ags1: note: lake/.b.parquet.crc is left out: it is a checksum of the old file\n")
     assert set(files_below(Path("vault"))) == {*NAMES, "_SUCCESS"}
     assert run("parquet", "decrypt", "vault", "back", *KMS, "--aad-prefix", "lake/{path}").code == 0
     for name in NAMES:
@@ -223,7 +223,7 @@ def test_other_files_are_refused_copied_or_left_out(run: Run) -> None:
     refused = run("parquet", "encrypt", "lake", "vault", *keys)
     assert refused.code == 1
     assert refused.err == (
-        "ags1: lake/notes.txt is no Parquet file: nothing was written; --others copy copies them unencrypted, "
+        "ags1: lake/notes.txt is not a Parquet file: nothing was written; --others copy copies them unencrypted, "
         "--others skip leaves them out\n"
     )
     assert not Path("vault").exists()
@@ -366,7 +366,7 @@ def test_rekey_moves_files_to_another_service(run: Run) -> None:
         (
             "decrypt in.parquet out --footer-key file:k",
             1,
-            "if that is meant to be, say --allow",
+            "if that is intended, say --allow",
         ),
         ("decrypt in.parquet out --footer-key file:k --key-for x", 2, "argument --key-for: needs METADATA=file:PATH"),
         ("rotate in.parquet", 2, "a KMS is needed"),
@@ -469,7 +469,7 @@ def test_a_key_that_one_file_lacks_stops_no_other(run: Run, work: Path) -> None:
     run("parquet", "encrypt", "lake", "vault", *KMS, *FOOTER)
     LocalKms.create("less.json", {"other": KEY}, key_file="kek").close()
     done = run("parquet", "decrypt", "vault", "back", "--kms", "local:less.json?key_file=kek")
-    assert (done.code, done.err.count("there is no key of that id")) == (3, len(NAMES))
+    assert (done.code, done.err.count("there is no key with this id")) == (3, len(NAMES))
 
 
 FOOTER = ("--footer-key-id", "kf")

@@ -51,11 +51,11 @@ def test_inspect_without_keys_shows_what_anybody_sees(run: Run) -> None:
     run("parquet", "encrypt", "in.parquet", "signed", *GIVEN, "--plaintext-footer", "--algorithm", "AES_GCM_CTR_V1")
     shown = run("parquet", "inspect", "signed").out
     assert "footer signed, signature NOT checked" in shown
-    assert "changes of their contents cannot be noticed" in shown
+    assert "changes of their contents cannot be detected" in shown
     assert "readable with the keys given: 3 of 5 columns" in shown
     partly = run("parquet", "inspect", "out.parquet", *ONLY_FOOTER).out
     assert " column key (not known)" in row_of(partly, "name")
-    assert "everybody can read all of it" in run("parquet", "inspect", "in.parquet").out
+    assert "anyone can read all of it" in run("parquet", "inspect", "in.parquet").out
 
 
 def test_inspect_for_machines_has_everything_but_no_key(run: Run) -> None:

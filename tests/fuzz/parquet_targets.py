@@ -191,7 +191,7 @@ def change_metadata(choices: Choices, tree: Struct, unique: bytes) -> None:
 
 def judge(error: Exception) -> None:
     """Whether an error is one that is documented."""
-    supply = "AAD prefix that it tells its reader to supply" in str(error)
+    supply = "AAD prefix that is not stored in it; the reader must supply it" in str(error)
     assert isinstance(error, REFUSALS) or supply, f"{error!r} is not documented"
     assert len(str(error)) < 1000, "the message grows with the data"
 

@@ -289,7 +289,7 @@ def test_a_missing_region_is_an_error() -> None:
 def test_a_plain_http_endpoint_in_the_properties_is_an_error() -> None:
     client = AwsKms(region=REGION)
     client.initialize({"kms.endpoint": "http://kms.example"})
-    with pytest.raises(ags1.KeyAccessError, match="over http keys would travel in the open"):
+    with pytest.raises(ags1.KeyAccessError, match="http would send keys unencrypted"):
         client.wrap_key(KEY, "k")
 
 

@@ -96,7 +96,7 @@ def test_another_algorithm_is_asked_for(server: StandInAzure) -> None:
 def test_properties_name_the_vault(server: StandInAzure) -> None:
     options = {"connection_verify": str(server.certificate), "verify_challenge_resource": False}
     client = AzureKms(credential=AnyToken(), options=options)
-    with pytest.raises(ags1.KeyAccessError, match=r"no vault was named: give vault_url, or the property azure"):
+    with pytest.raises(ags1.KeyAccessError, match=r"no vault was given: set vault_url, or the property azure"):
         client.wrap_key(KEY, "lake")
     client.initialize({"azure.keyvault.url": server.url})
     assert client.unwrap_key(client.wrap_key(KEY, "lake"), "lake") == KEY
@@ -171,7 +171,7 @@ def test_a_given_version_is_the_only_one_that_is_tried(client: AzureKms, server:
 def test_a_client_that_may_not_list_versions_is_told_what_to_do(client: AzureKms, server: StandInAzure) -> None:
     server.may_list = False
     wrapped = client.wrap_key(KEY, "sea")
-    with pytest.raises(ags1.KeyAccessError, match=r"If the key was rotated since, give its version .*allow this"):
+    with pytest.raises(ags1.KeyAccessError, match=r"If the key was rotated, give its version .*allow this"):
         client.unwrap_key(wrapped, "lake")
 
 
@@ -194,7 +194,7 @@ def test_a_key_that_was_wrapped_with_another_key_is_refused(client: AzureKms) ->
     ],
 )
 def test_a_key_id_cannot_lead_to_another_vault(client: AzureKms, server: StandInAzure, key_id: str) -> None:
-    with pytest.raises(ags1.KeyAccessError, match=f"the key id is of another vault than {server.url}"):
+    with pytest.raises(ags1.KeyAccessError, match=f"the key id belongs to another vault than {server.url}"):
         client.unwrap_key(KEY, key_id)
     assert not server.requests
 

@@ -483,7 +483,7 @@ def test_a_service_that_repeats_the_key_in_its_error_is_not_quoted(
         client.script.append(Denied(f"cannot wrap <{SPELLINGS[spelling](key)}>"))
         with pytest.raises(ags1.KeyAccessError) as caught:
             client.wrap_key(key, "lake")
-        assert "Denied (its text shows the key, so it is left out)" in str(caught.value)
+        assert "Denied (its text is left out, because it contains the key)" in str(caught.value)
 
 
 def test_an_error_that_shows_no_key_is_quoted_whatever_the_key(client: CountingKms) -> None:

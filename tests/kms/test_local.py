@@ -114,13 +114,15 @@ def test_an_id_that_no_one_can_type_is_refused(path: Path, key_id: Any, error: t
 
 
 def test_an_unknown_id_is_told_with_those_that_there_are(path: Path) -> None:
-    with pytest.raises(ags1.KeyAccessError, match="'ocean': there is no key of that id; there are Größe/β, lake, sea"):
+    with pytest.raises(
+        ags1.KeyAccessError, match="'ocean': there is no key with this id; the ids are Größe/β, lake, sea"
+    ):
         opened(path).wrap_key(KEY, "ocean")
 
 
 def test_it_is_found_by_icebergs_property(path: Path) -> None:
     client = LocalKms(password=PASSWORD)
-    with pytest.raises(ags1.KeyAccessError, match=r"no keystore was named: give its path, or the property kms\.client"):
+    with pytest.raises(ags1.KeyAccessError, match=r"no keystore was given: set its path, or the property kms\.client"):
         client.wrap_key(KEY, "lake")
     client.initialize({"kms.client.keystore.path": str(path)})
     assert client.list_keys() == sorted(MASTERS)
@@ -384,7 +386,7 @@ def test_no_damaged_byte_goes_unnoticed(path: Path) -> None:
                 continue
         except ValueError:
             pass
-        with pytest.raises(ags1.KeyAccessError, match=r"it is damaged|no keystore|version is unknown"):
+        with pytest.raises(ags1.KeyAccessError, match=r"it is damaged|not a keystore|version is unknown"):
             opened(path).list_keys()
 
 
@@ -392,7 +394,7 @@ def test_no_damaged_byte_goes_unnoticed(path: Path) -> None:
 def test_a_file_that_is_cut_short_is_refused(path: Path, share: float) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
-    refused(path, "it is no keystore, or it is damaged")
+    refused(path, "it is not a keystore, or it is damaged")
 
 
 @pytest.mark.parametrize(
@@ -400,13 +402,13 @@ def test_a_file_that_is_cut_short_is_refused(path: Path, share: float) -> None:
 )
 def test_another_file_is_no_keystore(path: Path, data: bytes) -> None:
     path.write_bytes(data)
-    refused(path, "it is no keystore")
+    refused(path, "it is not a keystore")
 
 
 def test_a_huge_file_is_no_keystore(path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(_keystore.LARGEST + 1)
-    refused(path, f"it is no keystore: it has more than {_keystore.LARGEST} bytes")
+    refused(path, f"it is not a keystore: it has more than {_keystore.LARGEST} bytes")
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None, True, 10**30])
@@ -444,7 +446,7 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_altered_file_is_told_from_a_wrong_password(path: Path, attack: str) -> None:
     alter(path, ATTACKS[attack])
-    refused(path, "it was altered by someone without its password")
+    refused(path, "it was changed without its password")
 
 
 MALFORMED: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -486,7 +488,7 @@ def test_an_entry_of_another_keystore_under_the_same_password_is_refused(path: P
     LocalKms.create(other, {"lake": OTHER_KEY}, password=PASSWORD)
     foreign = json.loads(other.read_text())["keys"]["lake"]
     alter(path, lambda content: content["keys"].update(lake=foreign))
-    refused(path, "it was altered")
+    refused(path, "it was changed without")
 
 
 def test_no_message_shows_a_password_or_a_key(path: Path) -> None:

@@ -43,9 +43,9 @@ def test_a_wrong_master_key_is_told_from_an_unknown_one() -> None:
     assert str(wrong.value) == (
         "MemoryKms could not unwrap a key with 'keyB': it was wrapped with another key, or it is damaged"
     )
-    with pytest.raises(ags1.KeyAccessError, match="'keyC': there is no key of that id; there are keyA, keyB"):
+    with pytest.raises(ags1.KeyAccessError, match="'keyC': there is no key with this id; the ids are keyA, keyB"):
         client.unwrap_key(wrapped, "keyC")
-    with pytest.raises(ags1.KeyAccessError, match="there are no keys at all"):
+    with pytest.raises(ags1.KeyAccessError, match="there are no keys"):
         MemoryKms({}).wrap_key(KEYS[32], "keyA")
 
 
@@ -60,7 +60,7 @@ def test_a_flipped_bit_is_noticed(position: int) -> None:
 
 @pytest.mark.parametrize("length", [1, 12, 27, 28])
 def test_what_is_too_short_to_be_a_wrapped_key_is_called_so(length: int) -> None:
-    with pytest.raises(ags1.KeyAccessError, match=f"{length} bytes are no wrapped key: those have at least 29"):
+    with pytest.raises(ags1.KeyAccessError, match=f"the wrapped key has {length} bytes; the minimum is 29"):
         MemoryKms(ICEBERG).unwrap_key(bytes(length), "keyA")
 
 

@@ -85,7 +85,7 @@ def test_the_reason_of_a_refusal_comes_through_pyarrow(tmp_path: Path) -> None:
 
 
 def test_key_material_that_is_no_base64_is_called_so() -> None:
-    with pytest.raises(ags1.KeyAccessError, match="'footer': the key material of the Parquet file holds no"):
+    with pytest.raises(ags1.KeyAccessError, match="'footer': the key material of the Parquet file is not base64"):
         MemoryKms(MASTERS).as_pyarrow().unwrap_key("!", "footer")
 
 

@@ -167,7 +167,7 @@ def test_properties_name_the_server(bao: Bao, key_id: str, monkeypatch: pytest.M
 
 
 def test_a_missing_token_or_address_is_an_error(bao: Bao, tmp_path: Path) -> None:
-    with pytest.raises(ags1.KeyAccessError, match="no server was named: give its URL, or set VAULT_ADDR"):
+    with pytest.raises(ags1.KeyAccessError, match="no server was given: pass its URL, or set VAULT_ADDR"):
         VaultKms(token="t").wrap_key(KEY, "lake")
     with pytest.raises(ags1.KeyAccessError, match="there is no token: set VAULT_TOKEN or BAO_TOKEN"):
         VaultKms(bao.url).wrap_key(KEY, "lake")
@@ -245,14 +245,16 @@ def test_a_key_that_was_wrapped_with_another_key_is_refused(client: VaultKms, ba
 
 @pytest.mark.parametrize("wrapped", [b"\0\1\2", b"vault:v1: x", "vault:v1:ä".encode(), bytes(60)])
 def test_bytes_that_are_no_text_of_vault_are_not_sent(client: VaultKms, between: Between, wrapped: bytes) -> None:
-    with pytest.raises(ags1.KeyAccessError, match="it was not wrapped by Vault: that returns text such as vault:v1:"):
+    with pytest.raises(
+        ags1.KeyAccessError, match="it was not wrapped by Vault, whose wrapped keys are text such as vault:v1:"
+    ):
         client.unwrap_key(wrapped, "lake")
     assert not between.requests
 
 
 @pytest.mark.parametrize("key_id", ["../../sys/raw", "a/b", "a?b", "a#b", ".", "..", "a b", "-a", "a%2fb", "ä"])
 def test_a_key_id_cannot_lead_elsewhere(client: VaultKms, between: Between, key_id: str) -> None:
-    with pytest.raises(ags1.KeyAccessError, match="a key id is the name of a transit key"):
+    with pytest.raises(ags1.KeyAccessError, match="a key id must be the name of a transit key"):
         client.wrap_key(KEY, key_id)
     assert not between.requests
 

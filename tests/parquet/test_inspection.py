@@ -147,7 +147,7 @@ def test_without_keys_an_encrypted_footer_shows_only_how_it_is_encrypted() -> No
         assert encryption.footer_key == KeyDescription("text", False, "kf", 2)
     assert "hidden by the encrypted footer" in str(found)
     assert "AES_GCM_CTR_V1, footer encrypted, AAD prefix stored ('prefix')" in str(found)
-    assert "pages carry no tag" in str(found)
+    assert "pages have no tag" in str(found)
 
 
 def test_prefixes_are_stored_or_to_be_supplied_or_none() -> None:
@@ -261,7 +261,7 @@ def test_a_wrong_key_is_an_error_and_a_missing_one_is_not() -> None:
     data = encrypted(plaintext_footer=True)
     with pytest.raises(AuthenticationError, match="signed footer"):
         inspect(flip(data, data.rindex(b"parquet-cpp-arrow")), KEYS)
-    with pytest.raises(FormatError, match="not a Parquet file, or cut off"):
+    with pytest.raises(FormatError, match="not a Parquet file, or truncated"):
         inspect(data[:-1])
 
 

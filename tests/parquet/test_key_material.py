@@ -156,15 +156,15 @@ def test_the_instance_may_be_missing_but_is_a_text(name: str) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "key metadata of 0 bytes is no JSON text as the key tools write it"),
-        (b"kf", "key metadata of 2 bytes is no JSON text"),
-        (b"\xff\xfe", "is no JSON text"),
-        (b"[" * 100_000, "is no JSON text"),
-        (b"9" * 10_000, "is no JSON text"),
-        (b"[]", "key metadata must be a JSON object as the key tools write it (PKMT1), not a list"),
+        (b"", "key metadata of 0 bytes is not JSON of the key tools"),
+        (b"kf", "key metadata of 2 bytes is not JSON of the key tools"),
+        (b"\xff\xfe", "is not JSON of the key tools"),
+        (b"[" * 100_000, "is not JSON of the key tools"),
+        (b"9" * 10_000, "is not JSON of the key tools"),
+        (b"[]", "key metadata must be a JSON object of the key tools (PKMT1), not a list"),
         (b'{"a":1,"a":2}', "key metadata has a member twice"),
-        (b'{"masterKeyID":"\\ud800"}', "is no JSON text"),
-        (b'{"keyMaterialType":"PKMT2"}', "keyMaterialType is 'PKMT2'; only PKMT1 is known"),
+        (b'{"masterKeyID":"\\ud800"}', "is not JSON of the key tools"),
+        (b'{"keyMaterialType":"PKMT2"}', "keyMaterialType is 'PKMT2'; only PKMT1 is supported"),
         (json.dumps({**GOOD, "masterKeyID": ""}).encode(), "masterKeyID of the key material is empty"),
         (
             json.dumps({**GOOD, "masterKeyID": "k" * 5000}).encode(),
@@ -172,7 +172,7 @@ def test_the_instance_may_be_missing_but_is_a_text(name: str) -> None:
         ),
         (
             json.dumps({**GOOD, "keyEncryptionKeyID": "*"}).encode(),
-            "keyEncryptionKeyID of the key material is no base64",
+            "keyEncryptionKeyID of the key material is not base64",
         ),
         (b'{"keyMaterialType":"PKMT1","internalStorage":false}', "the key material has no keyReference"),
     ],
@@ -400,7 +400,7 @@ def test_a_failed_call_is_not_remembered() -> None:
     kms = CountingKms({"other": bytes(15) + b"1"})
     config = EncryptionConfig.from_kms(kms, "kf")
     for _ in range(2):
-        with pytest.raises(KeyAccessError, match=r"could not wrap a key with 'kf': there is no key of that id"):
+        with pytest.raises(KeyAccessError, match=r"could not wrap a key with 'kf': there is no key with this id"):
             config.for_file()
     assert kms.wraps == 2
 
@@ -456,8 +456,8 @@ def raising(text: Any) -> Any:
         (lambda _: "text", "it returned str instead of bytes"),
         (lambda key: b"plain:" + key, "it returned bytes that show the key"),
         (raising(lambda _: "no route"), "RuntimeError: no route"),
-        (raising(lambda key: f"bad key {key.hex()}"), "its text shows the key, so it is left out"),
-        (raising(lambda key: f"bad key {key!r}"), "its text shows the key, so it is left out"),
+        (raising(lambda key: f"bad key {key.hex()}"), "its text is left out, because it contains the key"),
+        (raising(lambda key: f"bad key {key!r}"), "its text is left out, because it contains the key"),
     ],
 )
 @pytest.mark.parametrize("double", [True, False])
@@ -487,14 +487,12 @@ def test_a_kms_that_does_not_unwrap_is_told() -> None:
 
 def test_material_of_a_kms_client_of_another_kind_is_told() -> None:
     foreign = KeyMaterial(is_footer_key=True, master_key_id="kf", wrapped_dek='{"masterKeyVersion":"NO_VERSION"}')
-    with pytest.raises(
-        FormatError, match="wrappedDEK of the key material is no base64 text: it was wrapped by a KMS cl"
-    ):
+    with pytest.raises(FormatError, match="wrappedDEK of the key material is not base64: it was wrapped by a KMS cl"):
         DecryptionConfig.from_kms(MemoryKms(MASTERS)).for_file().footer_key(foreign.encode(internal=True))
 
 
 def test_key_metadata_that_is_none_of_the_key_tools_is_told() -> None:
-    with pytest.raises(FormatError, match=r"^x: column ssn: key metadata of 3 bytes is no JSON text"):
+    with pytest.raises(FormatError, match=r"^x: column ssn: key metadata of 3 bytes is not JSON of the key tools"):
         DecryptionConfig.from_kms(MemoryKms(MASTERS)).for_file("x").column_key(("ssn",), b"kc1")
 
 
@@ -505,7 +503,7 @@ def test_material_beside_a_file_that_is_missing_or_of_another_file_is_told(tmp_p
     config = DecryptionConfig.from_kms(MemoryKms(MASTERS))
     footer, column = encode_reference("footerKey"), encode_reference("columnKey9")
     with pytest.raises(
-        KeyAccessError, match=r"\('footerKey'\) lies in a file beside the Parquet file, and where that is"
+        KeyAccessError, match=r"\('footerKey'\) is in a file beside the Parquet file, whose location is not"
     ):
         config.for_file().footer_key(footer)
     target = tmp_path / "x.parquet"
@@ -584,7 +582,7 @@ def test_where_key_material_lies(source: str, path: str) -> None:
 def test_an_absurdly_long_key_material_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_material_file, "_LONGEST", 10)
     Path(key_material_path(tmp_path / "x")).write_bytes(b" " * 11)
-    with pytest.raises(FormatError, match="is longer than 10 bytes, which no key material is"):
+    with pytest.raises(FormatError, match="is longer than 10 bytes, the limit for key material"):
         DecryptionConfig.from_kms(MemoryKms(MASTERS)).for_file(tmp_path / "x").footer_key(encode_reference("footerKey"))
 
 
@@ -617,6 +615,6 @@ def test_the_material_that_parquet_java_stored_unwraps_to_the_keys_of_its_file()
 def test_no_repr_of_key_material_shows_more_than_ids() -> None:
     material = KeyMaterial(is_footer_key=False, master_key_id="kc1", wrapped_dek="d3JhcHBlZA==")
     assert repr(material) == "<ags1.parquet KeyMaterial of a column key, master key 'kc1', single wrapping>"
-    with pytest.raises(ValueError, match="kek_id and wrapped_kek belong together"):
+    with pytest.raises(ValueError, match="give both kek_id and wrapped_kek, or neither"):
         KeyMaterial(is_footer_key=False, master_key_id="kc1", wrapped_dek="d3Jh", kek_id=KEK_ID)
     assert "KeyMaterial" in key_material.__all__

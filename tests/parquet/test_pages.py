@@ -241,7 +241,7 @@ def test_levels_longer_than_the_page(where: str) -> None:
 def test_values_that_are_missing(where: str) -> None:
     error = refusal(page(b"first", values=3), where, 4)
     assert str(error) == (
-        "lake.parquet: column 'a.b' in row group 0 has 3 values in its pages, but its metadata promises 4"
+        "lake.parquet: column 'a.b' in row group 0 has 3 values in its pages, but its metadata says 4"
     )
 
 
@@ -265,7 +265,7 @@ def test_counts_beyond_32_bits_do_not_wrap() -> None:
     many = (1 << 31) - 1
     data = b"PAR1" + page(b"", values=many) * 5
     assert sum(each["values"] for each in walk(PageSource(data), chunk(data, 5 * many))) == 5 * many
-    with pytest.raises(ags1.FormatError, match=f"has {5 * many} values in its pages, but its metadata promises"):
+    with pytest.raises(ags1.FormatError, match=f"has {5 * many} values in its pages, but its metadata says"):
         walk(PageSource(data), chunk(data, (1 << 63) - 1))
 
 

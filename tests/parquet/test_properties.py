@@ -169,7 +169,7 @@ def test_key_metadata_goes_with_its_column() -> None:
         ({"column_keys": {5: ONE}}, TypeError, "neither a str nor a tuple of str: int"),
         ({"column_keys": {"ssn": b"short"}}, ValueError, "the key of column ssn: "),
         ({"column_keys": {"ssn": "0123456789012345"}}, TypeError, "the key of column ssn: "),
-        ({"column_keys": {"ssn": bytes(16)}}, ValueError, "the key of column ssn consists of zero bytes only"),
+        ({"column_keys": {"ssn": bytes(16)}}, ValueError, "the key of column ssn consists of zero bytes"),
         ({"column_key_metadata": {"ssn": b"1"}}, ValueError, "column_key_metadata needs column_keys"),
         (
             {"column_keys": {"ssn": ONE}, "column_key_metadata": {"snn": b"1"}},
@@ -198,7 +198,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], error: type[Except
 
 
 def test_a_key_of_zero_bytes_is_refused_for_writing_and_read_with() -> None:
-    with pytest.raises(ValueError, match="footer_key consists of zero bytes only, which parquet-java refuses"):
+    with pytest.raises(ValueError, match="footer_key consists of zero bytes, which parquet-java refuses"):
         EncryptionConfig(bytes(32))
     assert DecryptionConfig(bytes(32)).for_file().footer_key(None) == Key(bytes(32))
 
@@ -264,7 +264,7 @@ def test_bytes_that_are_no_key_metadata_are_refused() -> None:
 
 # -- whose file it is --------------------------------------------------------------------------------------------
 
-IS_NEEDED = "tells its reader to supply: give aad_prefix"
+IS_NEEDED = "the reader must supply it: give aad_prefix"
 IS_ANOTHER = "has another AAD prefix than the one supplied"
 HAS_NONE = "was encrypted without an AAD prefix"
 
@@ -347,7 +347,7 @@ def test_a_missing_key_is_told_by_file_column_and_metadata() -> None:
         KeyAccessError, match=r"^lake/x\.parquet: column a\.b is .* the key metadata of 4 bytes: give it in c"
     ):
         file.column_key(("a", "b"), b"\xff\xfe\x00\x01")
-    with pytest.raises(KeyAccessError, match="and has no key metadata: give it in column_keys, or a key_retriever"):
+    with pytest.raises(KeyAccessError, match="It has no key metadata: give it in column_keys, or a key_retriever"):
         file.column_key(("a", "b"), None)
     with pytest.raises(KeyAccessError, match="of 65 bytes"):
         file.footer_key(b"k" * 65)
@@ -363,8 +363,8 @@ def test_a_missing_key_is_told_by_file_column_and_metadata() -> None:
     [
         ({}.__getitem__, KeyAccessError, "column ssn: the key retriever has no key for the key metadata 'kc1'"),
         (lambda _: None, KeyAccessError, "column ssn: the key retriever has no key for the key metadata 'kc1'"),
-        (lambda _: b"short", KeyAccessError, "answer to the key metadata 'kc1' is no key"),
-        (lambda _: 5, KeyAccessError, "answer to the key metadata 'kc1' is no key"),
+        (lambda _: b"short", KeyAccessError, "did not return a key for the key metadata 'kc1'"),
+        (lambda _: 5, KeyAccessError, "did not return a key for the key metadata 'kc1'"),
     ],
 )
 def test_a_retriever_without_an_answer_is_told(retrieve: Any, error: type[Exception], message: str) -> None:
@@ -450,7 +450,7 @@ def test_a_file_that_names_another_algorithm_than_asked_for_is_refused() -> None
             encryption = EncryptionConfig(key, algorithm=other, plaintext_footer=plaintext_footer)
             parquet.encrypt_file(plain, target, encryption)
             parquet.decrypt_file(target.getvalue(), io.BytesIO(), DecryptionConfig(key, algorithm=other))
-            with pytest.raises(ags1.AuthenticationError, match=f"encrypted with {other}, but {asked} is asked for"):
+            with pytest.raises(ags1.AuthenticationError, match=f"encrypted with {other}, but {asked} is required"):
                 parquet.decrypt_file(target.getvalue(), io.BytesIO(), DecryptionConfig(key, algorithm=asked))
 
 
@@ -463,7 +463,7 @@ def test_iceberg_files_cannot_be_downgraded() -> None:
         bytes(range(16)), aad_prefix=b"prefix", store_aad_prefix=False, algorithm="AES_GCM_CTR_V1"
     )
     parquet.encrypt_file(corpus.build("snappy-v1"), target, encryption)
-    with pytest.raises(ags1.AuthenticationError, match="AES_GCM_V1 is asked for"):
+    with pytest.raises(ags1.AuthenticationError, match="AES_GCM_V1 is required"):
         parquet.open(target.getvalue(), DecryptionConfig.for_iceberg(metadata))
 
 

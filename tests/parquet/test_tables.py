@@ -322,7 +322,7 @@ def test_files_have_keys_of_their_own(tmp_path: Path) -> None:
         assert dataset(base, decrypt).to_table().num_rows == 600  # type: ignore[arg-type]
     del by_path[str(base / "c.parquet")]
     found = dataset(base, by_path)
-    with pytest.raises(KeyAccessError, match=r"c\.parquet: decryption has nothing for this file"):
+    with pytest.raises(KeyAccessError, match=r"c\.parquet: decryption has no DecryptionConfig for this file"):
         found.to_table(use_threads=False)
 
 
@@ -408,7 +408,7 @@ def test_options_of_datasets(directory: Path) -> None:
     assert pa.types.is_dictionary(dataset(directory, decryption("java"), format=form).schema.field("name").type)
     with pytest.raises(TypeError, match=r"format must be a pyarrow\.dataset\.ParquetFileFormat, not str"):
         dataset(directory, decryption("java"), format="csv")
-    with pytest.raises(TypeError, match="exclude_invalid_files cannot be given: files that were tampered with"):
+    with pytest.raises(TypeError, match="exclude_invalid_files cannot be given: files that were changed"):
         dataset(directory, decryption("java"), exclude_invalid_files=True)
     with pytest.raises(TypeError, match="decryption must be a DecryptionConfig, a callable or a mapping"):
         dataset(directory, FOOTER_KEY)  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ def test_values_that_are_missing_are_a_failure() -> None:
 
     report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
     assert {each.module for each in report.failures} == {"column chunk"}
-    assert "values in its pages, but its metadata promises" in report.failures[0].message
+    assert "values in its pages, but its metadata says" in report.failures[0].message
 
 
 @pytest.mark.parametrize(

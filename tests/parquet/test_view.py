@@ -174,7 +174,7 @@ def test_every_source_gives_the_same_bytes(path: Path, small_parts: None) -> Non
 def test_a_pipe_is_refused_with_advice() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb"):
-        with pytest.raises(ValueError, match="cannot be read from any position, which Parquet needs: copy it"):
+        with pytest.raises(ValueError, match="is not seekable, which Parquet needs: copy it"):
             ParquetView(file, decryption())
 
 

@@ -230,7 +230,7 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         _interrupted(writer)
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
-    with pytest.raises(ValueError, match="the file is closed, or was given up after an error"):
+    with pytest.raises(ValueError, match="the file is closed, or was aborted after an error"):
         writer.write_table(TABLE)
     writer.close()
     writer.abort()

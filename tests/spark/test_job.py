@@ -127,7 +127,7 @@ def test_no_table_is_converted_without_being_told_so(command: str, job: Job, kms
     ("more", "message"),
     [
         ("--kms ftp:x", "there is no KMS 'ftp'; the forms are aws:?region=R"),
-        ("--kms aws:?secret=x", "a secret (secret) must not stand in a KMS URL"),
+        ("--kms aws:?secret=x", "a KMS URL must not contain a secret (secret)"),
         ("--kms local:k.json --report no/such/r.json", "--report: there is no directory "),
     ],
 )
@@ -405,7 +405,7 @@ def test_what_cannot_be_begun_has_the_exit_code_of_its_error(spark_job: Job, sou
         (
             ("encrypt", source, tmp_path / "v", "--key-id", "nobody"),
             3,
-            "there is no key of that id; there are lake, lake2",
+            "there is no key with this id; the ids are lake, lake2",
         ),
         (("verify-table", tmp_path), 4, "there are no metadata files in"),
     ):

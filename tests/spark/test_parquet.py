@@ -60,7 +60,7 @@ def test_a_tree_goes_and_comes_back(spark: SparkSession, lake: Path, tmp_path: P
     result = encrypt(spark, lake, vault, kms_url)
     assert result.ok
     assert result.counts == {"ok": 4, "left out": 1}
-    assert result.notes == [(".b.parquet.crc", "it is a checksum of what the file was before")]
+    assert result.notes == [(".b.parquet.crc", "it is a checksum of the old file")]
     assert below(vault) == sorted([*NAMES, "_SUCCESS"])
     assert all((vault / name).read_bytes()[:4] == b"PARE" for name in NAMES)
     # Plain Python reads what Spark's workers wrote.
@@ -132,7 +132,7 @@ def test_files_that_are_no_parquet_files_stop_it_before_anything_is_written(
     for number in range(10):
         add(lake, f"p=1/{number}.txt", b"what is this?")
     with pytest.raises(
-        FormatError, match=r"p=1/0\.txt.*\.\.\. are no Parquet files: nothing was written; others='copy'"
+        FormatError, match=r"p=1/0\.txt.*\.\.\. are not Parquet files: nothing was written; others='copy'"
     ):
         encrypt(spark, lake, vault, kms_url)
     assert not vault.exists()
@@ -230,7 +230,7 @@ def test_keys_are_given_by_reference_only(spark: SparkSession, lake: Path, tmp_p
         ({"aad_prefix": ""}, "aad_prefix must not be empty"),
         ({"column_key_ids": {"lake": ["name"], "lake2": ["name"]}}, "name"),
         ({"footer_key_id": ""}, "footer_key_id has an empty master key id"),
-        ({"kms": "no such thing"}, "no KMS URL"),
+        ({"kms": "no such thing"}, "not a KMS URL"),
     ],
 )
 def test_wrong_arguments_are_told_before_anything_runs(

@@ -322,11 +322,11 @@ def test_each_file_says_what_it_is(lake: Lake) -> None:
     assert done == {"a.parquet", "p=1/000000_0"}
     reasons = {name: each.error for name, each in found.items() if each.status == LEFT_OUT}
     assert reasons == {
-        ".a.parquet.crc": "it is a checksum of what the file was before",
+        ".a.parquet.crc": "it is a checksum of the old file",
         ".other.crc": "it is not a Parquet file",
         "_KEY_MATERIAL_FOR_a.parquet.json": "it is the key material of another file",
         "_SUCCESS": None,
-        "_metadata": "it repeats the statistics of all files, and readers do without",
+        "_metadata": "it repeats the statistics of all files, and readers do not need it",
         "notes.txt": "it is not a Parquet file",
     }
     # What is copied at the end is marked; nothing of it is there yet.

@@ -40,7 +40,7 @@ def test_bytes_and_path_objects_are_paths(tmp_path: Path) -> None:
 
 
 def test_a_remote_location_is_no_path() -> None:
-    with pytest.raises(TypeError, match="not a file of this machine"):
+    with pytest.raises(TypeError, match="not a local file"):
         os.fspath(Location("s3://lake/a"))
 
 

@@ -310,7 +310,7 @@ def test_a_whole_file_in_place_of_another_is_refused_by_its_prefix(tmp_path: Pat
     with pytest.raises(ags1.AuthenticationError, match="the file was encrypted without an AAD prefix"):
         parquet.decrypt_file(path, tmp_path / "out", wrong)
     path.write_bytes(other)
-    with pytest.raises(ValueError, match="AAD prefix that it tells its reader to supply"):
+    with pytest.raises(ValueError, match="AAD prefix that is not stored in it; the reader must supply it"):
         parquet.decrypt_file(path, tmp_path / "out", DECRYPTION)
     assert os.listdir(tmp_path) == ["lake.parquet"]
 
@@ -389,7 +389,7 @@ def test_the_wrong_algorithm_is_not_taken_for_damage_or_the_reverse(tmp_path: Pa
     begin, structure, end = footer_of(data)
     structure[1].fields = {7: structure[1].fields[1]}
     changed = with_tail(data, begin, encode(structure) + data[end:-8], data[-4:])
-    refused(changed, tmp_path, "is encrypted with algorithm 7, which is none that this version knows", ags1.FormatError)
+    refused(changed, tmp_path, "is encrypted with algorithm 7, which this version does not support", ags1.FormatError)
     structure[1].fields = {}
     changed = with_tail(data, begin, encode(structure) + data[end:-8], data[-4:])
     refused(changed, tmp_path, "is encrypted with algorithm None", ags1.FormatError)
