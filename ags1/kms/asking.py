@@ -56,7 +56,7 @@ def ask(call: Callable[[], T], failing: str, secret: Key | None = None) -> T:
 def _said(error: Exception, secret: Key | None) -> str:
     text, name = str(error), type(error).__name__
     if secret is not None and shows_secret(text, bytes(secret)):
-        return f"{name} (its text shows the key, so it is left out)"
+        return f"{name} (its text is left out, because it contains the key)"
     if isinstance(error, KeyAccessError):
         return _ASKED.sub("", text)
     return f"{name}: {text}" if text else name

@@ -397,7 +397,7 @@ def test_an_error_that_quotes_the_key_it_was_given_is_not_passed_on() -> None:
             raise ValueError(f"cannot wrap {key!r} ({key.hex()}, {base64.b64encode(key).decode()})")
 
     kms = Chatty()
-    with pytest.raises(ags1.KeyAccessError, match="its text shows the key, so it is left out") as caught:
+    with pytest.raises(ags1.KeyAccessError, match="its text is left out, because it contains the key") as caught:
         keys_of().add_manifest_list_key(key_metadata(), kms, "lake")
     shown = "".join(traceback.format_exception(caught.value))
     assert not [each for each in spellings(kms.seen) if each in shown]
