@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 __all__ = ["UnfitError", "ask", "has_methods", "returned_bytes", "returned_key", "returned_wrapping"]
 
-# How the errors of our own clients begin, which says what the caller has said already.
+# The beginning of our own clients' errors, which repeats what the caller's message has.
 _ASKED = re.compile(r"^[\w ]+ could not (?:un)?wrap a key with '[^']*': ")
 
 
 class UnfitError(Exception):
-    """A service returned something that it should not."""
+    """A service returned an invalid result."""
 
 
 def has_methods(kms: object) -> bool:
-    """Whether this is a client, as far as can be told without asking it."""
+    """Whether this looks like a client; makes no call."""
     return all(callable(getattr(kms, name, None)) for name in ("wrap_key", "unwrap_key"))
 
 
@@ -42,7 +42,7 @@ def ask(call: Callable[[], T], failing: str, secret: Key | None = None) -> T:
     try:
         return call()
     except (ImportError, MemoryError, NotImplementedError):
-        # A missing SDK is named by its own error.
+        # The ImportError names the missing SDK.
         raise
     except UnfitError as error:
         message = f"{failing}: it returned {error}"
@@ -63,14 +63,14 @@ def _said(error: Exception, secret: Key | None) -> str:
 
 
 def returned_bytes(answer: Any) -> bytes:
-    """What a client returned, if it is bytes."""
+    """Return the bytes that a client returned. UnfitError: they are not bytes."""
     if not isinstance(answer, (bytes, bytearray, memoryview)):
         raise UnfitError(f"{type(answer).__name__} instead of bytes")
     return bytes(answer)
 
 
 def returned_key(answer: Any) -> Key:
-    """What a client unwrapped or made, if it is a key."""
+    """Return the key that a client unwrapped or made. UnfitError: it is not a key."""
     if isinstance(answer, Key):
         return answer
     if len(octets := returned_bytes(answer)) not in (16, 24, 32):
@@ -79,7 +79,7 @@ def returned_key(answer: Any) -> Key:
 
 
 def returned_wrapping(answer: Any, key: Key) -> bytes:
-    """What a client wrapped a key to, if it is something, and does not show the key."""
+    """Return the wrapped key from a client. UnfitError: it is empty or contains the key."""
     octets = returned_bytes(answer)
     if not octets:
         raise UnfitError("nothing")

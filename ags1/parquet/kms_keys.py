@@ -61,7 +61,7 @@ _KEK_ID = 16
 class KeyService:
     """A KMS for the key tools: wrapped keys are text.
 
-    A client with `of_text` makes texts itself (a pyarrow KmsClient); others make bytes.
+    With `of_text`, the client (a pyarrow KmsClient) returns text itself; others return bytes.
     """
 
     def __init__(self, client: Any, *, of_text: bool) -> None:
@@ -70,12 +70,12 @@ class KeyService:
         self.name = type(client).__name__
 
     def wrap(self, key: Key, master_key_id: str) -> str:
-        """Have a key wrapped; KeyAccessError if the service refused, failed, or returned something else."""
+        """Wrap a key. KeyAccessError: the service refused, failed, or returned something else."""
         failing = f"{self.name} could not wrap a key with {master_key_id!r}"
         return ask(lambda: self._wrapped(self._client.wrap_key(bytes(key), master_key_id), key), failing, key)
 
     def unwrap(self, wrapped: str, master_key_id: str, field: str) -> Key:
-        """Have a key unwrapped; errors as :meth:`wrap`, and a FormatError that names `field` if it is not base64."""
+        """Unwrap a key. Errors as :meth:`wrap`, and FormatError, which names `field`, if it is not base64."""
         failing = f"{self.name} could not unwrap a key with {master_key_id!r}"
         argument = self._stored(wrapped, field)
         return ask(lambda: returned_key(self._client.unwrap_key(argument, master_key_id)), failing)

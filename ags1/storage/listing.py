@@ -147,7 +147,7 @@ def _without_marks(found: list[Entry]) -> list[Entry]:
 
 
 def is_directory_mark(listed: Entry) -> bool:
-    """Whether this empty object of a listing stands for a directory; one request.
+    """Whether this empty object of a listing marks a directory; one request.
 
     Consoles and Hadoop make objects whose names end in a slash. The listing returns the name without the slash, and
     there is no object with that name.
