@@ -216,7 +216,7 @@ def test_chunks_longer_than_the_file() -> None:
 def test_types_of_pages_that_no_module_is_for(kind: int, where: str) -> None:
     data = page(b"fine") + page(b"index", kind)
     error = refusal(data, where, 2, target_protection=AES_GCM, target_key=KEY)
-    assert f"header of data page 1 {NAME}: has page type {kind}, which Parquet Modular Encryption" in str(error)
+    assert f"header of data page 1 {NAME}: has page type {kind}, for which Parquet Modular Encryption" in str(error)
     with source_of(b"PAR1" + data, where) as source:
         assert [each["type"] for each in walk(source, chunk(b"PAR1" + data, 1))] == [DATA, kind], "plaintext stays"
 
