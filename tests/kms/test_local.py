@@ -285,7 +285,7 @@ def test_a_password_file_that_cannot_be_read_is_named(path: Path) -> None:
     with pytest.raises(ags1.KeyAccessError, match=r"the password file .*nowhere cannot be read: No such file"):
         LocalKms(path, password_file=path.parent / "nowhere").list_keys()
     (path.parent / "large").write_bytes(bytes(5000))
-    with pytest.raises(ags1.KeyAccessError, match="large is no password file: it has more than 4096 bytes"):
+    with pytest.raises(ags1.KeyAccessError, match="large is not a password file: it has more than 4096 bytes"):
         LocalKms(path, password_file=path.parent / "large").list_keys()
 
 

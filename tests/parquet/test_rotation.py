@@ -131,7 +131,7 @@ def test_material_beside_the_file_is_left_to_rotate_master_keys(tmp_path: Path) 
 def test_keys_that_no_service_wrapped_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a"
     parquet.encrypt_file(plain(), path, parquet.EncryptionConfig(bytes(range(16)), footer_key_metadata="kf"))
-    with pytest.raises(FormatError, match=r"a: the footer: key metadata of 2 bytes is no JSON"):
+    with pytest.raises(FormatError, match=r"a: the footer: key metadata of 2 bytes is not JSON"):
         parquet.rotate_file(path, path, MemoryKms(OLD))
 
 
