@@ -204,7 +204,7 @@ FOOTERS: dict[str, tuple[Change, str]] = {
     "more leaves than chunks": (
         schema((b"root", 50_000), *[(b"x", None)] * 50_000), "has 2 column chunks, but the schema 50000",
     ),
-    "row groups that are integers": (lambda footer: footer.put(4, LIST, Sequence(I32, [1])), "items of kind i32, not struct"),
+    "row groups that are integers": (lambda footer: footer.put(4, LIST, Sequence(I32, [1])), "items of kind i32, not"),
     "a row group without chunks": (lambda footer: footer[4][1].remove(1), "row group 1 has 0 column chunks"),
     "a row group of integers": (lambda footer: footer[4][1].put(1, LIST, Sequence(I32, [1, 2])), "invalid column"),
     "a list of 2^28 structs": (
