@@ -448,7 +448,7 @@ def test_a_child_forked_in_between_neither_waits_nor_crashes(tmp_path: Path) -> 
                         try:
                             conversion.wait()
                         except RuntimeError as error:
-                            status = 0 if "those of the parent" in str(error) else 2
+                            status = 0 if "in the parent process" in str(error) else 2
                     elif kind == "stop":
                         conversion.stop()
                         status = 0

@@ -189,7 +189,7 @@ def test_what_contradicts_itself_in_a_file_is_right_once_it_was_encrypted(name: 
 def test_a_page_without_a_module_type_is_refused_by_name_and_kept_in_plaintext_columns(name: str, number: int) -> None:
     data = corpus.build(name)
     with pytest.raises(
-        FormatError, match=rf"column 'number' in row group 0: has page type {number}, which Parquet Mod"
+        FormatError, match=rf"column 'number' in row group 0: has page type {number}, for which Parquet Mod"
     ):
         encrypted(data, EncryptionConfig(FOOTER_KEY))
     kept = open_encrypted(encrypted(data, EncryptionConfig(FOOTER_KEY, column_keys={})), FOOTER_KEY)

@@ -145,7 +145,7 @@ def test_a_request_of_the_parent_is_refused_in_a_child() -> None:
             try:
                 request.result()
             except OSError as error:
-                os._exit(0 if "forked from" in str(error) else 1)
+                os._exit(0 if "before the fork" in str(error) else 1)
             os._exit(2)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         release.set()
