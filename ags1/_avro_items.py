@@ -1,7 +1,7 @@
-"""Blocks of Avro rows whose few bytes are very many objects in memory: arrays of tiny records.
+"""A limit for Avro blocks whose few bytes become very many objects in memory, such as arrays of tiny records.
 
-A record of one byte is a dict of two hundred. The blocks that writers make, of some 64 KiB, cannot have many of them;
-those of a larger block are counted before it is decoded.
+A record of one byte becomes a dict of two hundred bytes. Writers make blocks of about 64 KiB, which cannot have many
+records. The items of a larger block are counted before it is decoded.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ags1.errors import UnsupportedError
 
 __all__ = ["ItemBound"]
 
-# A block may have so many items of arrays and maps that are more than a number or a text, and one for so many bytes.
+# Items of arrays and maps that are no numbers or texts: a block may have _FREE_ITEMS, and one more per _BYTES_PER_ITEM.
 _FREE_ITEMS, _BYTES_PER_ITEM = 1 << 20, 16
 _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _INTEGERS, _TEXTS = ("int", "long", "enum"), ("string", "bytes")
 _MOST_BITS = 70
 
-# From the position of a value to that behind it.
+# Takes the position of a value, and returns the position after it.
 _Skip = Callable[[bytes, int], int]
 
 
@@ -29,7 +29,7 @@ class ItemBound:
     Parameters
     ----------
     schema : object
-        By which fastavro decodes the rows, as JSON has it; :func:`ags1.avro.check_schema` must have passed it.
+        The JSON value by which fastavro decodes the rows, checked by :func:`ags1.avro.check_schema`.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -44,10 +44,10 @@ class ItemBound:
         Raises
         ------
         UnsupportedError
-            It has more.
+            The block has more.
         """
         if len(data) <= _FREE_ITEMS:
-            # No item has less than a byte.
+            # An item has at least one byte.
             return
         if self._skip is None:
             from fastavro import parse_schema
@@ -59,7 +59,7 @@ class ItemBound:
             for _ in range(count):
                 position = self._skip(data, position)
         except IndexError:
-            # The rows are damaged there, which is for whoever decodes them to say.
+            # The rows are damaged: the decoder raises the error.
             return
         except _TooMany:
             raise UnsupportedError(
@@ -161,7 +161,7 @@ def _text(data: bytes, at: int) -> int:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number, and the position behind it."""
+    """A zigzag number, and the position after it."""
     octet = data[at]
     value, shift = octet & 0x7F, 7
     while octet & 0x80:

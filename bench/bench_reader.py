@@ -108,7 +108,7 @@ def test_reading_straight_on(
     interleave: Callable[..., Run],
     record: Record,
 ) -> None:
-    """Beside the plain file, and beside all cores that decrypt the file in C for nobody: no reader can be faster."""
+    """Beside the plain file, and beside a C loop that decrypts it on all cores and drops the result: the floor."""
     memory = memoryview(bytearray(8 << 20))
     small = "64 KiB" in question
 

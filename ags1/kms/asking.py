@@ -1,7 +1,7 @@
-"""Asking somebody's KMS client, of whatever kind: its failures, and what is no key, become errors that show no key.
+"""Calls of any KMS client: its failures, and results that are not keys, become errors that show no key.
 
-No local variable holds a key's bytes when an error is raised, and no error hangs on that of a client that was given a
-key, whose frames do.
+No local variable holds the bytes of a key when an error is raised. The error of a client that was given a key is never
+the cause of another error, because its frames hold the key.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def has_methods(kms: object) -> bool:
 
 
 def ask(call: Callable[[], T], failing: str, secret: Key | None = None) -> T:
-    """What a call of somebody's client returns; a KeyAccessError, which begins with `failing`, if it raises.
+    """Return the result of a call of a client; if it raises, raise a KeyAccessError that begins with `failing`.
 
-    `secret` is the key that the client is given, which its errors may quote.
+    `secret` is the key that the call was given; the client's error may contain it.
     """
     cause: Exception | None = None
     kind: type[KeyAccessError] = KeyAccessError

@@ -11,7 +11,7 @@
  * fewer do the same work.
  *
  * A new thread begins on another processor than the one that starts it. Left to itself, Linux may put it behind its
- * caller, who goes on working: on a virtual machine with two processors, after 5 ms of sleep, half of all threads began
+ * caller, which keeps working: on a virtual machine with two processors, after 5 ms of sleep, half of all threads began
  * more than 2 ms late (with this, 0.1 ms), which is as long as 8 MiB take.
  */
 #ifndef AGS1_WORKERS_H
