@@ -2,7 +2,7 @@
 
 Plaintext     header, length, cipher; whole blocks straight into the caller's memory, edges through one kept block;
               thread-safe, no position
-RawReader     a position in a Plaintext, and ReadAhead (ags1._ahead) while reading is sequential
+RawReader     a position in a Plaintext, and ReadAhead (ags1.storage) while reading is sequential
 PipeReader    the same interface for a source that has no length and cannot seek
 """
 
